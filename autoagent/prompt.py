@@ -26,6 +26,8 @@ from autoagent.text.quoting import EXPLANATION, Marks, defuse
 from autoagent.text.tokens import PER_MESSAGE, Count, shorten
 
 _OF_GOALS = "Memories that may matter for the goals (what was so then may have changed):"
+_OF_USER = "What the user said before and wants kept in mind, the most important first:"
+_CORE_LEFT = "({} more are left out for room; `recall` finds them)"
 _OF_NOW = "Memories that may matter now:"
 _LINE_LEAST = 48  # tokens that a memory may take in a small window, too
 _SOURCE_SHOWN = 40  # characters of an untrusted memory's source
@@ -157,6 +159,8 @@ class StepFacts:
         files: the line of the files in the workspace.
         met: the goals, counted from 0, that their checks find met.
         failing: the goals whose checks fail, with the output of each check. Its end is shown.
+        core: what the user keeps in every prompt, and `core_left` how much more of that found no room; it was read at
+            `core_at`. It stands before the recollections by the goals.
         lasting: the recollections by the goals. They open the first message after the system's, so that the text
             before the history stays the same.
         lasting_at: seconds since the epoch, when these were recalled: their ages are counted to then.
@@ -169,6 +173,9 @@ class StepFacts:
     files: str = ""
     met: Collection[int] = ()
     failing: Mapping[int, str] = field(default_factory=dict)
+    core: Sequence[RetrievedMemory] = ()
+    core_left: int = 0
+    core_at: float = 0.0
     lasting: Sequence[RetrievedMemory] = ()
     lasting_at: float = 0.0
     now: float
@@ -204,7 +211,16 @@ def build(
     tail = "\n\n".join(part for part in parts if part)
     by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step
     tokens = fixed_tokens + sum(by_line) + 2 * PER_MESSAGE
-    if opening := _recollections(_OF_GOALS, facts.lasting, shares.lasting, count, facts.lasting_at):
+    opening = "\n\n".join(
+        filter(
+            None,
+            (
+                core_text(facts.core, facts.core_left, shares.core, count, facts.core_at),
+                _recollections(_OF_GOALS, facts.lasting, shares.lasting, count, facts.lasting_at),
+            ),
+        )
+    )
+    if opening:
         tokens += sum(count(line) + 1 for line in opening.split("\n")) + 1
         tail = tail if history else f"{opening}\n\n{tail}"
         history = [replace(history[0], content=f"{opening}\n\n{history[0].content}"), *history[1:]] if history else []
@@ -248,6 +264,18 @@ def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str
 def _recollections(heading: str, memories: Sequence[RetrievedMemory], room: int, count: Count, now: float) -> str:
     lines = recollection_lines(memories, room, count, now=now)
     return "\n".join([heading, *lines]) if lines else ""
+
+
+def core_fitting(memories: Sequence[RetrievedMemory], room: int, count: Count, now: float) -> int:
+    """Return how many of the memories fit into the core beside the lines around them."""
+    around = count(_OF_USER) + count(_CORE_LEFT.format(len(memories))) + 2
+    return len(recollection_lines(memories, room - around, count, now=now))
+
+
+def core_text(memories: Sequence[RetrievedMemory], left: int, room: int, count: Count, now: float) -> str:
+    """Render what the user keeps in every prompt, and how much of it is left out. '' if there is nothing."""
+    text = _recollections(_OF_USER, memories, room, count, now)
+    return f"{text}\n{_CORE_LEFT.format(left)}" if text and left else text
 
 
 def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Count, *, now: float) -> list[str]:

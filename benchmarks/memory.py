@@ -40,7 +40,7 @@ from autoagent.memory.embedders.builtin import WordLlamaEmbedder
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.database import connect, writing
 from autoagent.memory.sqlite.store import LocalStore
-from autoagent.memory.vector_space import VectorSpace
+from autoagent.memory.sqlite.vector_space import VectorSpace
 
 K = 10
 QUERIES = 100
@@ -390,7 +390,7 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from autoagent.memory.sqlite.database import connect
-from autoagent.memory.vector_space import VectorSpace
+from autoagent.memory.sqlite.vector_space import VectorSpace
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.memory.embedders.builtin import WordLlamaEmbedder
 

@@ -106,13 +106,13 @@ def test_every_prompt_can_be_built_again_from_the_log(tmp_path: Path, memory: Li
 
 def test_what_is_left_out_is_left_out(tmp_path: Path, memory: LivingMemory) -> None:
     memory.add("The archive key is with the caretaker.")
-    memory.add("The archive key hangs there on Mondays.")
+    memory.add("The archive key is with the gardener.")
     _, events = live(tmp_path, memory, ScriptedModel(DONE))
     traced = trace(events, 1, counter)
     assert {m.id for m in traced.shown} == {1, 2}
     said = traced.prompt({1}).messages[-1].content
     assert "caretaker" not in said
-    assert "The archive key hangs there on Mondays." in said
+    assert "The archive key is with the gardener." in said
 
 
 def test_a_text_from_outside_is_marked_in_the_prompt_and_never_in_the_system_message(
@@ -173,6 +173,7 @@ def run(program: Program, server: ScriptedServer) -> str:
         first = command("write_to_file", filename="key.txt", text="Mr Abernathy" if known else "Nobody knows.")
         return command("task_complete", reason="done") if "1. write" in request.prompt or len(asked) > 1 else first
 
+    assert program("memory", "core", "drop", "1", **endpoint).exit_code == 0
     asked = server.requests
     server.add(thinks, thinks, thinks)
     flags = ("--ai-name", "Scribe", "--ai-role", "a scribe", "--ai-goal", "Write who has the archive key to key.txt")
@@ -188,9 +189,10 @@ def test_why_shows_what_fed_a_prompt(program: Program, run: str) -> None:
     assert first == f"Step 1 of {run}: 2 memories in its prompt."
     assert query == "Recalled by: Write who has the archive key to key.txt"
     line, text = next(pair for pair in itertools.pairwise(lines) if pair[0].startswith("  mem:1  score "))
-    decided = re.search(r"score 0\.\d{4}  evidence (\d+\.\d\d) of 1  level \d+ .*note from user$", line)
+    decided = re.search(r"score 0\.\d{4}  evidence (\d+\.\d\d) of 0.8  level \d+ .*note from user$", line)
     assert decided and float(decided[1]) >= 1, line
     assert text.strip() == KEY
+    assert any(line.startswith("  mem:2  in every prompt") for line in lines)
     assert shown.stderr == "", "the prompt was built again as it was"
 
 
@@ -198,11 +200,12 @@ def test_why_as_json(program: Program, run: str) -> None:
     found = json.loads(program("why", run[:12], "1", "--json").stdout)
     assert KEY in [memory["text"] for memory in found["memories"]]
     assert found["prompt"]["rebuilt"] is True
-    assert found["left_out"] == [] and found["gate"] == 1
+    assert found["left_out"] == [] and found["gate"] == 0.8
     log = (Path(".autoagent/runs") / run / "events.jsonl").read_text().splitlines()
-    [recalled, *_] = [event for event in map(json.loads, log) if event["type"] == "recalled"]
-    assert [memory["evidence"] for memory in found["memories"]] == [m["evidence"] for m in recalled["memories"]]
-    assert recalled["gate"] == 1
+    core, recalled, *_ = [event for event in map(json.loads, log) if event["type"] == "recalled"]
+    assert core["core"] and [memory["id"] for memory in core["memories"]] == [2]
+    assert [memory["evidence"] for memory in found["memories"][1:]] == [m["evidence"] for m in recalled["memories"]]
+    assert recalled["gate"] == 0.8
     assert "without" not in found
 
 
@@ -222,9 +225,8 @@ def test_without_a_memory_the_model_is_asked_again(program: Program, run: str, s
     [sent] = server.requests[asked:]
     original = server.requests[0]
     assert KEY in original.prompt
-    assert sent.prompt == re.sub(
-        rf"- \([^)]*\) {KEY}\n+", lambda line: line[0][len(line[0].rstrip()) + 1 :], original.prompt
-    )
+    heading = r"Memories that may matter for the goals[^\n]*\n"
+    assert sent.prompt == re.sub(rf"{heading}- \([^)]*\) {KEY}\n\n", "", original.prompt), "its heading goes with it"
     assert {**sent.body, "messages": []} == {**original.body, "messages": []}, "asked in the same way"
     assert log.read_bytes() == before
     assert Path("autoagent_workspace/key.txt").read_text() == "Mr Abernathy", "nothing was executed"

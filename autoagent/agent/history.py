@@ -120,7 +120,7 @@ class History:
     of the server. Time and memory for an added event do not depend on the number of earlier ones.
     """
 
-    NOT_KEPT = ("_count", "_read_on", "lasting", "lasting_at")  # in a checkpoint
+    NOT_KEPT = ("_count", "_read_on", "lasting", "lasting_at", "core", "core_at", "core_left")  # in a checkpoint
 
     def __init__(self, count: Count, read_on: str = "") -> None:
         self._count = count
@@ -151,6 +151,8 @@ class History:
         self._started: RunStarted | None = None
         self.lasting: tuple[RetrievedMemory, ...] = ()  # those that were found by the goals
         self.lasting_at = 0.0  # seconds since the epoch, when they were found
+        self.core: tuple[RetrievedMemory, ...] = ()  # what the user keeps in every prompt
+        self.core_at, self.core_left = 0.0, 0  # when it was read, and how many found no room
         self.dropped: set[int] = set()  # memories that the user has taken out of the run
 
     @property
@@ -279,6 +281,8 @@ class History:
         match event:
             case RunStarted() | Resumed():
                 self._begin(event)
+            case Recalled(core=True):
+                self.core, self.core_at, self.core_left = event.memories, event.t, len(event.left_out)
             case Recalled(lasting=True):
                 self.lasting, self.lasting_at = event.memories, event.t
             case Dropped(attachment=name) if name:
@@ -286,6 +290,7 @@ class History:
             case Dropped():
                 self.dropped.add(event.memory)
                 self.lasting = tuple(memory for memory in self.lasting if memory.id != event.memory)
+                self.core = tuple(memory for memory in self.core if memory.id != event.memory)
                 if event.ends_reply:
                     self._drop_waiting()
             case Prompted():
@@ -725,6 +730,9 @@ def build_step_prompt(
         files=moment.files,
         met=history.met,
         failing=history.failing,
+        core=[memory for memory in history.core if memory.id not in without],
+        core_left=history.core_left,
+        core_at=history.core_at,
         lasting=[memory for memory in history.lasting if memory.id not in without],
         lasting_at=history.lasting_at,
         now=moment.now,

@@ -1,7 +1,8 @@
 """The long-term memory in a step: recall before the model is asked, and storing afterwards.
 
 There are two recalls, each with its own quota and share of the prompt: by the goals and the last feedback, which stays
-near the beginning of all prompts of the run, and by the newest step, which changes each time.
+near the beginning of all prompts of the run, and by the newest step, which changes each time. Before both stands the
+core: what the user said, pinned or prefers, whatever the goals are.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from autoagent.core.model import Message
 from autoagent.core.protocols import Memory
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.log.reader import effective
-from autoagent.prompt import recollection_lines
+from autoagent.prompt import core_fitting, recollection_lines
 from autoagent.text.facts import MOST, PURPOSE, facts_in
 from autoagent.text.quoting import EXPLANATION, marked
 from autoagent.text.sanitize import shorten
@@ -64,6 +65,7 @@ class StepMemory:
         self._user = user
         self._clock = clock
         self._problem = ""  # why the last recall found nothing by its meaning
+        self._core_changes = -1  # as the memory counted them when the core was last read
         self._asked: tuple[str, ...] = ()  # goals and feedback that were recalled by last
         self._shown: tuple[RetrievedMemory, ...] = ()  # recalled by the newest step
         self._used: set[int] = set()  # memories that this run has acted on
@@ -71,16 +73,34 @@ class StepMemory:
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
         """Retrieve the memories that fit what is going on. Return those by the newest step, the others stay."""
         history = self._state.history
+        yield from self._read_core()
         asked = tuple(dict.fromkeys(goal.text for goal in self._state.start.task.goals))
         asked = (*asked, history.feedback) if history.feedback else asked
         if asked != self._asked:
             self._asked = asked
-            yield from self._recall(asked, BY_GOALS, (), lasting=True)
+            yield from self._recall(asked, BY_GOALS, {memory.id for memory in history.core}, lasting=True)
         self._shown = ()
         if history.topic:
-            there = {memory.id for memory in history.lasting}
+            there = {memory.id for memory in (*history.core, *history.lasting)}
             self._shown = yield from self._recall((history.topic,), BY_STEP, there)
         return self._shown
+
+    def _read_core(self) -> Events:
+        """Put what the user keeps in every prompt into this one, if it has changed."""
+        state, history, memory = self._state, self._state.history, self._memory
+        if memory.core_changes == self._core_changes:
+            return
+        self._core_changes = memory.core_changes
+        try:
+            core = [one for one in memory.core() if one.id not in history.dropped]
+        except StateError as error:
+            yield state.record(Retried(reason=f"What you want kept in mind cannot be read: {error}"))
+            return
+        fitting = core_fitting(core, history.shares.core, state.count, self._clock())
+        if [(one.id, one.text) for one in core[:fitting]] == [(one.id, one.text) for one in history.core]:
+            return
+        cut = tuple(LeftOut(one.id, 0.0, "no room in the core") for one in core[fitting:])
+        yield from self._recorded(Recalled(query="", memories=tuple(core[:fitting]), left_out=cut, core=True))
 
     def _recall(
         self, queries: Sequence[str], quota: int, there: Collection[int], *, lasting: bool = False
@@ -119,13 +139,18 @@ class StepMemory:
         if not memories and not left_out and not (lasting and history.lasting):
             return ()
         query, gate = " ".join(queries)[:QUERY_SHOWN], max((recall.gate for recall in found), default=0.0)
-        recalled = state.record(Recalled(query=query, memories=memories, left_out=left_out, lasting=lasting, gate=gate))
+        event = Recalled(query=query, memories=memories, left_out=left_out, lasting=lasting, gate=gate)
+        return (yield from self._recorded(event))
+
+    def _recorded(self, event: Recalled) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
+        """Record what was recalled, and the labels that it brings. Return it as it is in the log: without secrets."""
+        recalled = self._state.record(event)
         yield recalled
         assert isinstance(recalled, Recalled)
         for memory in recalled.memories:
-            if labels := state.guard.new_labels(memory).to_json():
-                yield state.record(Tainted(memory=memory.id, data=labels))
-        return recalled.memories  # as they are in the log: without secrets
+            if labels := self._state.guard.new_labels(memory).to_json():
+                yield self._state.record(Tainted(memory=memory.id, data=labels))
+        return recalled.memories
 
     def remember(self) -> Events:
         """Keep the step, if it is worth it, and what the user said of it. A memory that it acts on was used."""
@@ -171,7 +196,7 @@ class StepMemory:
         known = " ".join(goal.text for goal in self._state.start.task.goals)
         said = f"{thought.thoughts.text} {' '.join(map(str, thought.call.args.values()))}"
         found = set()
-        for memory in (*self._state.history.lasting, *self._shown):
+        for memory in (*self._state.history.core, *self._state.history.lasting, *self._shown):
             own = (name for name in _NAME.findall(memory.text) if _TELLING.search(name) and name not in known)
             if memory.id not in self._used and any(name in said for name in own):
                 found.add(memory.id)

@@ -91,8 +91,9 @@ class Changed(RunStarted):
 class Recalled(Event):
     """Memories found for this step's prompt, which shows as many of them as fit.
 
-    `lasting`: those found by the goals, which this and all later prompts show, until others are found by them. `gate`:
-    the evidence that each needed.
+    `lasting`: those found by the goals, which this and all later prompts show, until others are found by them. `core`:
+    those that all prompts show, the most important first; `left_out` has those for which there is no room. `gate`: the
+    evidence that each needed.
     """
 
     type: ClassVar[str] = "recalled"
@@ -101,6 +102,7 @@ class Recalled(Event):
     left_out: tuple[LeftOut, ...] = ()
     lasting: bool = False
     gate: float = 0.0
+    core: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,9 @@ PRIVATE_SOURCES = frozenset({PRIVATE, "user"})
 _SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")
 """What a source names, beside others, once a newer memory has another value. The bare word marked guesses."""
 
+_SET_ASIDE = "set aside"
+"""What a source names, beside others, where the user has taken the memory out of the core."""
+
 PINNED = 1_000_000
 """The level of a pinned memory: above all that use can reach, so that it never changes."""
 
@@ -37,10 +40,21 @@ Steps are many, and at the end of a run the facts are taken from them, which liv
 """
 
 
-def origin_of(source: str, superseded_by: int | None = None) -> str:
-    """Return the sources without a link to a newer memory; then with this one."""
+def origin_of(source: str) -> str:
+    """Return the sources alone, without a link to a newer memory and without the mark of one set aside."""
+    return linked(", ".join(part for part in source.split(", ") if part != _SET_ASIDE))
+
+
+def linked(source: str, superseded_by: int | None = None) -> str:
+    """Return the source with this link to a newer memory in place of any other."""
     parts = [part for part in source.split(", ") if part and not _SUPERSEDED.fullmatch(part)]
     return ", ".join(parts if superseded_by is None else [*parts, f"superseded by {superseded_by}"])
+
+
+def set_aside(source: str, *, aside: bool) -> str:
+    """Return the source with the mark that keeps a memory out of the core, or without it."""
+    parts = [part for part in source.split(", ") if part and part != _SET_ASIDE]
+    return ", ".join([*parts, _SET_ASIDE] if aside else parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +114,18 @@ class RetrievedMemory:
         """The newer memory that says the same with another value. None: there is none."""
         links = (_SUPERSEDED.fullmatch(part) for part in self.source.split(", "))
         return next((int(link[1]) for link in links if link and link[1]), None)
+
+    @property
+    def core_rank(self) -> int:
+        """The importance in the core: 1 pinned, 2 the user's own, 3 his notes, 4 his words to a run. 0: no part of it.
+
+        Text from outside is no part of it, nor is what a newer memory corrects or the user has set aside.
+        """
+        sources = self.source.split(", ")
+        if not self.trusted or self.superseded_by is not None or _SET_ASIDE in sources:
+            return 0
+        of_user = (self.pinned, self.kind == USER, "user" in sources, self.kind == "feedback")
+        return of_user.index(True) + 1 if any(of_user) else 0
 
     @property
     def pinned(self) -> bool:

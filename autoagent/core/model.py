@@ -141,6 +141,8 @@ def style_for(parameters: float | None, wanted: str = "", *, blocks: bool = Fals
 
 SMALL_WINDOW = 16_000  # tokens; below it every command offered costs history
 
+CORE = 300  # tokens at most of what the user keeps in every prompt
+
 _CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock, question, titles, message marks
 
 
@@ -148,13 +150,15 @@ _CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock
 class Shares:
     """Tokens for each part besides the system message.
 
-    `recollections` limits memories for the newest step. `standing` and `lasting` limit memories for the goals.
+    `recollections` limits memories for the newest step, `lasting` those for the goals, and `core` those of the user in
+    every prompt.
     """
 
     history: int
     recollections: int
     standing: int
     lasting: int = 0
+    core: int = 0
 
 
 def reply_tokens(window: int) -> int:
@@ -166,8 +170,9 @@ def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
     """Divide the window. All arguments are in tokens. `history` may be too small or negative: see `is_workable`."""
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
-    history = window - reply - system - goals - recollections - standing - _CLOSING_WORDS
-    return Shares(history, recollections // 2, standing, recollections // 2)
+    core = min(CORE, max(96, window // 32))
+    history = window - reply - system - goals - recollections - core - standing - _CLOSING_WORDS
+    return Shares(history, recollections // 2, standing, recollections // 2, core)
 
 
 def is_workable(shares: Shares, window: int) -> bool:

@@ -170,6 +170,19 @@ class Memory(Protocol):
         `meant` memories are considered; with an empty query the newest of them are returned, which is no use.
         """
 
+    def core(self) -> list[RetrievedMemory]:
+        """Return what every prompt is to show (see RetrievedMemory.core_rank), the most important and newest first."""
+
+    def keep_in_core(self, memory: int, *, kept: bool) -> bool:
+        """Put a memory into the core by pinning it, or take it out. Return False for an unknown id.
+
+        Raises StateError for a memory from outside.
+        """
+
+    @property
+    def core_changes(self) -> int:
+        """A number that changes when this process changes what may belong to the core."""
+
     def use(self, memories: Collection[int]) -> None:
         """Strengthen these memories because the agent acted on them. Unknown ids are ignored."""
 
@@ -268,8 +281,11 @@ class MemoryStore(Protocol):
     def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
         """Return the existing memories with these ids, ordered by id."""
 
-    def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
-        """Return the memories, newest first. A negative limit returns all."""
+    def listed(self, limit: int = -1, offset: int = 0, *, of_user: bool = False) -> list[RetrievedMemory]:
+        """Return the memories, newest first. A negative limit returns all.
+
+        With `of_user`, only those that are pinned, of the kinds `feedback` and `user`, or from the source `user`.
+        """
 
     def stats(self) -> Stats: ...
 

@@ -15,13 +15,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from autoagent.core.memory import RetrievedMemory
+from autoagent.memory.texts import spaced
 
-ENOUGH = 1.0  # for what the program puts into a prompt unasked
+ENOUGH = 0.8  # for what the program puts into a prompt unasked
+PART = 0.9  # of the best score, that what is pushed needs: what fits less is mostly useless beside the best
 ENOUGH_ASKED = 0.3  # for who asks, and can judge what comes back
 WORDS_ENOUGH = 0.5  # the weighted share of the question's words that is enough without any meaning
 TERMS = 64  # of a question that are looked at, the first
 STEM = 5  # letters of a word that are always compared; of a longer one, all but the last two: its ending
+COMPOUND = 9  # letters of a stem that may be made up of two words, as in German
 FEWEST = 1000  # memories that a word's rarity is measured against, however few there are
 SEGMENT = 200  # characters of a piece of text that is shown or left out as a whole
 COVERED = 0.4  # of its weight is what a word counts that another piece shows already
@@ -45,8 +47,8 @@ _COMMON = frozenset(_SMALL_WORDS.split())
 
 
 def terms(text: str) -> list[str]:
-    """Return the distinct content words of a text in order, as stems to look for."""
-    words = (word for word in _WORD.findall(_folded(text)) if word not in _COMMON and len(word) > 1)
+    """Return the distinct content words of a text in order, or pairs of characters where a script sets no spaces."""
+    words = (word for word in _WORD.findall(spaced(_folded(text))) if word not in _COMMON and len(word) > 1)
     return list(dict.fromkeys(words))[:TERMS]
 
 
@@ -97,21 +99,6 @@ class Question:
         return _joined(pieces, sorted(chosen)) if chosen else text[:limit]
 
 
-class Gate:
-    """Lets a memory through whose evidence is `enough`. `meaning` is its similarity by id, where that is known."""
-
-    def __init__(self, question: Question, meaning: Mapping[int, float], enough: float) -> None:
-        self.enough = enough
-        self.weighed: dict[int, float] = {}  # the evidence of those that were asked about, by id
-        self._question, self._meaning = question, meaning
-
-    def fits(self, memory: RetrievedMemory) -> bool:
-        """Return whether a memory is let through."""
-        found = evidence(self._meaning.get(memory.id, 0.0), self._question.coverage(memory.text))
-        self.weighed[memory.id] = round(found, 4)
-        return found >= self.enough
-
-
 def evidence(meaning: float, coverage: float) -> float:
     """Return the evidence for a memory. 1 is sufficient. `meaning` is on the scale of Embedding.meaning."""
     return meaning + coverage / WORDS_ENOUGH
@@ -136,18 +123,26 @@ class _Words:
 
     folded: str
     each: frozenset[str]
+    parts: tuple[str, ...]  # stems that may be part of a compound
 
     def have(self, stem: str) -> bool:
-        """Return whether a short word or its plural is present. A longer stem may be anywhere in a word."""
+        """Return whether a short word or its plural is present. A longer stem may be anywhere in a word.
+
+        A compound is present if two of the words make it up.
+        """
         if stem not in self.folded:
-            return False
+            return len(stem) >= COMPOUND and any(
+                stem.startswith(first) and any(second in stem[len(first) :] for second in self.parts)
+                for first in self.parts
+            )
         return len(stem) >= STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
 
 
 @lru_cache(maxsize=1024)  # from step to step the same memories are looked at
 def _words(text: str) -> _Words:
     folded = _folded(text)
-    return _Words(folded, frozenset(_WORD.findall(folded)))
+    each = frozenset(_WORD.findall(spaced(folded)))
+    return _Words(folded, each, tuple(_stem(word) for word in each if len(word) >= STEM and word not in _COMMON))
 
 
 def _pieces(text: str) -> list[str]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from autoagent.core.errors import ForModel, ForUser, ModelError
+from autoagent.core.errors import ForModel, ForUser, ModelError, StateError
 from autoagent.core.memory import (
     FROM_OUTSIDE,
     PINNED,
@@ -31,15 +31,16 @@ from autoagent.core.memory import (
     LeftOut,
     Recall,
     RetrievedMemory,
+    linked,
     origin_of,
+    set_aside,
 )
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
-from autoagent.memory import contradiction, deduplication, texts
-from autoagent.memory.dreams import Journal, dream_prompt
-from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, Gate, Question, terms
-from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
-from autoagent.memory.reranking import reranked
+from autoagent.memory import duplicates, texts
+from autoagent.memory.asking import Journal, dream_prompt, reranked
+from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, Question, evidence, terms
+from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights, Room, rank
 
 CHOSEN = ("note", "fact", "feedback", USER)  # kinds of what somebody chose to keep: one may supersede another
 SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
@@ -149,6 +150,7 @@ class LivingMemory:
         self._trusted_only = trusted_only
         self.hides: Callable[[str], bool] = lambda place: False  # those stored by an agent of this place
         self._rerank = rerank
+        self.core_changes = 0
 
     def close(self) -> None:
         self.store.close()
@@ -185,6 +187,7 @@ class LivingMemory:
         changes = [Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in known]
         self.store.change(changes, durable=durable)
         if id is not None and trusted and kind in CHOSEN:
+            self.core_changes += 1
             self._supersede(id, text, "user" if kind == "feedback" else source)
         return id
 
@@ -204,12 +207,12 @@ class LivingMemory:
         near, _ = self._near(text, SUPERSEDABLE)
         of_user = "user" in source.split(", ")
         others = {m.id: m for m in (*near, *self.store.worded(text, SUPERSEDABLE)) if m.id != id and m.kind in CHOSEN}
-        replaced = [m for m in others.values() if contradiction.corrects(text, m.text)]
+        replaced = [m for m in others.values() if duplicates.corrects(text, m.text)]
         if any(_is_users(m) and not of_user for m in replaced):
             return
         links: list[tuple[RetrievedMemory, int | None]] = [(m, id) for m in replaced if m.superseded_by != id]
         links += [(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
-        self.store.change([Change(m.id, (m.t, m.level), m.t, m.level, origin_of(m.source, to)) for m, to in links])
+        self.store.change([Change(m.id, (m.t, m.level), m.t, m.level, linked(m.source, to)) for m, to in links])
 
     def recall(
         self,
@@ -248,14 +251,24 @@ class LivingMemory:
         worded = _first(lambda count: self.store.worded(query, count, skip), breadth, wanted)
         near, worded = self._without_dead_links(near), self._without_dead_links(worded)
         candidates = {memory.id: memory for memory in (*near, *worded)}
-        asked = self._question(query)
+        telling = terms(texts.query(query))
+        asked = Question(*self.store.word_counts(telling)) if telling else Question({}, 0)
         barred = list(outside.values())[:breadth]
         vectors = {} if problem else self.store.vectors([*candidates, *(memory.id for memory in barred)])
         meaning = self.store.meaning(query, vectors) if vectors else {}
-        gate = Gate(asked, meaning, ENOUGH if pushed else ENOUGH_ASKED)
+        weighed = {
+            memory.id: round(evidence(meaning.get(memory.id, 0.0), asked.coverage(memory.text)), 4)
+            for memory in (*candidates.values(), *barred)
+        }
+        by_words = {memory.id: memory.score for memory in worded}
+        found = [
+            Candidate(memory, meaning.get(id, 0.0), by_words.get(id, 0.0), weighed[id])
+            for id, memory in candidates.items()
+        ]
+        bar = Bar(ENOUGH, PART) if pushed else Bar(ENOUGH_ASKED)
         model = self._rerank if not pushed and room is None else None
         recall = rank(
-            near, worded, n=breadth if model else k, now=now, weights=self.weights, vectors=vectors, fits=gate.fits,
+            found, n=breadth if model else k, now=now, weights=self.weights, vectors=vectors, bar=bar,
             room=None if room is None else Room(room, self._count),
         )  # fmt: skip
         if model is not None:
@@ -263,17 +276,21 @@ class LivingMemory:
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [] if pushed and not self.rules.pushed_is_use else returned
         self._live(used, [] if problem else candidates.values(), now)
-        kept_out = [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if gate.fits(memory)]
+        kept_out = [
+            LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if weighed[memory.id] >= bar.enough
+        ]
         shown = recall.memories
         if pushed:
             shown = tuple(replace(memory, text=asked.passage(memory.text, PASSAGE)) for memory in shown)
-        return _weighed(replace(recall, memories=shown, left_out=(*recall.left_out, *kept_out), problem=problem), gate)
+        shown = tuple(replace(memory, evidence=weighed[memory.id]) for memory in shown)
+        others = tuple(replace(one, evidence=weighed[one.id]) for one in (*recall.left_out, *kept_out))
+        return replace(recall, memories=shown, left_out=others, problem=problem, gate=bar.enough)
 
     def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
         """Return the memories. One whose newer one is gone counts again."""
         links = {m.superseded_by for m in memories} - {None}
         gone = links - {m.id for m in self.store.of([link for link in links if link is not None])} if links else set()
-        return [replace(m, source=origin_of(m.source)) if m.superseded_by in gone else m for m in memories]
+        return [replace(m, source=linked(m.source)) if m.superseded_by in gone else m for m in memories]
 
     def _live(self, used: Iterable[RetrievedMemory], passed_over: Iterable[RetrievedMemory], now: float) -> None:
         """Let the memories rise that a recall used, and those fade that it found and passed over."""
@@ -282,10 +299,6 @@ class LivingMemory:
         self.store.change(self._rising(used, now) + fading, durable=forgets)
         if forgets:
             self.store.empty_trash(now - self.rules.trash)
-
-    def _question(self, query: str) -> Question:
-        words = terms(texts.query(query))
-        return Question(*self.store.word_counts(words)) if words else Question({}, 0)
 
     def _rising(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of memories that were used, less those that would move but a time, and by seconds."""
@@ -311,10 +324,30 @@ class LivingMemory:
         weakened = ((memory, self.rules.weakened(memory, now)) for memory in memories)
         return [Change(m.id, (m.t, m.level), t, level) for m, (t, level) in weakened if level != m.level]
 
+    # The core ---------------------------------------------------------------------------------------------------
+
+    def core(self) -> list[RetrievedMemory]:
+        """As Memory."""
+        there = self._without_dead_links(self.store.listed(WIDEST, of_user=True))
+        return sorted((m for m in there if m.core_rank and not self.hides(m.run)), key=lambda m: m.core_rank)
+
+    def keep_in_core(self, memory: int, *, kept: bool) -> bool:
+        """As Memory. One that is taken out lives on as others of its kind."""
+        found = self.store.of([memory])
+        if kept and any(not m.trusted for m in found):
+            raise StateError(f"Memory {memory} comes from outside; the core takes no such text.")
+        changes = []
+        for m in found:
+            level = PINNED if kept else 0 if m.pinned else m.level
+            changes.append(Change(m.id, (m.t, m.level), m.t, level, set_aside(m.source, aside=not kept)))
+        self.core_changes += 1
+        return bool(found) and self.store.change(changes) == len(changes)
+
     # Forgetting -------------------------------------------------------------------------------------------------
 
     def forget(self, memory: int) -> bool:
         """Delete a memory for good, bypassing the trash."""
+        self.core_changes += 1
         return self.store.forget(memory)
 
     def restore(self, memory: int) -> bool:
@@ -368,6 +401,7 @@ class LivingMemory:
         found = self.store.of([memory])
         level = PINNED if pinned else 0
         changes = [Change(m.id, (m.t, m.level), m.t, level) for m in found if m.pinned != pinned]
+        self.core_changes += 1
         return bool(found) and self.store.change(changes) == len(changes)
 
     def edit(self, memory: int, text: str) -> int | None:
@@ -382,6 +416,7 @@ class LivingMemory:
         if old.text == text:
             return old.id
         now = max(self._clock(), old.t)
+        self.core_changes += 1
         id = self.store.put(
             text, t=now, kind=old.kind, source=origin_of(old.source), trusted=old.trusted, run=old.run, step=old.step
         )
@@ -412,7 +447,7 @@ class LivingMemory:
 
     # Consolidation ----------------------------------------------------------------------------------------------
 
-    def consolidate(self) -> list[deduplication.DuplicateGroup]:
+    def consolidate(self) -> list[duplicates.DuplicateGroup]:
         """Merge near-duplicates: keep the firmest with the sources of all, and move the others to the trash.
 
         Each group is merged as a whole, or not at all if any member has changed meanwhile.
@@ -421,7 +456,7 @@ class LivingMemory:
         memories = self.store.listed()
         vectors = self.store.vectors([memory.id for memory in memories])
         merged = []
-        for group in deduplication.groups(memories, vectors, self.rules.alike):
+        for group in duplicates.groups(memories, vectors, self.rules.alike):
             kept, others = group.kept, group.others
             newest = max(memory.t for memory in (kept, *others))
             changes = [Change(kept.id, (kept.t, kept.level), newest, kept.level, group.sources)]
@@ -429,13 +464,6 @@ class LivingMemory:
             if self.store.change(changes, whole=True):
                 merged.append(group)
         return merged
-
-
-def _weighed(recall: Recall, gate: Gate) -> Recall:
-    """Return what was recalled and left out with the evidence for each, 0 where it was not asked for."""
-    shown = (replace(memory, evidence=gate.weighed.get(memory.id, 0.0)) for memory in recall.memories)
-    others = (replace(other, evidence=gate.weighed.get(other.id, 0.0)) for other in recall.left_out)
-    return replace(recall, memories=tuple(shown), left_out=tuple(others), gate=gate.enough)
 
 
 def _is_users(memory: RetrievedMemory) -> bool:

@@ -1,27 +1,22 @@
-"""The backend `none`: a memory that keeps nothing."""
+"""The memory that keeps nothing, and the clock that counts replies: neither needs more than the core."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Collection
+from typing import Any
 
+from autoagent.core.events import Event, Thought
 from autoagent.core.memory import Dream, Recall, RetrievedMemory
 from autoagent.core.model import Usage
+from autoagent.core.protocols import MemoryStore
 
 
 class NoMemory:
     """Satisfies Memory: stores nothing, recalls nothing, and sleeps without a dream."""
 
-    def add(
-        self,
-        text: str,
-        *,
-        kind: str = "note",
-        source: str = "",
-        trusted: bool = True,
-        run: str = "",
-        step: int = 0,
-        durable: bool = True,
-    ) -> int | None:
+    def add(self, text: str, **known: Any) -> int | None:
         return None
 
     @property
@@ -31,17 +26,16 @@ class NoMemory:
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         return False
 
-    def recall(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        room: int | None = None,
-        skip: Collection[tuple[str, int]] = (),
-        pushed: bool = False,
-        meant: Callable[[RetrievedMemory], bool] | None = None,
-    ) -> Recall:
+    def recall(self, query: str, k: int = 10, **asked: Any) -> Recall:
         return Recall()
+
+    def core(self) -> list[RetrievedMemory]:
+        return []
+
+    def keep_in_core(self, memory: int, *, kept: bool) -> bool:
+        return False
+
+    core_changes = 0
 
     def use(self, memories: Collection[int]) -> None:
         """Do nothing: there are none."""
@@ -63,3 +57,31 @@ class NoMemory:
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+
+class TickClock:
+    """The clock of one run, shared by its agents. It hears every event. Each reply with a command is a tick.
+
+    It continues from the newest time in the memory, so no time passes between runs or while a run waits.
+    """
+
+    def __init__(self) -> None:
+        self._ticks = 0
+        self._began: float | None = None
+        self._lock = threading.Lock()
+
+    def add(self, event: Event) -> None:
+        """Count an event."""
+        self._ticks += isinstance(event, Thought)
+
+    def over(self, store: MemoryStore) -> Callable[[], float]:
+        """Return the clock for a memory in this store. It raises StateError if the store cannot be read."""
+
+        def now() -> float:
+            with self._lock:
+                if self._began is None:
+                    newest = store.listed(1)
+                    self._began = (newest[0].t if newest else time.time()) - self._ticks
+                return self._began + self._ticks
+
+        return now

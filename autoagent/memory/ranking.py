@@ -1,14 +1,13 @@
 """Ranking: selects and orders the candidates of a store, and gives a reason for each one left out. Pure functions.
 
-1. Fusion. Candidates by cosine and by words are merged by a convex combination: the weighted mean of both scores, each
-relative to the best of its list, 0 if missing. (Bruch, Gai and Ingber, An Analysis of Fusion Functions for Hybrid
-Retrieval, ACM TOIS 2023, prefer it to reciprocal rank fusion, and benchmarks/recall_quality.py agrees: with few
-candidates, ranks favour memories that are mediocre in both lists.) 2. Weighting. Relevance times recency (an
-exponential decay since the last recall) times level. Park et al., Generative Agents (UIST 2023), add relevance, recency
-and an importance judged by a model. The product lets no memory in for being recent alone, and the level, earned by use,
-replaces the importance. 3. Diversity. Maximal marginal relevance: next is the candidate with the highest lambda * score
-- (1 - lambda) * its greatest cosine to those chosen (Carbonell and Goldstein, The Use of MMR, SIGIR 1998). It ends at
-the requested number or when nothing more fits into the prompt.
+1. Fit. The weighted sum of three scores, each relative to the best candidate's: meaning, words, and the evidence that
+the gate weighs, so that rank and gate agree. It is a convex combination (Bruch, Gai and Ingber, An Analysis of Fusion
+Functions for Hybrid Retrieval, ACM TOIS 2023), and benchmarks/memory_quality.py agrees that it beats reciprocal ranks.
+2. Weight. Relevance times recency (an exponential decay since the last recall) times level. Park et al., Generative
+Agents (UIST 2023), add relevance, recency and an importance judged by a model. The product lets no memory in for being
+recent alone, and the level, earned by use, replaces the importance. 3. Diversity. Maximal marginal relevance: next is
+the candidate with the highest lambda * score - (1 - lambda) * its greatest cosine to those chosen (Carbonell and
+Goldstein, The Use of MMR, SIGIR 1998). It ends at the requested number or when nothing more fits into the prompt.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ LINE = 3  # tokens of the mark and the line break around a memory
 class RankingWeights:
     """The weights of a ranking. `words`, `recency`, `level` and `diversity` range from 0 (ignored) to 1 (alone).
 
-    `breadth`: candidates of each search per requested memory. `words`: their weight against cosines. `half_life`:
-    seconds. `floor`: a memory without a shared word needs at least this part of the best cosine.
+    `breadth`: candidates of each search per requested memory. `words`: their weight against meaning. `evidence`: its
+    weight beside both. `half_life`: seconds.
     """
 
     breadth: int = 4
     words: float = 0.4
+    evidence: float = 0.6
     recency: float = 0.05
     half_life: float = 30 * DAY
     level: float = 0.05
     diversity: float = 0.1
-    floor: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,43 +55,67 @@ class Room:
         return min(self.count(text), max(self.tokens // SHOWN, 1)) + LINE
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory found, with its nearness in meaning, its score by words, and the evidence for it, each 0 if unknown."""
+
+    memory: RetrievedMemory
+    meaning: float
+    words: float
+    evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The evidence that a memory needs, whatever its rank, and the part of the best score."""
+
+    enough: float = 0.0
+    part: float = 0.0
+
+
 def rank(
-    near: Sequence[RetrievedMemory],
-    worded: Sequence[RetrievedMemory],
+    found: Sequence[Candidate],
     *,
     n: int,
     now: float,
     weights: RankingWeights,
     vectors: Mapping[int, bytes],
     room: Room | None = None,
-    fits: Callable[[RetrievedMemory], bool] = lambda memory: True,
+    bar: Bar | None = None,
 ) -> Recall:
     """Return at most n candidates, best first, with final scores from 0 to 1, and the others with the reason.
 
     Args:
-        near: the candidates by cosine, which is their `score`, best first.
-        worded: the candidates by words, best first. Their `score` is 0 or more, on any scale.
+        found: the candidates. Their scores may have any scale from 0 on.
         now: seconds since the epoch.
         vectors: the known unit vectors (float32) of the candidates, all of one dimension.
         room: tokens available. None: unlimited.
-        fits: decides whether the evidence for a memory suffices, whatever its rank.
 
     The result is deterministic: of equal scores the older id comes first.
     """
-    fused = _fused(near, worded, weights)
-    far = _too_far(near, {memory.id for memory in worded}, weights.floor)
-    scores = {memory.id: score * _weight(memory, now, weights) for memory, score in fused}
-    scored = sorted((memory for memory, _ in fused), key=lambda memory: (-scores[memory.id], memory.id))
-    left_out = [LeftOut(memory.id, scores[memory.id], "too far") for memory in scored if memory.id in far]
-    candidates = [memory for memory in scored if memory.id not in far]
-    unfit = {memory.id for memory in candidates if not fits(memory)}
-    left_out += [
-        LeftOut(memory.id, scores[memory.id], "fits too little") for memory in candidates if memory.id in unfit
-    ]
-    candidates = [memory for memory in candidates if memory.id not in unfit]
+    bar = bar or Bar()
+    parts = (1 - weights.words, weights.words, weights.evidence)
+    best = [max(values) or 1.0 for values in zip(*((c.meaning, c.words, c.evidence) for c in found), strict=True)]
+    scores: dict[int, float] = {}
+    for one in found:
+        memory, values = one.memory, (one.meaning, one.words, one.evidence)
+        age = max(now - memory.t, 0.0)
+        recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
+        earned = (1 - weights.recency * (1 - recency)) * (1 - weights.level / (memory.level + 1))
+        fit = sum(part * value / most for part, value, most in zip(parts, values, best, strict=True)) / sum(parts)
+        scores[memory.id] = fit * earned * (SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0)
+    evidence = {one.memory.id: one.evidence for one in found}
+    scored = sorted((one.memory for one in found), key=lambda memory: (-scores[memory.id], memory.id))
+    fitting = [memory for memory in scored if evidence[memory.id] >= bar.enough]
+    least = bar.part * scores[fitting[0].id] if fitting else 0.0
+    candidates = [memory for memory in fitting if scores[memory.id] >= least]
     returned, others = _choose(candidates, n, scores, vectors, weights.diversity, room)
-    left_out += [LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others]
-    left_out.sort(key=lambda candidate: (-candidate.score, candidate.id))
+    others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < least]
+    others += [(memory, "fits too little") for memory in scored if evidence[memory.id] < bar.enough]
+    left_out = sorted(
+        (LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others),
+        key=lambda one: (-one.score, one.id),
+    )
     return Recall(tuple(replace(memory, score=scores[memory.id]) for memory in returned), tuple(left_out))
 
 
@@ -110,34 +133,6 @@ def widened(
         if len(found) >= k or all_there:
             return found[:k]
         count *= 4
-
-
-def _fused(
-    near: Sequence[RetrievedMemory], worded: Sequence[RetrievedMemory], weights: RankingWeights
-) -> list[tuple[RetrievedMemory, float]]:
-    """Return each candidate once, with its fused score: 1 if it is first in both lists."""
-    memories: dict[int, RetrievedMemory] = {}
-    scores: dict[int, float] = {}
-    for found, weight in ((near, 1 - weights.words), (worded, weights.words)):
-        best = max((memory.score for memory in found), default=0.0) or 1.0
-        for memory in found:
-            memories.setdefault(memory.id, memory)
-            scores[memory.id] = scores.get(memory.id, 0.0) + weight * memory.score / best
-    return [(memory, scores[id]) for id, memory in memories.items()]
-
-
-def _too_far(near: Sequence[RetrievedMemory], by_words: set[int], floor: float) -> set[int]:
-    least = floor * max((memory.score for memory in near), default=0.0)
-    return {memory.id for memory in near if memory.score < least and memory.id not in by_words}
-
-
-def _weight(memory: RetrievedMemory, now: float, weights: RankingWeights) -> float:
-    """Return the weight of a memory, at most 1 for a memory of this moment at an endless level."""
-    age = max(now - memory.t, 0.0)
-    recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
-    level = memory.level / (memory.level + 1)
-    superseded = SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0
-    return superseded * (1 - weights.recency * (1 - recency)) * (1 - weights.level * (1 - level))
 
 
 def _choose(

@@ -1,6 +1,7 @@
 """Prepares texts for storage and search: valid Unicode, limited length, split into words.
 
-All servers index the same words, whatever their locale.
+All servers index the same words, whatever their locale. Scripts without spaces between words are indexed by pairs of
+characters.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from collections.abc import Mapping
 from autoagent.text.sanitize import valid
 
 PART = 8_000  # characters; an embedder reads little more than that, and a prompt has room for little more
+_UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana, Han
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff]{2,}"
+)
 LONGEST = 500  # characters of a word; PostgreSQL takes no more than 2046 bytes
 
 
@@ -45,11 +50,18 @@ def parts(text: str) -> list[str]:
     return [part for part in found if part.strip()]
 
 
+def spaced(text: str) -> str:
+    """Return the text with each run of a script that sets no spaces as its overlapping pairs of characters."""
+    if text.isascii():
+        return text
+    return _UNSPACED.sub(lambda run: f" {' '.join(map(''.join, itertools.pairwise(run[0])))} ", text)
+
+
 def words(text: str) -> list[str]:
-    """Return the words of a text in order, ignoring case and diacritics. Text without spaces is a single word."""
+    """Return the words of a text in order, ignoring case and diacritics (see `spaced`)."""
     spelt = unicodedata.normalize("NFKD", text.casefold())
     bare = "".join(letter for letter in spelt if not unicodedata.combining(letter))
-    return [word[:LONGEST] for word in re.findall(r"\w+", bare)]
+    return [word[:LONGEST] for word in re.findall(r"\w+", spaced(bare))]
 
 
 def rarest(counts: Mapping[str, int], most: int) -> list[str]:

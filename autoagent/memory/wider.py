@@ -7,7 +7,7 @@ from dataclasses import replace
 from heapq import merge  # which leaves each of the two in its own order, be it a model's
 
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory, origin_of
+from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory, linked
 from autoagent.core.model import Usage
 from autoagent.memory.living_memory import LivingMemory
 
@@ -95,6 +95,19 @@ class WiderMemory:
         problem = found.problem or of_user.problem
         return replace(found, memories=tuple(best[:k]), left_out=tuple(left_out), problem=problem)
 
+    def core(self) -> list[RetrievedMemory]:
+        user = self._opened()
+        both = (*self._own.core(), *map(_of_user, user.core() if user else ()))
+        return sorted(both, key=lambda memory: (memory.core_rank, -memory.t))
+
+    def keep_in_core(self, memory: int, *, kept: bool) -> bool:
+        place = self._own if memory >= 0 else self._opened()
+        return place is not None and place.keep_in_core(abs(memory), kept=kept)
+
+    @property
+    def core_changes(self) -> int:
+        return self._own.core_changes + (self._user.core_changes if self._user else 0)
+
     def use(self, memories: Collection[int]) -> None:
         self._own.use({id for id in memories if id >= 0})
         theirs = {-id for id in memories if id < 0}
@@ -135,4 +148,4 @@ def _of_user(memory: RetrievedMemory) -> RetrievedMemory:
     """Return a memory of the user's own as a run sees it."""
     source = memory.source if memory.private else ", ".join(filter(None, (PRIVATE, memory.source)))
     newer = memory.superseded_by
-    return replace(memory, id=-memory.id, source=source if newer is None else origin_of(source, -newer))
+    return replace(memory, id=-memory.id, source=source if newer is None else linked(source, -newer))

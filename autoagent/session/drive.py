@@ -196,7 +196,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             inbox = late.after(pool.mailbox, attachments.at_start(plan.said, plan.piped))
             tools = Tools(own, context, snapshots, inbox=inbox, hooks=plan.plugins.hooks, checkpoint=checkpoint)
             current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
-            steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments)
+            steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering)
             policy = Policy(
                 pool.leading(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
@@ -208,7 +208,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
     """Return the parts for the memories of the run's agents."""
-    from autoagent.memory.tick_clock import TickClock
+    from autoagent.memory.none import TickClock
     from autoagent.session.memories import lazy_embedder, user_memory
     from autoagent.session.services import MemoryParts
 

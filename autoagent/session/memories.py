@@ -28,9 +28,8 @@ from autoagent.text.text_file import write_text
 if TYPE_CHECKING:
     from autoagent.core.protocols import Embedder, Listener
     from autoagent.memory.living_memory import LifeRules, LivingMemory
-    from autoagent.memory.none import NoMemory
+    from autoagent.memory.none import NoMemory, TickClock
     from autoagent.memory.ranking import RankingWeights
-    from autoagent.memory.tick_clock import TickClock
     from autoagent.memory.wider import WiderMemory
 
 
@@ -64,7 +63,7 @@ def open_memory(
         from autoagent.memory.none import NoMemory
 
         return NoMemory()
-    from autoagent.memory.dreams import Journal
+    from autoagent.memory.asking import Journal
     from autoagent.memory.living_memory import LivingMemory
     from autoagent.text.tokens import counter
 
@@ -141,7 +140,7 @@ def weights_of(settings: Settings) -> RankingWeights:
 
 def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
     """Return the embedder that the settings name, loaded when needed. `listener` hears of what takes long."""
-    from autoagent.memory.lazy import LazyEmbedder
+    from autoagent.memory.embedders.lazy import LazyEmbedder
 
     def load() -> Embedder:
         kind, argument = settings.embedder
@@ -195,7 +194,7 @@ class UserMemory:
     def open(self, listen: Callable[[str], None]) -> LivingMemory:
         """Open it, making it first if need be. The caller closes it. Raises StateError."""
         from autoagent.core.memory import LIVES
-        from autoagent.memory.dreams import Journal
+        from autoagent.memory.asking import Journal
         from autoagent.memory.living_memory import LifeRules, LivingMemory
         from autoagent.memory.ranking import RankingWeights
         from autoagent.memory.sqlite.store import LocalStore
@@ -209,7 +208,7 @@ class UserMemory:
 
 def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMemory:
     """Return the user's own memory, with `embedder`, the one that the settings name, where that embeds at home."""
-    from autoagent.memory.lazy import LazyEmbedder
+    from autoagent.memory.embedders.lazy import LazyEmbedder
 
     kind = settings.embedder[0]
     if not kind.at_home:

@@ -42,6 +42,7 @@ class Traced:
     start: RunStarted
     recalled: Recalled | None
     by_goals: Recalled | None
+    core: Recalled | None
     prompted: Prompted
     reply: Thought | Rejected | None
     answered: int
@@ -55,14 +56,15 @@ class Traced:
         """The memories that are in the prompt, best first."""
         memories, shares = (self.recalled.memories if self.recalled else ()), self.history.shares
         lasting, at = self.history.lasting, self.history.lasting_at
+        core = recollection_lines(self.history.core, shares.core, self.count, now=self.history.core_at)
         stay = recollection_lines(lasting, shares.lasting, self.count, now=at)
         new = recollection_lines(memories, shares.recollections, self.count, now=self.prompted.at)
-        return lasting[: len(stay)] + memories[: len(new)]
+        return self.history.core[: len(core)] + lasting[: len(stay)] + memories[: len(new)]
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """The candidates that are not in the prompt, and why."""
-        recalls = [recall for recall in (self.recalled, self.by_goals) if recall]
+        recalls = [recall for recall in (self.core, self.recalled, self.by_goals) if recall]
         shown = {memory.id for memory in self.shown}
         cut = {m.id: m for recall in recalls for m in recall.memories if m.id not in shown}
         no_room = [LeftOut(m.id, m.score, "no room in the prompt", m.evidence) for m in cut.values()]
@@ -114,6 +116,7 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
         start=sources.start,
         recalled=sources.recalled_in(step),
         by_goals=sources.by_goals if sources.by_goals and sources.by_goals.step == step else None,
+        core=sources.core if sources.core and sources.core.step == step else None,
         prompted=prompted,
         reply=next((event for event in replies if event.step == step), None),
         answered=sum(event.step < step for event in replies),
@@ -154,6 +157,7 @@ class _Sources:
         self.history = History(self.count, registry.pages_results)
         self._recalled: Recalled | None = None
         self.by_goals: Recalled | None = None
+        self.core: Recalled | None = None
         began = self.start
         taken_up = next((n for n, event in enumerate(events) if event is began and isinstance(event, Resumed)), 0)
         for number, event in enumerate(events):
@@ -164,7 +168,9 @@ class _Sources:
         if isinstance(event, RunStarted):
             self.start = event
         self.history.add(event)
-        if isinstance(event, Recalled) and event.lasting:
+        if isinstance(event, Recalled) and event.core:
+            self.core = event
+        elif isinstance(event, Recalled) and event.lasting:
             self.by_goals = event
         elif isinstance(event, Recalled):
             self._recalled = event

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from autoagent.commands.context import Context
     from autoagent.core.protocols import Embedder
     from autoagent.memory.living_memory import LivingMemory
-    from autoagent.memory.none import NoMemory
-    from autoagent.memory.tick_clock import TickClock
+    from autoagent.memory.none import NoMemory, TickClock
     from autoagent.memory.wider import WiderMemory
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.services.web import Search

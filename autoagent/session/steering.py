@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import ForUser, ModelError, SettingsError, StateError
 from autoagent.core.events import AgentMessage, Changed, Dropped, Event, SystemNotice
+from autoagent.core.memory import memory_name
 from autoagent.core.task import MOST_GOALS
 from autoagent.log.reader import read
 from autoagent.registry.models import model_forms
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from autoagent.agent.budget import Budget
     from autoagent.commands.registry import Registry
     from autoagent.core.commands import Change
-    from autoagent.core.protocols import Model
+    from autoagent.core.protocols import Memory, Model
     from autoagent.core.task import Goal, Task
     from autoagent.models.switchable import SwitchableModel
     from autoagent.session.attachments import Attachments
@@ -50,6 +51,7 @@ class RunSteering:
         run: str,
         snapshots: Snapshots,
         attachments: Attachments,
+        memory: Memory,
     ) -> None:
         self._plan = plan
         self._console = plan.console
@@ -59,6 +61,7 @@ class RunSteering:
         self._run = run
         self._snapshots = snapshots
         self._attachments = attachments
+        self._memory = memory
         self._settings = plan.settings
         self._start = plan.start
         self._words: Mapping[str, tuple[str, Callable[[str], Change | None]]] = {
@@ -70,6 +73,10 @@ class RunSteering:
             "goals": ("the goals, and which are met; change them", self._goals),
             "add": ("attach a file, as @path does; /drop takes it back", self._add),
             "drop": ("take back what is attached, or one file", self._take_back),
+            "memory": (
+                "the memories that came to mind; /memory core: what every prompt shows; /memory core TEXT, -ID",
+                self._core,
+            ),
             "undo": ("undo the last change of files, then the one before (--redo, --force)", self._undo),
         }
 
@@ -190,6 +197,28 @@ class RunSteering:
                 self._console.say("That is none of these.")
                 continue
             self._console.say("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) or "No goal.")
+
+    # The memory --------------------------------------------------------------------------------------------------
+
+    def _core(self, rest: str) -> None:
+        word, _, text = rest.partition(" ")
+        text = text.strip()
+        if word != "core":
+            self._console.show_word("memory")
+        elif not text:
+            lines = [f"{memory_name(one.id)}: {' '.join(one.text.split())}" for one in self._memory.core()]
+            self._console.say("\n".join(lines) or "Nothing yet. /memory core TEXT puts TEXT into every prompt.")
+        elif text.startswith("-"):
+            name = text.removeprefix("-").strip()
+            ids = [one.id for one in self._memory.core() if memory_name(one.id) == name]
+            if not ids or not self._memory.keep_in_core(ids[0], kept=False):
+                raise SettingsError(f"There is no {name!r} in the core; /memory core lists it.")
+            self._console.say(f"Later prompts do not show {name} as a matter of course.")
+        else:
+            id = self._memory.add(text, source="user")
+            if id is None or not self._memory.keep_in_core(id, kept=True):
+                raise SettingsError("The memory keeps nothing (MEMORY_BACKEND).")
+            self._console.say(f"Kept as {memory_name(id)}: prompts show it from the next step on.")
 
     # The files ---------------------------------------------------------------------------------------------------
 

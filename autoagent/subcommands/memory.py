@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -13,6 +14,7 @@ import click
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import USER, RetrievedMemory
+from autoagent.core.model import CORE as CORE_TOKENS
 from autoagent.session.memories import lazy_embedder, memory_of_user, say
 from autoagent.session.session import Session
 from autoagent.settings import Settings
@@ -203,6 +205,51 @@ def unpin(ctx: click.Context, id: int) -> None:
         if not living.pin(id, pinned=False):
             raise _no_such(id)
     echo(f"Unpinned {id}.")
+
+
+@memory.group("core", invoke_without_command=True)
+@as_json
+@click.pass_context
+def core(ctx: click.Context, as_json: bool) -> None:
+    """List what every prompt shows, the most important first: pinned memories, your own, your notes, your words."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from autoagent.prompt import core_fitting
+    from autoagent.text.tokens import counter
+
+    settings = Session.read(ctx.obj).settings
+    with _opened(ctx, settings) as living:
+        every = living.core()
+    echo_list(every, as_json, _object, _line, "Nothing yet; `autoagent memory core add TEXT` puts TEXT in.", _COLUMNS)
+    fitting = core_fitting(every, CORE_TOKENS, counter(settings.model or settings.smart_llm), time.time())
+    if fitting < len(every) and not as_json:
+        echo(f"Prompts show the first {fitting} of {len(every)}; there is no room for the others.", err=True)
+
+
+@core.command("add")
+@click.argument("text", metavar="TEXT|ID")
+@click.pass_context
+def core_add(ctx: click.Context, text: str) -> None:
+    """Remember TEXT, pinned, and show it in every prompt from now on; or do so with the memory of this ID."""
+    kind = USER if ctx.meta[_OF_USER] else "note"
+    with _opened(ctx, Session.open(ctx.obj).settings) as living:
+        id = int(text) if text.isdecimal() else living.add(text, kind=kind, source="user")
+        if id is None:
+            raise click.UsageError("TEXT is empty.")
+        if not living.keep_in_core(id, kept=True):
+            raise _no_such(id)
+    echo(f"Kept in every prompt as {id}.")
+
+
+@core.command("drop")
+@click.argument("id", type=int)
+@click.pass_context
+def core_drop(ctx: click.Context, id: int) -> None:
+    """Take the memory with this ID out of the core; it stays in the memory, unpinned."""
+    with _opened(ctx, Session.open(ctx.obj).settings) as living:
+        if not living.keep_in_core(id, kept=False):
+            raise _no_such(id)
+    echo(f"Taken out: {id} is shown where it fits, like other memories.")
 
 
 @memory.command("forget")

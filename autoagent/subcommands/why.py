@@ -133,7 +133,9 @@ def _show(found: Mapping[str, Any], traced: Traced) -> None:
     if found["query"]:
         echo(f"Recalled by: {_one_line(found['query'])}")
     for memory in traced.shown:
-        echo(f"  {_scored(memory, traced.gate)}  level {memory.level}  {_origin(memory)}")
+        core = memory.id in {one.id for one in traced.history.core}
+        name = f"mem:{memory_name(memory.id)}  in every prompt" if core else _scored(memory, traced.gate)
+        echo(f"  {name}  level {memory.level}  {_origin(memory)}")
         echo(f"      {_one_line(memory.text)}")
     if traced.left_out:
         echo("Left out:")

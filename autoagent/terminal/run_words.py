@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from autoagent.core.events import Event, Prompted, Recalled, Returned, RunStarted, Thought
+from autoagent.core.memory import memory_name
 from autoagent.core.model import Thoughts
 from autoagent.terminal import rendering
 from autoagent.terminal.rendering import Canvas
@@ -33,6 +34,7 @@ class RunWords:
         self._system = 0  # tokens
         self._prompted: Prompted | None = None
         self._recalled: Recalled | None = None
+        self._core: Recalled | None = None
         self._thoughts: Thoughts | None = None
         self.result = ""  # the text of the last one
 
@@ -43,6 +45,8 @@ class RunWords:
                 self._system = event.system_tokens
             case Prompted():
                 self._prompted = event
+            case Recalled(core=True):
+                self._core = event
             case Recalled():
                 self._recalled = event
             case Thought():
@@ -76,8 +80,11 @@ class RunWords:
             yield page.said("Limits:", self._prompted.left, "label")
 
     def _memories(self, page: Canvas) -> Iterator[str]:
-        memories = self._recalled.memories if self._recalled else ()
+        core = self._core.memories if self._core else ()
+        memories = (*core, *(self._recalled.memories if self._recalled else ()))
         for memory in memories:
-            yield page.said(f"{memory.id}:", memory.text)
+            yield page.said(f"{memory_name(memory.id)}:", memory.text)
+        if self._core and self._core.left_out:
+            yield f"{len(self._core.left_out)} that you want kept in mind found no room; /memory core lists them."
         if not memories:
             yield "No memory came to mind for this step."

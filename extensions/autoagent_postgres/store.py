@@ -68,6 +68,9 @@ FROM unnest(%s::text[]) AS word
 """
 
 
+OF_USER = "AND (level >= 1000000 OR kind IN ('feedback', 'user') OR strpos(', ' || source || ',', ', user,') > 0)"
+
+
 @dataclass(frozen=True, slots=True)
 class _Space:
     id: int
@@ -188,8 +191,8 @@ class PostgresStore(StoreBase):
         query = f"SELECT {COLUMNS}, 0 FROM memories m WHERE id = ANY(%s) AND forgotten IS NULL ORDER BY id"  # noqa: S608
         return self._recollections(query, (list(ids),))
 
-    def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
-        query = f"""SELECT {COLUMNS}, 0 FROM memories m WHERE forgotten IS NULL
+    def listed(self, limit: int = -1, offset: int = 0, *, of_user: bool = False) -> list[RetrievedMemory]:
+        query = f"""SELECT {COLUMNS}, 0 FROM memories m WHERE forgotten IS NULL {OF_USER if of_user else ""}
                     ORDER BY t DESC, id DESC LIMIT %s OFFSET %s"""  # noqa: S608 - ours
         return self._recollections(query, (None if limit < 0 else limit, offset))
 

@@ -5,6 +5,7 @@ m:ID         hash: a memory; `forgotten` is when it went to the trash
 ids          hash: the memory of a text, by the sha256 of it; `trashed` is the same for the trash
 alive        sorted set: memories by their time; `trash` is the same by when they were forgotten
 levels       sorted set: memories by their level
+of_user      set: memories of the user's words and notes that were ever put; some may be gone
 w:WORD       sorted set: memories by how much the word weighs in them
 spaces       hash: the number of an embedder's space
 e:SPACE:ID   hash: the vector (`v`) of a memory in a space

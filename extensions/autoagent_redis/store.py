@@ -20,6 +20,7 @@ from autoagent_redis.records import Fields, Records, flat, member_of
 from autoagent_redis.session import CommandGroup, RedisSession, VectorIndex
 
 VERSION = 1
+PINNED = 1_000_000  # the level from which on a memory is pinned
 BATCH = 256  # texts embedded together
 SLACK = 32  # candidates ranked beyond those asked for
 MOST_WORDS = 64  # words of a query; a long one is described by fewer
@@ -130,6 +131,8 @@ class RedisStore(StoreBase):
             self._records.do_delete(group, int(trashed), hash)
         group.do("HSET", self._key("m", id), *flat({**known, "text": text, "level": 0}))
         self._records.do_index(group, id, text, str(known["t"]))
+        if known["kind"] in ("feedback", "user") or "user" in str(known["source"]).split(", "):
+            group.do("SADD", self._key("of_user"), member_of(id))
         if own is not None and vector is not None:
             self._records.do_set_vector(group, own, id, vector)
         return id, group
@@ -222,8 +225,13 @@ class RedisStore(StoreBase):
         with self._ours():
             return list(self._memories(sorted(ids)).values())
 
-    def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
+    def listed(self, limit: int = -1, offset: int = 0, *, of_user: bool = False) -> list[RetrievedMemory]:
         with self._ours():
+            if of_user:
+                pinned = self._client.zrange(self._key("levels"), PINNED, "+inf", byscore=True)
+                theirs = {int(member) for member in (*pinned, *self._client.smembers(self._key("of_user")))}
+                newest = sorted(self._memories(theirs).values(), key=lambda memory: (-memory.t, -memory.id))
+                return newest[offset : None if limit < 0 else offset + limit]
             last = -1 if limit < 0 else offset + limit - 1
             if limit == 0:
                 return []

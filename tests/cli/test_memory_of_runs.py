@@ -216,6 +216,7 @@ DISTILS = {"MEMORY_DISTIL": "on"}
 def test_what_fits_a_clause_of_a_goal_alone_is_not_pushed(served: Home, server: ScriptedServer) -> None:
     for text in ("The ferries leave the northern harbour at nine.", "Save each letter as letter.txt."):
         assert served.run("memory", "add", text).code == 0
+    assert served.run("memory", "core", "drop", "1").code == served.run("memory", "core", "drop", "2").code == 0
     server.add(*FINISH)
     wish = "Find out when the first ferries leave the northern harbour, and save it as brev.txt"
     assert served.run(*goal(wish), "--accept-claims").code == 0

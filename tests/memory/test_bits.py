@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoagent.memory.sign_bits import SignBits, row_checks, signs
-from autoagent.memory.sqlite.vectors import BLOCK, Vectors
+from autoagent.memory.sqlite.vectors import BLOCK, SignBits, Vectors, row_checks, signs
 
 DIM = 2048
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from autoagent.core.memory import RetrievedMemory
-from autoagent.memory.deduplication import LISTED, DuplicateGroup, groups
+from autoagent.memory.duplicates import LISTED, DuplicateGroup, groups
 
 
 def memory(id: int, level: int = 0, **given: str) -> RetrievedMemory:

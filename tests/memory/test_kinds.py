@@ -10,7 +10,7 @@ from bag_of_words import BagOfWords
 from corrections import KEPT, REPLACED, UNSEEN_KEPT, UNSEEN_REPLACED
 
 from autoagent.core.memory import LIVES, RetrievedMemory
-from autoagent.memory.contradiction import corrects
+from autoagent.memory.duplicates import corrects
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY
 from autoagent.memory.sqlite.store import LocalStore
@@ -111,7 +111,10 @@ def test_a_value_of_today_supersedes_that_of_yesterday_and_both_are_kept(memory:
     memory.add(old)
     memory.add(new)
     assert _superseded(memory) == {old: new}
-    assert [m.text for m in memory.recall(new, pushed=True).memories] == [new, old]
+    assert [m.text for m in memory.recall(new, pushed=True).memories] == [new], (
+        "the old one fits far less than the best"
+    )
+    assert [m.text for m in memory.recall(new).memories] == [new, old]
     memory.add(old)
     assert _superseded(memory) == {new: old}, "what is said again holds again"
     assert memory.forget(listed(memory)[old].id)

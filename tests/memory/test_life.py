@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.memory import Change, RetrievedMemory
-from autoagent.memory.dreams import Journal, dream_prompt
+from autoagent.memory.asking import Journal, dream_prompt
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY, RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
@@ -124,7 +124,7 @@ class Life:
             self.store,
             Journal(folder / "dreams.jsonl"),
             rules=rules,
-            weights=weights or RankingWeights(floor=0, diversity=0),
+            weights=weights or RankingWeights(diversity=0),
             clock=lambda: self.now,
             count=lambda text: len(text.split()),
         )

@@ -1,8 +1,10 @@
 """Ranking: fused from two lists, weighted by recency and level, diverse, and cut."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
-from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
+from autoagent.memory import ranking
+from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights, Room
 
 NOW = 1000 * DAY
-PLAIN = RankingWeights(words=0.5, recency=0, level=0, diversity=0, floor=0)
+PLAIN = RankingWeights(words=0.5, recency=0, level=0, diversity=0, evidence=0)
 
 
 def memory(id: int, score: float = 0.5, *, age: float = 0.0, level: int = 0, text: str = "") -> RetrievedMemory:
@@ -22,6 +25,17 @@ def memory(id: int, score: float = 0.5, *, age: float = 0.0, level: int = 0, tex
 
 def near(*ids: int) -> list[RetrievedMemory]:
     return [memory(id, 0.9 - place / 100) for place, id in enumerate(ids)]
+
+
+def rank(near: Sequence[RetrievedMemory], worded: Sequence[RetrievedMemory], **rest: Any) -> Recall:
+    """Rank what two searches have found, each with its scores."""
+    meaning, words = ({m.id: m.score for m in found} for found in (near, worded))
+    evidence = rest.pop("evidence", {})
+    found = [
+        Candidate(m, meaning.get(id, 0.0), words.get(id, 0.0), evidence.get(id, 0.0))
+        for id, m in {m.id: m for m in (*worded, *near)}.items()
+    ]
+    return ranking.rank(found, now=NOW, **rest)
 
 
 def ids(recall: Recall) -> list[int]:
@@ -33,7 +47,7 @@ def unit(*values: float) -> bytes:
 
 
 def test_a_memory_in_both_lists_comes_before_one_that_is_first_in_either() -> None:
-    recall = rank(near(1, 2, 3), near(4, 2, 5), n=10, now=NOW, weights=PLAIN, vectors={})
+    recall = rank(near(1, 2, 3), near(4, 2, 5), n=10, weights=PLAIN, vectors={})
     assert ids(recall) == [2, 1, 4, 3, 5]
     assert recall.memories[0].score == pytest.approx(0.89 / 0.9)
     assert recall.memories[1].score == pytest.approx(0.5)
@@ -41,13 +55,13 @@ def test_a_memory_in_both_lists_comes_before_one_that_is_first_in_either() -> No
 
 
 def test_first_in_both_lists_scores_one() -> None:
-    assert rank(near(7), near(7), n=1, now=NOW, weights=PLAIN, vectors={}).memories[0].score == pytest.approx(1)
+    assert rank(near(7), near(7), n=1, weights=PLAIN, vectors={}).memories[0].score == pytest.approx(1)
 
 
 def test_recency_halves_with_every_half_life() -> None:
-    weights = RankingWeights(recency=1, half_life=DAY, level=0, diversity=0, floor=0)
+    weights = RankingWeights(recency=1, half_life=DAY, level=0, diversity=0, evidence=0)
     found = [memory(1, age=2 * DAY), memory(2, age=0), memory(3, age=-5 * DAY)]
-    scores = {m.id: m.score for m in rank(found, found, n=3, now=NOW, weights=weights, vectors={}).memories}
+    scores = {m.id: m.score for m in rank(found, found, n=3, weights=weights, vectors={}).memories}
     assert scores[1] == pytest.approx(0.25)
     assert scores[2] == pytest.approx(1)
     assert scores[3] == pytest.approx(1)  # the clock went backwards: no memory is younger than now
@@ -55,45 +69,53 @@ def test_recency_halves_with_every_half_life() -> None:
 
 def test_being_recent_does_not_bring_in_what_does_not_fit() -> None:
     old, new = memory(1, age=365 * DAY), memory(2)
-    recall = rank([old, *near(*range(10, 40)), new], [old], n=3, now=NOW, weights=RankingWeights(), vectors={})
+    recall = rank([old, *near(*range(10, 40)), new], [old], n=3, weights=RankingWeights(), vectors={})
     assert ids(recall)[0] == 1 and 2 not in ids(recall)
 
 
 def test_of_two_that_fit_as_well_the_firmer_comes_first() -> None:
     weights = replace(PLAIN, level=0.05)
-    recall = rank([memory(1)], [memory(2, level=3)], n=2, now=NOW, weights=weights, vectors={})
+    recall = rank([memory(1)], [memory(2, level=3)], n=2, weights=weights, vectors={})
     assert ids(recall) == [2, 1]
 
 
 def test_of_equal_ones_the_older_id_comes_first() -> None:
-    assert ids(rank([memory(9)], [memory(4)], n=2, now=NOW, weights=PLAIN, vectors={})) == [4, 9]
+    assert ids(rank([memory(9)], [memory(4)], n=2, weights=PLAIN, vectors={})) == [4, 9]
 
 
 def test_a_memory_like_one_already_taken_gives_way_to_another() -> None:
     vectors = {1: unit(1, 0, 0), 2: unit(1, 0.01, 0), 3: unit(0, 1, 0)}
-    weights = RankingWeights(recency=0, level=0, diversity=0.3, floor=0)
+    weights = RankingWeights(recency=0, level=0, diversity=0.3, evidence=0)
     found = near(1, 2, 3)
-    recall = rank(found, found, n=2, now=NOW, weights=weights, vectors=vectors)
+    recall = rank(found, found, n=2, weights=weights, vectors=vectors)
     assert ids(recall) == [1, 3]
     assert [(out.id, out.reason) for out in recall.left_out] == [(2, "too like memory 1 (cosine 1.00)")]
 
 
-def test_what_is_much_farther_than_the_best_is_too_far_unless_it_shares_words() -> None:
-    found = [memory(1, 0.8), memory(2, 0.1), memory(3, 0.1), memory(4, 0.41)]
-    recall = rank(found, [memory(3)], n=10, now=NOW, weights=RankingWeights(floor=0.5), vectors={})
-    assert sorted(ids(recall)) == [1, 3, 4]
-    assert [(out.id, out.reason) for out in recall.left_out] == [(2, "too far")]
+def test_what_has_too_little_evidence_or_fits_far_less_than_the_best_is_left_out() -> None:
+    found = [memory(1, 0.8), memory(2, 0.7), memory(3, 0.3), memory(4, 0.75)]
+    evidence = {1: 1.2, 2: 0.7, 3: 0.9, 4: 1.1}
+    recall = rank(found, [], n=10, weights=PLAIN, vectors={}, evidence=evidence, bar=Bar(0.8, 0.9))
+    assert ids(recall) == [1, 4]
+    assert {out.id: out.reason for out in recall.left_out} == {2: "fits too little", 3: "fits far less than the best"}
+
+
+def test_evidence_lifts_what_words_alone_would_put_behind() -> None:
+    found = [memory(1, 0.8), memory(2, 0.75)]
+    assert ids(rank(found, [], n=2, weights=PLAIN, vectors={}, evidence={1: 0.5, 2: 1.5})) == [1, 2]
+    weights = replace(PLAIN, evidence=0.6)
+    assert ids(rank(found, [], n=2, weights=weights, vectors={}, evidence={1: 0.5, 2: 1.5})) == [2, 1]
 
 
 def test_the_number_and_the_room_cut_and_say_so() -> None:
     found = [memory(1, text="a b c d"), memory(2, text=" ".join("x" * 90)), memory(3, text="e f"), memory(4, text="g")]
     room = Room(22, lambda text: len(text.split()))  # a memory counts for a quarter of it at most, and for its line
     assert [room.cost(m.text) for m in found] == [4 + 3, 5 + 3, 2 + 3, 1 + 3]
-    recall = rank(found, found, n=3, now=NOW, weights=PLAIN, vectors={}, room=room)
+    recall = rank(found, found, n=3, weights=PLAIN, vectors={}, room=room)
     assert ids(recall) == [1, 2, 3]
     assert [(out.id, out.reason) for out in recall.left_out] == [(4, "beyond the number asked for")]
     small = Room(14, lambda text: len(text.split()))
-    recall = rank(found, found, n=3, now=NOW, weights=PLAIN, vectors={}, room=small)
+    recall = rank(found, found, n=3, weights=PLAIN, vectors={}, room=small)
     assert ids(recall) == [1, 2]
     assert recall.left_out[0] == LeftOut(3, recall.left_out[0].score, "beyond the room of 14 tokens")
 
@@ -102,12 +124,12 @@ def test_after_one_too_long_a_shorter_one_may_still_fit() -> None:
     found = [*(memory(id, text="a " * 9) for id in (1, 2, 3)), memory(4, text="b")]
     room = Room(20, lambda text: len(text.split()))
     assert [room.cost(m.text) for m in found] == [8, 8, 8, 4]
-    assert ids(rank(found, found, n=4, now=NOW, weights=PLAIN, vectors={}, room=room)) == [1, 2, 4]
+    assert ids(rank(found, found, n=4, weights=PLAIN, vectors={}, room=room)) == [1, 2, 4]
 
 
 def test_nothing_found_recalls_nothing() -> None:
-    assert rank([], [], n=5, now=NOW, weights=RankingWeights(), vectors={}) == Recall()
-    assert rank(near(1), [], n=0, now=NOW, weights=RankingWeights(), vectors={}).memories == ()
+    assert rank([], [], n=5, weights=RankingWeights(), vectors={}) == Recall()
+    assert rank(near(1), [], n=0, weights=RankingWeights(), vectors={}).memories == ()
 
 
 memories = st.lists(
@@ -129,7 +151,7 @@ weightings = st.builds(
     recency=shares,
     level=shares,
     diversity=shares,
-    floor=shares,
+    evidence=shares,
     half_life=st.floats(0, 1e9),
 )
 
@@ -147,7 +169,7 @@ def test_every_candidate_is_returned_or_left_out_with_a_reason(
     random = Random(seed)
     vectors = {id: unit(random.gauss(0, 1), random.gauss(0, 1)) for id in candidates if random.random() < 0.8}
     limit = None if room is None else Room(room, len)
-    recall = rank(by_cosine, by_words, n=n, now=NOW, weights=weights, vectors=vectors, room=limit)
+    recall = rank(by_cosine, by_words, n=n, weights=weights, vectors=vectors, room=limit)
     returned, left_out = ids(recall), [out.id for out in recall.left_out]
     assert sorted(returned + left_out) == sorted(candidates)
     assert len(returned) <= n
@@ -155,5 +177,5 @@ def test_every_candidate_is_returned_or_left_out_with_a_reason(
     assert all(out.reason for out in recall.left_out)
     if limit:
         assert sum(limit.cost(m.text) for m in recall.memories) <= limit.tokens
-    again = rank(by_cosine, by_words, n=n, now=NOW, weights=weights, vectors=vectors, room=limit)
+    again = rank(by_cosine, by_words, n=n, weights=weights, vectors=vectors, room=limit)
     assert again == recall

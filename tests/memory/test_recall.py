@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autoagent.memory.vector_space import highest
+from autoagent.memory.sqlite.vector_space import highest
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from autoagent.memory.sqlite.database import connect, writing
+from autoagent.memory.sqlite.vector_space import BITS_PAY, VectorSpace
 from autoagent.memory.sqlite.vectors import BLOCK, Damaged, Vectors
-from autoagent.memory.vector_space import BITS_PAY, VectorSpace
 
 DIM = 2048
 CHUNK = 2048  # rows of one chunk of bits in so many dimensions
@@ -198,7 +198,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from autoagent.memory.sqlite.database import connect
-from autoagent.memory.vector_space import VectorSpace
+from autoagent.memory.sqlite.vector_space import VectorSpace
 folder = Path(sys.argv[1])
 space = VectorSpace.find(connect(folder), folder, "e", 2048)
 print(*space.search(np.fromfile(folder / "query", "<f4"), 10)[0])

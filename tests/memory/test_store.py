@@ -19,7 +19,7 @@ from defaults import put
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import Change, RetrievedMemory
 from autoagent.core.model import Usage
-from autoagent.memory.lazy import LazyEmbedder
+from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.memory.texts import PART
 

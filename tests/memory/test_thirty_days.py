@@ -16,9 +16,9 @@ from autoagent.core.commands import Call
 from autoagent.core.events import Thought
 from autoagent.core.model import Thoughts, Usage
 from autoagent.memory.living_memory import LifeRules, LivingMemory
+from autoagent.memory.none import TickClock
 from autoagent.memory.ranking import DAY, RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
-from autoagent.memory.tick_clock import TickClock
 
 BASE, LAST = 3.0, 1  # days, or ticks, of level 0; the last level that has a threshold
 ASKED = {"apples": range(1, 31, 3), "pears": (2, 9), "figs": (1, 2)}  # on these days
@@ -60,7 +60,7 @@ def test_thirty_days_of_recalls_and_sleep_go_by_the_table(tmp_path: Path, counte
         if level == 0:
             del expected[id]
 
-    weights = RankingWeights(floor=0, diversity=0)
+    weights = RankingWeights(diversity=0)
     with LivingMemory(store, rules=rules, weights=weights, clock=clock) as memory:
         for name in (*ASKED, *UNUSED):
             id = memory.add(f"the harvest of {name}")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from autoagent.core.errors import ModelError
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
-from autoagent.memory.embedders.scale import scale_of
+from autoagent.memory.embedders.lazy import scale_of
 
 FLOAT = np.dtype("<f4")
 

@@ -1,4 +1,4 @@
 """The memory on this machine: SQLite for the texts, a file beside it for the vectors.
 
-May import what memory may. Hands out `LocalStore`, which the registry opens, and its vector file to `vector_space`.
+May import what memory may. Hands out `LocalStore`, which the registry opens.
 """

@@ -1,9 +1,9 @@
 """The SQLite side of the store: tables, opening, and write locks between processes.
 
-memories   the texts and their fields: the source of truth; all else can be rebuilt words      the full-text index of
-the texts, updated in the same transactions trash      forgotten memories, whole, with the time they were forgotten
-spaces     every embedder ever used; its vectors are in `vectors-ID.f32` vectors    the row of a memory's vector in a
-space; `row` is NULL while it is missing blocks     the checksum of each block of rows of a space
+memories: the texts and their fields, the source of truth; all else can be rebuilt. words: the full-text index of the
+texts as `spaced` has them, stemmed, updated in the same transactions. trash: forgotten memories, whole, with the time
+they were forgotten. spaces: every embedder ever used; its vectors are in `vectors-ID.f32`. vectors: the row of a
+memory's vector in a space; `row` is NULL while it is missing. blocks: the checksum of each block of rows of a space.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from urllib.parse import quote
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import StateError
 from autoagent.core.services import Finding
+from autoagent.memory.texts import spaced
 
 FILE = "memory.db"
 LOCK = "lock"
 PAGE = 1024  # bytes; a new memory changes a row here and there, and each time the whole page is written
 CACHE = 16_384  # KiB of pages kept in memory, as they are read: texts and words of a recall lie far apart
-VERSION = 2  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
+VERSION = 3  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
 
 TABLES = """
 CREATE TABLE memories (
@@ -59,7 +60,22 @@ CREATE TABLE trash (
 CREATE INDEX trash_by_time ON trash (forgotten);
 """
 
-STEPS = (TABLES, WORDS_AND_TRASH)  # each takes the tables from one version to the next, 0 being an empty file
+OF_USER = "(level >= 1000000 OR kind IN ('feedback', 'user') OR instr(', ' || source || ',', ', user,'))"
+BY_USER = f"CREATE INDEX IF NOT EXISTS memories_of_user ON memories (t, id) WHERE {OF_USER}"
+
+WORDS_STEMMED = """
+DROP TABLE words;
+CREATE VIRTUAL TABLE words USING fts5(
+    text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
+);
+INSERT INTO words (rowid, text) SELECT id, spaced(text) FROM memories;
+"""
+
+STEPS = (
+    TABLES,
+    WORDS_AND_TRASH,
+    WORDS_STEMMED,
+)  # each takes the tables from one version to the next, 0 being an empty file
 
 
 def connect(folder: Path) -> sqlite3.Connection:
@@ -115,6 +131,7 @@ def may_be_written(folder: Path) -> bool:
 def _prepare(db: sqlite3.Connection, folder: Path) -> None:
     if _version(db) < VERSION:
         with sole_writer_of(folder / LOCK):
+            db.create_function("spaced", 1, spaced, deterministic=True)
             if (version := _version(db)) == 0:
                 db.execute(f"PRAGMA page_size = {PAGE}")
                 db.execute("PRAGMA journal_mode = WAL")
@@ -126,6 +143,10 @@ def _prepare(db: sqlite3.Connection, folder: Path) -> None:
             "update autoagent or choose another --state-dir."
         )
 
+    with suppress(sqlite3.DatabaseError):  # as above
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'memories_of_user'").fetchone():
+            with sole_writer_of(folder / LOCK):
+                db.execute(BY_USER)
     if not id_of(db):
         with sole_writer_of(folder / LOCK):
             if not id_of(db):

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.memory import Change, RetrievedMemory, Stats
 from autoagent.core.protocols import Embedder
-from autoagent.memory.sqlite.database import connect, id_of, may_be_written, our_errors, writing
+from autoagent.memory.evidence import COMPOUND
+from autoagent.memory.sqlite.database import OF_USER, connect, id_of, may_be_written, our_errors, writing
+from autoagent.memory.sqlite.vector_space import VectorSpace
 from autoagent.memory.sqlite.vectors import Damaged, Vectors
 from autoagent.memory.store_base import Skip, StoreBase, Vector, texts, valid, widened
-from autoagent.memory.vector_space import VectorSpace
 
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
@@ -152,12 +153,12 @@ class LocalStore(StoreBase):
 
     def _index(self, id: int, text: str) -> None:
         """Let a new memory be found, within a transaction: by its words now, by its vectors once they are made."""
-        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, text))
+        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, texts.spaced(text)))
         self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
 
     def _remove(self, id: int, text: str) -> None:
         """Remove a memory from the table and the indexes within a transaction, leaving its row in the vector file."""
-        self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, text))
+        self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, texts.spaced(text)))
         self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))
         self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
 
@@ -217,9 +218,10 @@ class LocalStore(StoreBase):
         with our_errors(self._folder):
             return int(self._db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
 
-    def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
+    def listed(self, limit: int = -1, offset: int = 0, *, of_user: bool = False) -> list[RetrievedMemory]:
         """As MemoryStore, with score 0."""
-        query = f"SELECT {COLUMNS} FROM memories m ORDER BY m.t DESC, m.id DESC LIMIT ? OFFSET ?"  # noqa: S608 - ours
+        those = f"WHERE {OF_USER}" if of_user else ""
+        query = f"SELECT {COLUMNS} FROM memories m {those} ORDER BY m.t DESC, m.id DESC LIMIT ? OFFSET ?"  # noqa: S608
         with our_errors(self._folder):
             return [_recollection(columns, 0.0) for columns in self._db.execute(query, (limit, offset))]
 
@@ -260,9 +262,21 @@ class LocalStore(StoreBase):
         if k < 1 or not words:
             return []
         with our_errors(self._folder):
-            if not (telling := self._telling(words)):
+            if not (telling := self._telling([*words, *self._parts_of(words)])):
                 return []
             return widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip, SLACK)
+
+    def _parts_of(self, words: Collection[str]) -> list[str]:
+        """Return the words that make up those compounds among these (quoted) words that no memory has."""
+        found: dict[str, None] = {}
+        for word in words:
+            bare = word.strip('"')
+            if len(bare) >= COMPOUND and not bare.isdecimal() and not self._matched(word, 1):
+                for cut in range(4, len(bare) - 3):
+                    halves = (f'"{bare[:cut]}"', f'"{bare[cut:]}"')
+                    known = [half for half in halves if len(half) > 6 and self._matched(half, 1)]
+                    found |= dict.fromkeys(known if len(known) == 2 or bare[cut - 1] == "s" else ())
+        return list(found)
 
     def _telling(self, words: Iterable[str]) -> list[str]:
         """Return the rarest of these words, as many as are in MATCHES memories together: BM25 gives a
@@ -378,7 +392,9 @@ class LocalStore(StoreBase):
 
 def _quoted_words(text: str) -> list[str]:
     """Return the first words of the text, each once, quoted so that the full-text index takes none for an operator."""
-    words = dict.fromkeys(re.findall(r"[\w\u0300-\u036f]+", text))  # with the accents written as marks of their own
+    words = dict.fromkeys(
+        re.findall(r"[\w\u0300-\u036f]+", texts.spaced(text))
+    )  # with the accents written as marks of their own
     return [f'"{word}"' for word in itertools.islice(words, WORDS)]
 
 

@@ -1,8 +1,16 @@
-"""The vectors of one embedder: rows of float32, little-endian, in an append-only file.
+"""The vectors of one embedder: rows of float32, little-endian, in an append-only file, and their signs in another.
 
 SQLite records the valid rows and the checksum of each block after the rows are written, so a crash leaves at most
 unreferenced rows, which are then overwritten. The file is synced when a block is full, not per row: a power cut can
 damage rows of the last block, which the checksum reveals, and they are computed anew from their texts.
+
+The signs, a bit a value, preselect the nearest of a million vectors: the number of differing signs estimates the angle
+between two vectors (Charikar, Similarity Estimation Techniques from Rounding Algorithms, STOC 2002). A pass over them
+is nearly 32 times faster. The preselected vectors are then compared exactly. Their file holds whole chunks of rows
+only, is derived from the vectors, and can be deleted at any time. A chunk consists of a checksum, a check of each row's
+vector, and the bits by column: the first 64 signs of all rows, then the next. The checksum starts from that of the
+chunk's vectors, so a chunk that is incomplete, damaged or stale is detected. Any process may write a missing chunk
+without a lock, as all write the same.
 """
 
 from __future__ import annotations
@@ -10,7 +18,7 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +109,110 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+WORD = 64  # signs that are compared at once
+STRIDE = 65_536  # words of a chunk, about: intermediate results stay in the processor's cache, calls are few
+BYTE = 256  # values that a byte can tell apart
+HEAD = 8  # bytes before the checks: the checksum, and 4 that keep the words aligned
+
+
+class SignBits:
+    """The signs of vectors of `dim` values, in the file at `path`. Raises OSError as the file does.
+
+    `chunk` is how many rows go into a chunk, `rows` how many stand in chunks that were found sound.
+    """
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.path = path
+        self.rows = 0
+        self._words = -(-dim // WORD)
+        self.chunk = max(1, STRIDE // self._words // BLOCK) * BLOCK
+        self._size = HEAD + self.chunk * (4 + 8 * self._words)
+        self._inode = 0
+        self._checks = np.empty(0, np.uint32)  # of each row
+        self._bits: list[NDArray[np.uint64]] = []  # of each chunk, shape (words, chunk)
+
+    def changed(self) -> bool:
+        """Return whether the file was replaced since it was loaded. While it is mapped, no other file can have its
+        inode.
+        """
+        try:
+            return self.path.stat().st_ino != self._inode
+        except FileNotFoundError:
+            return True
+
+    def load(self, sources: Sequence[int]) -> None:
+        """Load the valid chunks from the first on. Chunk n was made from `sources[n]`."""
+        self.rows, self._inode, self._bits = 0, 0, []
+        checks = []
+        try:
+            with self.path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                count = min(len(sources), stat.st_size // self._size)
+                if not count:  # nothing cannot be mapped
+                    return
+                mapped = memoryview(mmap.mmap(file.fileno(), count * self._size, access=mmap.ACCESS_READ))
+        except FileNotFoundError:
+            return
+        self._inode = stat.st_ino
+        for number, source in enumerate(sources[:count]):
+            chunk = mapped[number * self._size : (number + 1) * self._size]
+            if int.from_bytes(chunk[:4], "little") != zlib.crc32(chunk[HEAD:], source):
+                break
+            words = HEAD + 4 * self.chunk
+            checks.append(np.frombuffer(chunk[HEAD:words], "<u4"))
+            self._bits.append(np.frombuffer(chunk[words:], "<u8").reshape(self._words, self.chunk))
+            self.rows += self.chunk
+        self._checks = np.concatenate(checks) if checks else np.empty(0, np.uint32)
+
+    def write(self, number: int, source: int, vectors: Vectors) -> None:
+        """Write a chunk of vectors, shape (chunk, dim), to the file. `load` then reads it."""
+        body = row_checks(vectors).tobytes() + np.ascontiguousarray(signs(vectors).T).tobytes()
+        head = zlib.crc32(body, source).to_bytes(4, "little").ljust(HEAD, b"\0")
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(descriptor, head + body, number * self._size)
+        finally:
+            os.close(descriptor)
+
+    def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
+        """Return, ascending, the `count` rows whose signs differ least from the query's, of shape (dim,), and ties."""
+        wanted = signs(query[np.newaxis])[0]
+        # In a byte where that holds the sum, which is twice as quick; all of 256 come to 0 there, see below.
+        differing = np.empty((len(self._bits), self.chunk), np.uint8 if self._words * WORD <= BYTE else np.uint16)
+        words, ones = np.empty(self.chunk, np.uint64), np.empty(self.chunk, np.uint8)
+        for bits, total in zip(self._bits, differing, strict=True):
+            total[:] = 0
+            for column, word in zip(bits, wanted, strict=True):
+                np.bitwise_xor(column, word, out=words)
+                np.bitwise_count(words, out=ones)
+                np.add(total, ones, out=total)
+        flat = differing.reshape(-1)
+        if count >= len(flat):
+            return np.arange(len(flat))
+        # Counting how many rows differ by how much is quicker than to sort them by it.
+        near = np.flatnonzero(flat <= int(np.searchsorted(np.bincount(flat).cumsum(), count)))
+        same = near[flat[near] == 0]
+        opposite = [row for row in same.tolist() if self._bits[row // self.chunk][0, row % self.chunk] != wanted[0]]
+        return np.setdiff1d(near, opposite, assume_unique=True) if opposite else near
+
+    def sound(self, rows: NDArray[np.intp], vectors: Vectors) -> bool:
+        """Return whether these are the vectors, shape (n, dim), that the rows had when their chunks were made."""
+        return np.array_equal(self._checks[rows], row_checks(vectors))
+
+
+def signs(vectors: Vectors) -> NDArray[np.uint64]:
+    """Return which values are above 0, as bits: shape (n, dim) -> (n, dim / 64 rounded up)."""
+    packed = np.packbits(vectors > 0, axis=1)
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+
+
+def row_checks(vectors: Vectors) -> NDArray[np.uint32]:
+    """Compute a check of each row: the sum of its values' bits, each times an odd number of its own, modulo 2**32.
+
+    As odd numbers have inverses, no change of a single value goes unseen. A CRC of each row takes ten times longer.
+    """
+    weights = np.arange(1, 2 * vectors.shape[1], 2, dtype=np.uint32)
+    checks: NDArray[np.uint32] = np.einsum("ij,j->i", np.ascontiguousarray(vectors).view(np.uint32), weights)
+    return checks

@@ -1,4 +1,4 @@
-"""An embedder that waits until it is needed."""
+"""An embedder that waits until it is needed, and the scale of any embedder's cosines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from functools import cached_property
 
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
-from autoagent.memory.embedders.scale import scale_of
+
+UNKNOWN = (0.2, 0.8)  # an embedder that declares no scale has to be near indeed
+
+
+def scale_of(embedder: Embedder) -> tuple[float, float]:
+    """Return the cosine of unrelated texts, and that of texts that belong together without doubt."""
+    unrelated, related = getattr(embedder, "scale", UNKNOWN)
+    return float(unrelated), float(related)
 
 
 class LazyEmbedder:

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoagent.memory.sign_bits import SignBits
 from autoagent.memory.sqlite.database import writing
-from autoagent.memory.sqlite.vectors import BLOCK, Damaged, VectorFile, Vectors, by_block, extended
+from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile, Vectors, by_block, extended
 
 FETCH = 500  # rows looked up by one query
 
@@ -239,7 +238,8 @@ class VectorSpace:
     def _load_bits(self, covered: int) -> None:
         stored = self._checksums()
         ends = range(self._bits.chunk, covered + 1, self._bits.chunk)
-        sources = [_of_blocks(stored, end - self._bits.chunk, end) for end in ends]
+        blocks = (range((end - self._bits.chunk) // BLOCK, end // BLOCK) for end in ends)
+        sources = [zlib.crc32(b"".join(stored.get(n, 0).to_bytes(4, "little") for n in some)) for some in blocks]
         self._bits.load(sources)
         if self._bits.rows < covered:
             for first in range(self._bits.rows, covered, self._bits.chunk):
@@ -264,12 +264,6 @@ class VectorSpace:
 
     def _set_rows(self, rows: int) -> None:
         self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
-
-
-def _of_blocks(checksums: Mapping[int, int], first: int, last: int) -> int:
-    """Return the combined checksum of the rows from `first` to before `last`, which are whole blocks."""
-    blocks = range(first // BLOCK, last // BLOCK)
-    return zlib.crc32(b"".join(checksums.get(block, 0).to_bytes(4, "little") for block in blocks))
 
 
 def _portions(items: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -1,6 +1,6 @@
-"""Detects by rule, without a model, that a new memory takes the place of an old one. Pure functions.
+"""Pairs of memories that say the same: near-duplicates by their vectors, and corrections by their words. Pure.
 
-A word of change and a shared name are no contradiction. So a rule sees one thing only: the same words but for one
+A word of change and a shared name are no correction. So the rule sees one thing only: the same words but for one
 number, date or name, where the sentence gives its subject that one value ("The port is 5433", "Kim lives in Bonn").
 What holds for several values at once ("Kim likes Bach") is left alone.
 """
@@ -8,6 +8,66 @@ What holds for several values at once ("Kim likes Bach") is left alone.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoagent.core.memory import PRIVATE_SOURCES, RetrievedMemory
+
+AT_ONCE = 20_000_000  # cosines computed at once: 80 MB
+LISTED = 20  # sources that a merged memory names
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateGroup:
+    """A memory to keep and those that are nearly the same."""
+
+    kept: RetrievedMemory
+    others: tuple[RetrievedMemory, ...]
+
+    @property
+    def sources(self) -> str:
+        """The distinct sources of all members: `a.html, run-1/3`, with those that make a memory private first."""
+        origins = (m.source or (f"{m.run}/{m.step}" if m.run else "") for m in (self.kept, *self.others))
+        every = [name for origin in origins for name in origin.split(", ") if name]
+        named = sorted(dict.fromkeys(every), key=lambda name: name not in PRIVATE_SOURCES)
+        more = f", and {len(named) - LISTED} more" if len(named) > LISTED else ""
+        return ", ".join(named[:LISTED]) + more
+
+
+def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], alike: float) -> list[DuplicateGroup]:
+    """Return the groups of two or more. Each memory is in at most one. Memories without a vector are in none.
+
+    The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least `alike`, and
+    so on, so every member is near the one that is kept. Memories that differ in kind, trust or a number stay apart:
+    embedders hardly see numbers, and `the code is 7421` is not `the code is 7422`.
+    """
+    order = sorted((m for m in memories if m.id in vectors), key=lambda m: (-m.level, -m.t, m.id))
+    if not order:
+        return []
+    matrix = np.frombuffer(b"".join(vectors[memory.id] for memory in order), "<f4").reshape(len(order), -1)
+    free = np.ones(len(order), bool)
+    found = []
+    block = max(AT_ONCE // len(order), 1)
+    for start in range(0, len(order), block):
+        close = matrix[start : start + block] @ matrix[start:].T >= alike
+        for at in np.flatnonzero(np.count_nonzero(close, axis=1) > 1).tolist():  # each is close to itself
+            row = start + at
+            if not free[row]:
+                continue
+            free[row] = False
+            near = np.flatnonzero(close[at] & free[start:]) + start
+            same = [other for other in near.tolist() if _key(order[other]) == _key(order[row])]
+            if same:
+                free[same] = False
+                found.append(DuplicateGroup(order[row], tuple(order[other] for other in same)))
+    return found
+
+
+def _key(memory: RetrievedMemory) -> tuple[str, bool, list[str]]:
+    return memory.kind, memory.trusted, sorted(re.findall(r"\w*\d\w*", memory.text))
+
 
 _TOKEN = re.compile(r"[^\s=:,;!?]+(?:[:,][^\s=:,;!?]+)*|[=:,;!?]")
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

@@ -1,0 +1,263 @@
+"""What the agent gets of its memory: by `recall`, and in its prompt without asking, on data that nobody here wrote.
+
+    python benchmarks/memory_quality.py [--faq [FOLDER]] [--locomo FOLDER] [--nl2bash FOLDER] [--noise 2000]
+                                        [--split dev|test|all] [--embedder embedded,minilm] [--most 300]
+
+Each set is a memory and questions whose answers are known:
+
+- `faq`: Python's FAQ, each answer a memory (`apt-get install python3-doc`)
+- `locomo`: the dialogues of LoCoMo (snap-research/locomo), each turn a memory, each dialogue a memory of its own
+- `nl2bash`: the commands of NL2Bash (`all.nl`, `all.cm`), asked for by their descriptions
+- `noise`: the six facts of `two_runs.py` among real steps made of what the other sets hold; asked by its goals
+
+For `recall(question)`: the share of the right memories among the first ten, and of the ten how many are right
+(precision). For the prompt: how much of the answers is pushed for each goal, and how many others. Beside it the same
+for words alone, stemmed (FTS5 with Porter), for the embedder's cosine alone, and for chromadb where it is installed.
+Each question belongs to one of two halves by its digest: choose numbers on `dev`, and tell those of `test`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sqlite3
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from recall_quality import DOCS, read_faq
+from two_runs import GOALS, put_at_once
+
+from autoagent.core.memory import LIVES
+from autoagent.core.protocols import Embedder
+from autoagent.memory.living_memory import LifeRules, LivingMemory
+from autoagent.memory.ranking import RankingWeights
+from autoagent.memory.sqlite.store import LocalStore
+from autoagent.memory.texts import PART
+from autoagent.registry.embedders import EMBEDDERS, EmbedderOpening
+from autoagent.settings import Settings
+
+DEPTH = 10
+PUSHED = 8  # memories by the goals
+SIX = (
+    "read_file returned: Each request to the API of Meridian names the tenant in a header, X-Meridian-Tenant: acme-7.",
+    "The staging database of the orders service listens on port 5433, not on 5432.",
+    "The accountant wants the totals of invoices rounded half up, to whole cents.",
+    "read_file returned: 02:03 error E1187: the nightly export stops at names with accents. 02:03 remedy: run the "
+    "nightly export with LC_ALL=C.UTF-8",
+    "The weekly report of the orders goes to out/weekly.md, in British English.",
+    "read_file returned: files.example holds the archive, omega.example is the build server; alpha was switched off",
+)
+ANSWERS = ((0,), (1,), (2,), (3,), (4, 5))  # the facts that each of GOALS needs
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A memory's texts, and for each question the places of the texts that answer it."""
+
+    name: str
+    texts: list[str]
+    asked: list[tuple[str, frozenset[int]]]
+
+
+def faq(folder: Path) -> Iterator[Questions]:
+    facts = read_faq(folder)
+    yield Questions("faq", [f.text for f in facts], [(f.question, frozenset((n,))) for n, f in enumerate(facts)])
+
+
+def locomo(folder: Path) -> Iterator[Questions]:
+    """Yield each dialogue; questions whose evidence is not in it, or that have no answer, are left out."""
+    for path in sorted(folder.rglob("[0-9]*.json")):
+        dialogue = json.loads(path.read_text("utf-8"))
+        turns: dict[str, str] = {}
+        for name, said in dialogue.items():
+            if name.startswith("session_") and name.count("_") == 1 and isinstance(said, list):
+                when = dialogue.get(f"{name}_date_time", "")
+                turns |= {turn["dia_id"]: f"{turn['speaker']} ({when}): {turn['text']}" for turn in said}
+        places = {id: place for place, id in enumerate(turns)}
+        asked = []
+        for one in dialogue["qa"]:
+            evidence = frozenset(places[id] for id in one.get("evidence", ()) if id in places)
+            if evidence and one.get("answer"):
+                asked.append((one["question"], evidence))
+        yield Questions("locomo", list(turns.values()), asked)
+
+
+def nl2bash(folder: Path, most: int = 3000) -> Iterator[Questions]:
+    pairs: dict[str, list[str]] = {}
+    described = (folder / "all.nl").read_text("utf-8").splitlines()
+    for text, command in zip(described, (folder / "all.cm").read_text("utf-8").splitlines(), strict=False):
+        pairs.setdefault(command.strip()[:PART], []).append(text)
+    commands = sorted(pairs, key=_digest)[:most]
+    yield Questions(
+        "nl2bash", commands, [(pairs[command][0], frozenset((place,))) for place, command in enumerate(commands)]
+    )
+
+
+def noise(sets: Sequence[Questions], count: int) -> Iterator[Questions]:
+    """Yield the six facts among texts of the other sets, as an agent's steps have them."""
+    steps = [f"I go on. {_step(one.name, text)}" for one in sets for text in one.texts]
+    some = sorted(dict.fromkeys(steps), key=_digest)[:count]
+    asked = [(goal, frozenset(facts)) for goal, facts in zip(GOALS, ANSWERS, strict=True)]
+    yield Questions(f"six+{len(some)}", [*SIX, *some], asked)
+
+
+def _step(name: str, text: str) -> str:
+    if name == "nl2bash":
+        return f"execute_shell(command_line={text!r})\nexecute_shell returned: exit code 0"
+    return f"read_file(filename='{name}.txt')\nread_file returned: {text[:600]}"
+
+
+def _digest(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+# Contestants -----------------------------------------------------------------------------------------------------
+
+Search = Callable[[str], list[int]]
+"""The places of the first DEPTH texts for a question."""
+
+
+def stemmed(texts: Sequence[str]) -> Search:
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE VIRTUAL TABLE t USING fts5(text, tokenize = 'porter unicode61 remove_diacritics 2')")
+    db.executemany("INSERT INTO t (rowid, text) VALUES (?, ?)", list(enumerate(texts)))
+
+    def search(question: str) -> list[int]:
+        words = " OR ".join(f'"{word}"' for word in dict.fromkeys(question.replace('"', " ").split()))
+        query = "SELECT rowid FROM t WHERE t MATCH ? ORDER BY rank LIMIT ?"
+        return [row[0] for row in db.execute(query, (words, DEPTH))] if words else []
+
+    return search
+
+
+def cosine(texts: Sequence[str], embedder: Embedder) -> Search:
+    vectors = np.frombuffer(b"".join(embedder.embed(list(texts))[0]), "<f4").reshape(len(texts), -1)
+
+    def search(question: str) -> list[int]:
+        near = vectors @ np.frombuffer(embedder.embed([question])[0][0], "<f4")
+        return list(map(int, np.argsort(-near, kind="stable")[:DEPTH]))
+
+    return search
+
+
+def chroma(texts: Sequence[str], embedder: Embedder) -> Search:
+    import chromadb
+
+    def vectors(some: Sequence[str]) -> list[Any]:
+        return [np.frombuffer(vector, "<f4").tolist() for vector in embedder.embed(list(some))[0]]
+
+    client: Any = chromadb.EphemeralClient()
+    collection = client.get_or_create_collection(f"texts-{_digest(texts[0])}", metadata={"hnsw:space": "cosine"})
+    for start in range(0, len(texts), 1000):
+        some = list(texts[start : start + 1000])
+        ids = [str(n) for n in range(start, start + len(some))]
+        collection.add(ids=ids, embeddings=vectors(some), documents=some)
+    return lambda question: [
+        int(id) for id in collection.query(query_embeddings=vectors([question]), n_results=DEPTH)["ids"][0]
+    ]
+
+
+# Measuring -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Score:
+    """Sums over questions: the part of the right ones found, and how many were shown and right."""
+
+    asked: int = 0
+    found: float = 0.0
+    first: int = 0
+    right: int = 0
+    shown: int = 0
+
+    def add(self, places: Sequence[int], right: frozenset[int]) -> None:
+        hits = right & set(places)
+        self.asked += 1
+        self.found += len(hits) / len(right)
+        self.first += bool(places) and places[0] in right
+        self.right += len(hits)
+        self.shown += len(places)
+
+    def line(self) -> str:
+        asked, shown = max(self.asked, 1), max(self.shown, 1)
+        wrong = (self.shown - self.right) / asked
+        return (
+            f"found {self.found / asked:.3f}  first {self.first / asked:.3f}  precision {self.right / shown:.3f}"
+            f"  others a question {wrong:.2f}"
+        )
+
+
+def measure(sets: Sequence[Questions], name: str, embedder: Embedder, words: float | None, most: int) -> None:
+    """Print what each contestant finds in sets of one name."""
+    scores: dict[str, Score] = {}
+    for one in sets:
+        with tempfile.TemporaryDirectory() as folder, LocalStore(Path(folder), embedder) as store:
+            put_at_once(store, list(dict.fromkeys(one.texts)))
+            places = {text: place for place, text in enumerate(one.texts)}
+            weights = RankingWeights() if words is None else RankingWeights(words=words)
+            living = LivingMemory(store, rules=LifeRules(lives=LIVES), weights=weights)
+
+            def ours(question: str, pushed: bool, memory: LivingMemory, places: dict[str, int]) -> list[int]:
+                found = memory.recall(question, PUSHED if pushed else DEPTH, pushed=pushed).memories
+                texts = {whole.id: whole.text for whole in memory.store.of([part.id for part in found])}
+                return [places[texts[part.id]] for part in found]
+
+            searches: dict[str, Search] = {
+                "recall": partial(ours, pushed=False, memory=living, places=places),
+                "pushed": partial(ours, pushed=True, memory=living, places=places),
+                "stemmed words": stemmed(one.texts),
+                "cosine": cosine(one.texts, embedder),
+            }
+            if importlib.util.find_spec("chromadb"):
+                searches["chromadb"] = chroma(one.texts, embedder)
+            for question, right in one.asked[:most]:
+                for contestant, search in searches.items():
+                    scores.setdefault(contestant, Score()).add(search(question), right)
+    for contestant, score in scores.items():
+        print(f"{name:10} {embedder.name[:18]:18} {score.asked:5}  {contestant:14} {score.line()}", flush=True)
+
+
+def half(one: Questions, split: str) -> Questions:
+    kept = [(q, right) for q, right in one.asked if split == "all" or (_digest(q) & 1) == (split == "test")]
+    return Questions(one.name, one.texts, kept)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--faq", type=Path, nargs="?", const=DOCS, metavar="FOLDER")
+    parser.add_argument("--locomo", type=Path, metavar="FOLDER")
+    parser.add_argument("--nl2bash", type=Path, metavar="FOLDER")
+    parser.add_argument("--noise", default="", metavar="COUNTS", help="real steps around the six facts: 0,200,2000")
+    parser.add_argument("--split", choices=("dev", "test", "all"), default="test", help="default %(default)s")
+    parser.add_argument("--embedder", default="embedded", help="names, by commas; default %(default)s")
+    parser.add_argument("--most", type=int, default=300, metavar="N", help="questions of a set; default %(default)s")
+    options = parser.parse_args()
+    sets = [*(faq(options.faq) if options.faq else ()), *(locomo(options.locomo) if options.locomo else ())]
+    sets += nl2bash(options.nl2bash) if options.nl2bash else ()
+    groups: dict[str, list[Questions]] = {}
+    for one in sets:
+        groups.setdefault(one.name, []).append(half(one, options.split))
+    for count in filter(None, options.noise.split(",")):
+        [one] = noise(sets, int(count))
+        groups[one.name] = [one]
+    if not groups:
+        parser.error("name at least one set: --faq, --locomo, --nl2bash or --noise 0")
+    for name in options.embedder.split(","):
+        kind = EMBEDDERS.find(name)
+        embedder = kind.open(EmbedderOpening(Settings().of_models, "", None))
+        for group, members in groups.items():
+            measure(members, group, embedder, kind.words, max(1, options.most // len(members)))
+
+
+if __name__ == "__main__":
+    main()
