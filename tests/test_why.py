@@ -43,7 +43,7 @@ DONE = [say("list_files"), say("task_complete", reason="done")]
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[LivingMemory]:
-    with LivingMemory(LocalStore(tmp_path / "memory", HashEmbedder()), count=COUNT) as memory:
+    with LivingMemory(LocalStore(tmp_path / "memory", HashEmbedder())) as memory:
         yield memory
 
 

@@ -152,7 +152,7 @@ def memory_name(id: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A candidate that a recall did not return, and why: too far, too similar, or beyond the number or the room."""
+    """A candidate that a recall did not return, and why: it fits too little, is too similar, or beyond the number."""
 
     id: int
     score: float

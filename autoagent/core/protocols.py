@@ -157,13 +157,11 @@ class Memory(Protocol):
         query: str,
         k: int = 10,
         *,
-        room: int | None = None,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
         meant: Callable[[RetrievedMemory], bool] | None = None,
     ) -> Recall:
-        """Return at most k memories that fit the query and take at most `room` tokens, none from a (run, step) in
-        `skip`.
+        """Return at most k memories that fit the query, none from a (run, step) in `skip`.
 
         `pushed`: the program asks on its own to fill a prompt. The bar is then higher, and long memories are cut to the
         passage that fits. Being returned to a caller strengthens a memory. Being a mere candidate weakens it. Only

@@ -92,7 +92,7 @@ _PEOPLE = re.compile(r"(?:the )?(?:user|i|he|she|we|they)|[^\W\d_a-z]\w*", re.IG
 
 def corrects(new: str, old: str) -> bool:
     """Return whether `new` gives another value for what `old` says, in the same words."""
-    ours, theirs = _tokens(new), _tokens(old)
+    ours, theirs = (_TOKEN.findall(text.strip().rstrip(".!")) for text in (new, old))
     if ours[-1:] == ["now"]:
         ours.pop()
     first = _same(ours, theirs)
@@ -112,10 +112,6 @@ def corrects(new: str, old: str) -> bool:
     if verb in ("are", "ist", "est", "has", "runs"):  # of several; and German nouns look like names
         return False
     return not (frame.endswith(" is") and _PEOPLE.fullmatch(subject))
-
-
-def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(text.strip().rstrip(".!"))
 
 
 def _same(ours: list[str], theirs: list[str]) -> int:

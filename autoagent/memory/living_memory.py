@@ -40,7 +40,7 @@ from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.asking import Journal, dream_prompt, reranked
 from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, Question, evidence, terms
-from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights, Room, rank
+from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights, rank
 
 CHOSEN = ("note", "fact", "feedback", USER)  # kinds of what somebody chose to keep: one may supersede another
 SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
@@ -124,7 +124,7 @@ class ForgettingForecast:
 class LivingMemory:
     """Satisfies Memory: a store whose memories follow the rules.
 
-    `clock` returns seconds since the epoch, `count` the tokens of a text. `journal` keeps the dreams. With
+    `clock` returns seconds since the epoch. `journal` keeps the dreams. With
     `trusted_only`, memories from outside are not recalled. `rerank` asks a model to order the results of a query, but
     not of a push. Methods raise as those of the store do.
     """
@@ -137,7 +137,6 @@ class LivingMemory:
         rules: LifeRules | None = None,
         weights: RankingWeights | None = None,
         clock: Callable[[], float] = time.time,
-        count: Callable[[str], int] = lambda text: len(text) // 4,
         trusted_only: bool = False,
         rerank: Callable[[str], str] | None = None,
     ) -> None:
@@ -146,7 +145,6 @@ class LivingMemory:
         self.rules = rules or LifeRules()
         self.weights = weights or RankingWeights()
         self._clock = clock
-        self._count = count
         self._trusted_only = trusted_only
         self.hides: Callable[[str], bool] = lambda place: False  # those stored by an agent of this place
         self._rerank = rerank
@@ -196,7 +194,6 @@ class LivingMemory:
         return self.store.id
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
-        """As Memory."""
         return not self.store.has_assigned(memory, run, text)
 
     def _supersede(self, id: int, text: str, source: str) -> None:
@@ -219,7 +216,6 @@ class LivingMemory:
         query: str,
         k: int = 10,
         *,
-        room: int | None = None,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
         meant: Callable[[RetrievedMemory], bool] | None = None,
@@ -266,16 +262,19 @@ class LivingMemory:
             for id, memory in candidates.items()
         ]
         bar = Bar(ENOUGH, PART) if pushed else Bar(ENOUGH_ASKED)
-        model = self._rerank if not pushed and room is None else None
+        model = self._rerank if not pushed else None
         recall = rank(
             found, n=breadth if model else k, now=now, weights=self.weights, vectors=vectors, bar=bar,
-            room=None if room is None else Room(room, self._count),
         )  # fmt: skip
         if model is not None:
             recall = reranked(recall, k, query, model)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [] if pushed and not self.rules.pushed_is_use else returned
-        self._live(used, [] if problem else candidates.values(), now)
+        fading = self._fading([] if problem else candidates.values(), now)
+        forgets = any(change.level is None for change in fading)
+        self.store.change(self._rising(used, now) + fading, durable=forgets)
+        if forgets:
+            self.store.empty_trash(now - self.rules.trash)
         kept_out = [
             LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if weighed[memory.id] >= bar.enough
         ]
@@ -291,14 +290,6 @@ class LivingMemory:
         links = {m.superseded_by for m in memories} - {None}
         gone = links - {m.id for m in self.store.of([link for link in links if link is not None])} if links else set()
         return [replace(m, source=linked(m.source)) if m.superseded_by in gone else m for m in memories]
-
-    def _live(self, used: Iterable[RetrievedMemory], passed_over: Iterable[RetrievedMemory], now: float) -> None:
-        """Let the memories rise that a recall used, and those fade that it found and passed over."""
-        fading = self._fading(passed_over, now)
-        forgets = any(change.level is None for change in fading)
-        self.store.change(self._rising(used, now) + fading, durable=forgets)
-        if forgets:
-            self.store.empty_trash(now - self.rules.trash)
 
     def _rising(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of memories that were used, less those that would move but a time, and by seconds."""
@@ -327,12 +318,12 @@ class LivingMemory:
     # The core ---------------------------------------------------------------------------------------------------
 
     def core(self) -> list[RetrievedMemory]:
-        """As Memory."""
+        """Return the memories of a rank in the core, the most important and newest first."""
         there = self._without_dead_links(self.store.listed(WIDEST, of_user=True))
         return sorted((m for m in there if m.core_rank and not self.hides(m.run)), key=lambda m: m.core_rank)
 
     def keep_in_core(self, memory: int, *, kept: bool) -> bool:
-        """As Memory. One that is taken out lives on as others of its kind."""
+        """Pin a memory into the core, or take it out, unpinned."""
         found = self.store.of([memory])
         if kept and any(not m.trusted for m in found):
             raise StateError(f"Memory {memory} comes from outside; the core takes no such text.")
@@ -364,7 +355,9 @@ class LivingMemory:
         met = self._drawn(self.rules.sleep if n is None else n)
         changes = self._fading(met.values(), now)
         if self.store.change(changes) < len(changes):  # others have used some of them since
-            changes = [change for change in changes if self._was_carried_out(change, met[change.id].text)]
+            left = {change.id: self.store.find(met[change.id].text) for change in changes}
+            now_at = {id: (m.t, m.level) if m else (now, None) for id, m in left.items()}
+            changes = [change for change in changes if now_at[change.id] == (change.t, change.level)]
         forgotten = tuple(change.id for change in changes if change.level is None)
         fallen = tuple(change.id for change in changes if change.level is not None)
         if not forgotten:
@@ -425,12 +418,6 @@ class LivingMemory:
             self.store.change([Change(m.id, (m.t, m.level), m.t, old.level) for m in new])
             self.store.forget(memory)
         return id
-
-    def _was_carried_out(self, change: Change, text: str) -> bool:
-        there = self.store.find(text)
-        if change.level is None:
-            return there is None
-        return there is not None and (there.t, there.level) == (change.t, change.level)
 
     def forecast(self, n: int | None = None) -> list[ForgettingForecast]:
         """Forecast for n unused memories when sleeping forgets them, the earliest first."""

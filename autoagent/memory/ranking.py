@@ -7,7 +7,7 @@ Functions for Hybrid Retrieval, ACM TOIS 2023), and benchmarks/memory_quality.py
 Agents (UIST 2023), add relevance, recency and an importance judged by a model. The product lets no memory in for being
 recent alone, and the level, earned by use, replaces the importance. 3. Diversity. Maximal marginal relevance: next is
 the candidate with the highest lambda * score - (1 - lambda) * its greatest cosine to those chosen (Carbonell and
-Goldstein, The Use of MMR, SIGIR 1998). It ends at the requested number or when nothing more fits into the prompt.
+Goldstein, The Use of MMR, SIGIR 1998).
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
 
 DAY = 86_400.0
 SUPERSEDED_WEIGHT = 0.5  # of a memory of which a newer one says otherwise
-SHOWN = 4  # a prompt shows of a memory no more than the room divided by this, so it counts for no more
-LINE = 3  # tokens of the mark and the line break around a memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +39,6 @@ class RankingWeights:
     half_life: float = 30 * DAY
     level: float = 0.05
     diversity: float = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """The tokens there are for the memories returned, and how they are counted."""
-
-    tokens: int
-    count: Callable[[str], int]
-
-    def cost(self, text: str) -> int:
-        return min(self.count(text), max(self.tokens // SHOWN, 1)) + LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +66,6 @@ def rank(
     now: float,
     weights: RankingWeights,
     vectors: Mapping[int, bytes],
-    room: Room | None = None,
     bar: Bar | None = None,
 ) -> Recall:
     """Return at most n candidates, best first, with final scores from 0 to 1, and the others with the reason.
@@ -89,7 +74,6 @@ def rank(
         found: the candidates. Their scores may have any scale from 0 on.
         now: seconds since the epoch.
         vectors: the known unit vectors (float32) of the candidates, all of one dimension.
-        room: tokens available. None: unlimited.
 
     The result is deterministic: of equal scores the older id comes first.
     """
@@ -109,7 +93,7 @@ def rank(
     fitting = [memory for memory in scored if evidence[memory.id] >= bar.enough]
     least = bar.part * scores[fitting[0].id] if fitting else 0.0
     candidates = [memory for memory in fitting if scores[memory.id] >= least]
-    returned, others = _choose(candidates, n, scores, vectors, weights.diversity, room)
+    returned, others = _choose(candidates, n, scores, vectors, weights.diversity)
     others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < least]
     others += [(memory, "fits too little") for memory in scored if evidence[memory.id] < bar.enough]
     left_out = sorted(
@@ -141,47 +125,25 @@ def _choose(
     scored: Mapping[int, float],
     vectors: Mapping[int, bytes],
     diversity: float,
-    room: Room | None,
 ) -> tuple[list[RetrievedMemory], list[tuple[RetrievedMemory, str]]]:
-    """Choose at most n of the candidates by maximal marginal relevance while there is room.
-
-    Return the others with the reason. A shorter candidate may still fit after one that is too long.
-    """
-    matrix = _matrix(candidates, vectors)
-    costs = np.array([room.cost(memory.text) if room else 0 for memory in candidates])
-    left, dearest = room.tokens if room else 0, costs.max(initial=0)
+    """Choose at most n of the candidates by maximal marginal relevance. Return the others with the reason."""
+    size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
+    rows = b"".join(vectors.get(memory.id, bytes(size)) for memory in candidates)  # zeros resemble nothing
+    matrix = np.frombuffer(rows, "<f4").reshape(len(candidates), size // 4)
     worth = (1 - diversity) * np.array([scored[memory.id] for memory in candidates])
     nearest, nearest_of = np.zeros(len(candidates)), np.zeros(len(candidates), int)
-    too_long = costs > left
     chosen: dict[int, RetrievedMemory] = {}
     while len(chosen) < min(n, len(candidates)):
-        if left < dearest:
-            too_long = costs > left
-            worth[too_long] = -math.inf
         row = int((worth - diversity * nearest).argmax())  # of equal ones the first, which has the better score
-        if worth[row] == -math.inf:
-            break
         chosen[row] = candidates[row]
-        left -= int(costs[row])
         worth[row] = -math.inf
         cosines = np.vecdot(matrix, matrix[row])  # not by `@`, whose threads have to be woken for it
         nearest_of[cosines > nearest] = candidates[row].id
         np.maximum(nearest, cosines, out=nearest)
     others = []
     for row, memory in enumerate(candidates):
-        if row in chosen:
-            continue
-        reason = "beyond the number asked for"
-        if room and too_long[row]:
-            reason = f"beyond the room of {room.tokens} tokens"
-        elif row < n and nearest_of[row]:
-            reason = f"too like memory {nearest_of[row]} (cosine {nearest[row]:.2f})"
-        others.append((memory, reason))
+        if row not in chosen:
+            alike = row < n and nearest_of[row]
+            like = f"too like memory {nearest_of[row]} (cosine {nearest[row]:.2f})"
+            others.append((memory, like if alike else "beyond the number asked for"))
     return list(chosen.values()), others
-
-
-def _matrix(candidates: Sequence[RetrievedMemory], vectors: Mapping[int, bytes]) -> NDArray[np.float32]:
-    """Return their vectors, shape (candidates, dim). Missing vectors are zeros, which resemble nothing."""
-    size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
-    rows = (vectors.get(memory.id, bytes(size)) for memory in candidates)
-    return np.frombuffer(b"".join(rows), "<f4").reshape(len(candidates), -1) if candidates else np.empty((0, 1), "<f4")

@@ -64,20 +64,13 @@ def words(text: str) -> list[str]:
     return [word[:LONGEST] for word in re.findall(r"\w+", spaced(bare))]
 
 
-def rarest(counts: Mapping[str, int], most: int) -> list[str]:
-    """Return the rarest words, whose memories add up to at most `most`, but at least one word.
+def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float]:
+    """Weigh the rarest words by BM25 (Robertson and Zaragoza, 2009), in the form that is never below 0.
 
-    Common words say little and cost most, as ranking reads every memory that contains a word.
+    `counts` are the memories that a word is in, of `total`. Those of the words chosen add up to at most `most`, but one
+    is always chosen. Common words say little and cost most, as ranking reads every memory that contains a word.
     """
     order = sorted(counts, key=lambda word: counts[word])
     sums = itertools.accumulate(counts[word] for word in order)
-    return [word for rank, (word, sum) in enumerate(zip(order, sums, strict=True)) if rank == 0 or sum <= most]
-
-
-def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float]:
-    """Weigh the `rarest` words by BM25 (Robertson and Zaragoza, 2009), in the form that is never below 0.
-
-    `counts` are the memories that a word is in, of `total`.
-    """
-    chosen = rarest(counts, most)
+    chosen = [word for rank, (word, sum) in enumerate(zip(order, sums, strict=True)) if rank == 0 or sum <= most]
     return {word: math.log(1 + max(total - counts[word] + 0.5, 0.5) / (counts[word] + 0.5)) for word in chosen}

@@ -32,7 +32,7 @@ from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, origin_o
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.memory.asking import Journal
-from autoagent.memory.embedders.lazy import scale_of
+from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.text.sanitize import valid
 from autoagent.text.text_file import open_regular
 
@@ -78,31 +78,19 @@ class Counts:
     doubted: int = 0
 
 
-class ImportedVectors:
+class ImportedVectors(LazyEmbedder):
     """Satisfies Embedder: knows the vectors of a file if they are its embedder's, and asks the embedder for others."""
 
     def __init__(self, embedder: Embedder, vectors: Vectors) -> None:
-        self._embedder = embedder
+        super().__init__(lambda: embedder)
         self._vectors = vectors
-
-    @property
-    def name(self) -> str:
-        return self._embedder.name
-
-    @property
-    def dim(self) -> int:
-        return self._embedder.dim
-
-    @property
-    def scale(self) -> tuple[float, float]:
-        return scale_of(self._embedder)
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         known = self._vectors
         same = (known.embedder, known.dim) == (self.name, self.dim)
         found = {text: known.array[known.rows[text]].tobytes() for text in texts if same and text in known.rows}
         others = [text for text in texts if text not in found]
-        made, usage = self._embedder.embed(others) if others else ([], Usage())
+        made, usage = super().embed(others) if others else ([], Usage())
         found |= dict(zip(others, made, strict=True))
         return [found[text] for text in texts], usage
 
@@ -130,7 +118,10 @@ def export(
             except ModelError as error:
                 listen(f"The vectors are left out, as the embedder cannot be asked which they are: {error}")
         if any(embedded):
-            known = {"embedder": embedder.name, "dim": embedder.dim, "sha256": _sha256(vectors)}
+            vectors.flush()
+            vectors.seek(0)
+            digest = hashlib.file_digest(vectors, "sha256").hexdigest()
+            known = {"embedder": embedder.name, "dim": embedder.dim, "sha256": digest}
         header = {
             "autoagent_memory": VERSION, "memories": len(memories), "trash": len(trash), "dreams": len(dreams),
             "vectors": known,
@@ -189,12 +180,6 @@ _LARGEST = 2**31 - 1  # highest level and step that every backend can store
 
 def _known(memory: RetrievedMemory) -> dict[str, Any]:
     return {name: getattr(memory, name) for name in _FIELDS}
-
-
-def _sha256(file: BufferedRandom) -> str:
-    file.flush()
-    file.seek(0)
-    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

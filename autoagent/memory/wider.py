@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from heapq import merge  # which leaves each of the two in its own order, be it a model's
+from typing import Any
 
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory, linked
@@ -36,20 +37,10 @@ class WiderMemory:
         self._user: LivingMemory | None = None
         self._problem = ""
 
-    def add(
-        self,
-        text: str,
-        *,
-        kind: str = "note",
-        source: str = "",
-        trusted: bool = True,
-        run: str = "",
-        step: int = 0,
-        durable: bool = True,
-    ) -> int | None:
+    def add(self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **known: Any) -> int | None:
         """As Memory. A text of the kind USER goes to the user's own memory. Raises StateError where not allowed."""
         if kind != USER:
-            return self._own.add(text, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
+            return self._own.add(text, kind=kind, source=source, trusted=trusted, **known)
         if not trusted:
             raise StateError(f"Text from outside ({source}) never goes into the user's own memory.")
         if not text.strip():
@@ -58,7 +49,7 @@ class WiderMemory:
             raise StateError(reason)
         user = self._opened(make=True)
         assert user is not None
-        id = user.add(text, kind=kind, source=source, run=run, step=step)
+        id = user.add(text, kind=kind, source=source, **{**known, "durable": True})
         return None if id is None else -id
 
     @property
@@ -68,21 +59,12 @@ class WiderMemory:
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         return memory >= 0 and self._own.has_lost(memory, run, text)
 
-    def recall(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        room: int | None = None,
-        skip: Collection[tuple[str, int]] = (),
-        pushed: bool = False,
-        meant: Callable[[RetrievedMemory], bool] | None = None,
-    ) -> Recall:
-        """As Memory: the best of both, searched and filtered separately."""
-        found = self._own.recall(query, k, room=room, skip=skip, pushed=pushed, meant=meant)
+    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = (), **asked: Any) -> Recall:
+        """Return the best of both, searched and filtered separately."""
+        found = self._own.recall(query, k, skip=skip, **asked)
         try:
             user = self._opened()
-            of_user = user.recall(query, k, room=room, pushed=pushed, meant=meant) if user else Recall()
+            of_user = user.recall(query, k, **asked) if user else Recall()
         except (ModelError, StateError) as error:
             if str(error) != self._problem:
                 self._problem = str(error)

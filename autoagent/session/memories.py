@@ -65,7 +65,6 @@ def open_memory(
         return NoMemory()
     from autoagent.memory.asking import Journal
     from autoagent.memory.living_memory import LivingMemory
-    from autoagent.text.tokens import counter
 
     folder = memory_folder(settings)
     if backend.needs_url and not settings.memory_url:
@@ -78,7 +77,6 @@ def open_memory(
         rules=_rules(settings, in_ticks=ticks is not None),
         weights=weights_of(settings),
         clock=ticks.over(store) if ticks else time.time,
-        count=counter(settings.model or settings.smart_llm),
         trusted_only=trusted_only,
         rerank=rerank,
     )

@@ -185,28 +185,6 @@ def edit(ctx: click.Context, id: int, text: str) -> None:
     echo(f"Edited {id}; it is {new} now.")
 
 
-@memory.command("pin")
-@click.argument("id", type=int)
-@click.pass_context
-def pin(ctx: click.Context, id: int) -> None:
-    """Pin the memory with this ID, of any kind: it never fades."""
-    with _opened(ctx, Session.open(ctx.obj).settings) as living:
-        if not living.pin(id):
-            raise _no_such(id)
-    echo(f"Pinned {id}.")
-
-
-@memory.command("unpin")
-@click.argument("id", type=int)
-@click.pass_context
-def unpin(ctx: click.Context, id: int) -> None:
-    """Let the memory with this ID live as others of its kind."""
-    with _opened(ctx, Session.open(ctx.obj).settings) as living:
-        if not living.pin(id, pinned=False):
-            raise _no_such(id)
-    echo(f"Unpinned {id}.")
-
-
 @memory.group("core", invoke_without_command=True)
 @as_json
 @click.pass_context
@@ -241,15 +219,30 @@ def core_add(ctx: click.Context, text: str) -> None:
     echo(f"Kept in every prompt as {id}.")
 
 
-@core.command("drop")
-@click.argument("id", type=int)
-@click.pass_context
-def core_drop(ctx: click.Context, id: int) -> None:
-    """Take the memory with this ID out of the core; it stays in the memory, unpinned."""
-    with _opened(ctx, Session.open(ctx.obj).settings) as living:
-        if not living.keep_in_core(id, kept=False):
-            raise _no_such(id)
-    echo(f"Taken out: {id} is shown where it fits, like other memories.")
+def _on_one(group: click.Group, name: str, text: str, act: Callable[[LivingMemory, int], bool], done: str) -> None:
+    """Add a command that acts on the memory of one ID. `act` returns False where there is none."""
+
+    @group.command(name, help=text)
+    @click.argument("id", type=int)
+    @click.pass_context
+    def command(ctx: click.Context, id: int) -> None:
+        with _opened(ctx, Session.open(ctx.obj).settings) as living:
+            if not act(living, id):
+                where = "in the trash; `autoagent memory trash`" if name == "restore" else "; `autoagent memory list`"
+                raise StateError(f"There is no memory {id} {where} lists them.".replace(" ;", ";"))
+        echo(done.format(id))
+
+
+_ONE = "the memory with this ID"
+_on_one(memory, "pin", f"Pin {_ONE}, of any kind: it never fades.", lambda m, id: m.pin(id), "Pinned {}.")
+_on_one(
+    memory, "unpin", f"Let {_ONE} live as others of its kind.", lambda m, id: m.pin(id, pinned=False), "Unpinned {}."
+)
+_on_one(memory, "restore", f"Take {_ONE} out of the trash.", lambda m, id: m.restore(id), "Restored {}.")
+_on_one(
+    core, "drop", f"Take {_ONE} out of the core; it stays in the memory, unpinned.",
+    lambda m, id: m.keep_in_core(id, kept=False), "Taken out: {} is shown where it fits, like other memories.",
+)  # fmt: skip
 
 
 @memory.command("forget")
@@ -335,18 +328,6 @@ def trash(ctx: click.Context, as_json: bool) -> None:
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         memories = living.store.trash()
     echo_list(memories, as_json, _object, _line, "The trash is empty.", _COLUMNS)
-
-
-@memory.command("restore")
-@click.argument("id", type=int)
-@click.pass_context
-def restore(ctx: click.Context, id: int) -> None:
-    """Take the memory with this ID out of the trash."""
-    with _opened(ctx, Session.open(ctx.obj).settings) as living:
-        found = living.restore(id)
-    if not found:
-        raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` lists them.")
-    echo(f"Restored {id}.")
 
 
 @memory.command("dreams")

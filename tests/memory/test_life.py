@@ -126,7 +126,6 @@ class Life:
             rules=rules,
             weights=weights or RankingWeights(diversity=0),
             clock=lambda: self.now,
-            count=lambda text: len(text.split()),
         )
         self.asked: list[str] = []
 
@@ -208,14 +207,11 @@ def test_a_text_told_again_is_strengthened_as_if_it_were_recalled(life: Life) ->
     assert (life.levels, life.days) == ({"red apples": 2}, {"red apples": 103.5})
 
 
-def test_the_number_asked_for_and_the_room_are_kept(life: Life) -> None:
+def test_the_number_asked_for_is_kept(life: Life) -> None:
     for number in range(20):
         life.add(f"apples number {number} of the tree behind the house")
     assert len(life.memory.recall("apples", 3).memories) == 3
     assert life.memory.recall("apples", 0).memories == ()
-    recall = life.memory.recall("apples", 10, room=40)
-    assert len(recall.memories) == 40 // (9 + 3)
-    assert {out.reason for out in recall.left_out} == {"beyond the room of 40 tokens"}
 
 
 def test_what_only_the_words_find_is_recalled_too(tmp_path: Path) -> None:

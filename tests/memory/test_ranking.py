@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
+from autoagent.core.memory import Recall, RetrievedMemory
 from autoagent.memory import ranking
-from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights, Room
+from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights
 
 NOW = 1000 * DAY
 PLAIN = RankingWeights(words=0.5, recency=0, level=0, diversity=0, evidence=0)
@@ -107,24 +107,11 @@ def test_evidence_lifts_what_words_alone_would_put_behind() -> None:
     assert ids(rank(found, [], n=2, weights=weights, vectors={}, evidence={1: 0.5, 2: 1.5})) == [2, 1]
 
 
-def test_the_number_and_the_room_cut_and_say_so() -> None:
-    found = [memory(1, text="a b c d"), memory(2, text=" ".join("x" * 90)), memory(3, text="e f"), memory(4, text="g")]
-    room = Room(22, lambda text: len(text.split()))  # a memory counts for a quarter of it at most, and for its line
-    assert [room.cost(m.text) for m in found] == [4 + 3, 5 + 3, 2 + 3, 1 + 3]
-    recall = rank(found, found, n=3, weights=PLAIN, vectors={}, room=room)
+def test_the_number_cuts_and_says_so() -> None:
+    found = near(1, 2, 3, 4)
+    recall = rank(found, found, n=3, weights=PLAIN, vectors={})
     assert ids(recall) == [1, 2, 3]
     assert [(out.id, out.reason) for out in recall.left_out] == [(4, "beyond the number asked for")]
-    small = Room(14, lambda text: len(text.split()))
-    recall = rank(found, found, n=3, weights=PLAIN, vectors={}, room=small)
-    assert ids(recall) == [1, 2]
-    assert recall.left_out[0] == LeftOut(3, recall.left_out[0].score, "beyond the room of 14 tokens")
-
-
-def test_after_one_too_long_a_shorter_one_may_still_fit() -> None:
-    found = [*(memory(id, text="a " * 9) for id in (1, 2, 3)), memory(4, text="b")]
-    room = Room(20, lambda text: len(text.split()))
-    assert [room.cost(m.text) for m in found] == [8, 8, 8, 4]
-    assert ids(rank(found, found, n=4, weights=PLAIN, vectors={}, room=room)) == [1, 2, 4]
 
 
 def test_nothing_found_recalls_nothing() -> None:
@@ -156,26 +143,22 @@ weightings = st.builds(
 )
 
 
-@given(memories, memories, st.integers(0, 15), weightings, st.none() | st.integers(0, 60), st.integers())
+@given(memories, memories, st.integers(0, 15), weightings, st.integers())
 def test_every_candidate_is_returned_or_left_out_with_a_reason(
     by_cosine: list[RetrievedMemory],
     by_words: list[RetrievedMemory],
     n: int,
     weights: RankingWeights,
-    room: int | None,
     seed: int,
 ) -> None:
     candidates = {m.id for m in (*by_cosine, *by_words)}
     random = Random(seed)
     vectors = {id: unit(random.gauss(0, 1), random.gauss(0, 1)) for id in candidates if random.random() < 0.8}
-    limit = None if room is None else Room(room, len)
-    recall = rank(by_cosine, by_words, n=n, weights=weights, vectors=vectors, room=limit)
+    recall = rank(by_cosine, by_words, n=n, weights=weights, vectors=vectors)
     returned, left_out = ids(recall), [out.id for out in recall.left_out]
     assert sorted(returned + left_out) == sorted(candidates)
     assert len(returned) <= n
     assert all(0 <= m.score <= 1 + 1e-9 and math.isfinite(m.score) for m in (*recall.memories, *recall.left_out))
     assert all(out.reason for out in recall.left_out)
-    if limit:
-        assert sum(limit.cost(m.text) for m in recall.memories) <= limit.tokens
-    again = rank(by_cosine, by_words, n=n, weights=weights, vectors=vectors, room=limit)
+    again = rank(by_cosine, by_words, n=n, weights=weights, vectors=vectors)
     assert again == recall

@@ -1,6 +1,6 @@
 """The words of a text, and which of them a search looks for."""
 
-from autoagent.memory.texts import LONGEST, rarest, words
+from autoagent.memory.texts import LONGEST, weights, words
 
 
 def test_words_are_spelt_alike() -> None:
@@ -12,7 +12,7 @@ def test_words_are_spelt_alike() -> None:
 
 def test_common_words_are_left_out_where_rare_ones_do() -> None:
     counts = {"the": 900, "anchor": 3, "ship": 40, "of": 700}
-    assert rarest(counts, 50) == ["anchor", "ship"]
-    assert rarest(counts, 10_000) == ["anchor", "ship", "of", "the"]
-    assert rarest({"the": 900, "of": 700}, 50) == ["of"]
-    assert rarest({}, 50) == []
+    assert list(weights(counts, 50, 1000)) == ["anchor", "ship"]
+    assert list(weights(counts, 10_000, 1000)) == ["anchor", "ship", "of", "the"]
+    assert list(weights({"the": 900, "of": 700}, 50, 1000)) == ["of"]
+    assert list(weights({}, 50, 1000)) == []
