@@ -99,11 +99,6 @@ class Question:
         return _joined(pieces, sorted(chosen)) if chosen else text[:limit]
 
 
-def evidence(meaning: float, coverage: float) -> float:
-    """Return the evidence for a memory. 1 is sufficient. `meaning` is on the scale of Embedding.meaning."""
-    return meaning + coverage / WORDS_ENOUGH
-
-
 def _folded(text: str) -> str:
     """Return the text without case and diacritics."""
     folded = text.casefold()

@@ -39,7 +39,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.asking import Journal, dream_prompt, reranked
-from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, Question, evidence, terms
+from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, WORDS_ENOUGH, Question, terms
 from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights, rank
 
 CHOSEN = ("note", "fact", "feedback", USER)  # kinds of what somebody chose to keep: one may supersede another
@@ -253,7 +253,7 @@ class LivingMemory:
         vectors = {} if problem else self.store.vectors([*candidates, *(memory.id for memory in barred)])
         meaning = self.store.meaning(query, vectors) if vectors else {}
         weighed = {
-            memory.id: round(evidence(meaning.get(memory.id, 0.0), asked.coverage(memory.text)), 4)
+            memory.id: round(meaning.get(memory.id, 0.0) + asked.coverage(memory.text) / WORDS_ENOUGH, 4)
             for memory in (*candidates.values(), *barred)
         }
         by_words = {memory.id: memory.score for memory in worded}

@@ -87,18 +87,13 @@ class HashEmbedder:
 
         vectors = np.zeros((len(texts), self.dim), dtype="<f4")
         for row, text in enumerate(texts):
-            for feature, count in Counter(_features(_readable(text))).items():
+            marked = [f"<{word}>" for word in re.findall(r"\w+", _readable(text).lower())]
+            trigrams = (word[i : i + 3] for word in marked for i in range(len(word) - 2))
+            for feature, count in Counter((*(word[1:-1] for word in marked), *trigrams)).items():
                 hashed = zlib.crc32(feature.encode())
                 sign = 1.0 if hashed & 1 else -1.0  # so that collisions cancel out on average
                 vectors[row, (hashed >> 1) % self.dim] += sign * (1.0 + np.log(count))
         return _unit(vectors), Usage()
-
-
-def _features(text: str) -> Iterator[str]:
-    for word in re.findall(r"\w+", text.lower()):
-        yield word
-        marked = f"<{word}>"
-        yield from (marked[i : i + 3] for i in range(len(marked) - 2))
 
 
 def _readable(text: str) -> str:

@@ -110,7 +110,10 @@ class Embedding:
         size = self.dim * FLOAT.itemsize
         pairs = zip(texts, vectors, strict=False)
         sized = {text: np.frombuffer(vector, FLOAT) for text, vector in pairs if len(vector) == size}
-        return {text: vector for text, vector in sized.items() if _unit_or_zero(vector)}
+        squares = {text: float(np.square(vector, dtype=np.float64).sum()) for text, vector in sized.items()}
+        return {
+            text: sized[text] for text, square in squares.items() if square == 0 or abs(square - 1) < 0.01
+        }  # no NaN
 
     def _embed_singly(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Embed the texts one by one, skipping failures. Two failures in a row are raised, as the texts are not the
@@ -139,9 +142,3 @@ class Embedding:
                 f"The embedder {self.name} gave no usable vector for {count} of the memories; "
                 "they are kept, but cannot be recalled by what they mean."
             )
-
-
-def _unit_or_zero(vector: Vector) -> bool:
-    """Return whether the vector has length 1 or 0. One with NaN or infinity has not."""
-    square = float(np.square(vector, dtype=np.float64).sum())
-    return square == 0 or abs(square - 1) < 0.01

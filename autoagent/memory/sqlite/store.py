@@ -258,7 +258,9 @@ class LocalStore(StoreBase):
 
     def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
         """Return the memories that share words with the query by BM25, ignoring diacritics and case."""
-        words = _quoted_words(texts.query(query))
+        accented = r"[\w\u0300-\u036f]+"  # with the accents written as marks of their own
+        each = dict.fromkeys(re.findall(accented, texts.spaced(texts.query(query))))
+        words = [f'"{word}"' for word in itertools.islice(each, WORDS)]  # the index takes none for an operator
         if k < 1 or not words:
             return []
         with our_errors(self._folder):
@@ -388,14 +390,6 @@ class LocalStore(StoreBase):
                 if before.embedder and before.count:
                     self._embedding.tell_anew(before.embedder, before.dim, before.count)
         return self._own_space
-
-
-def _quoted_words(text: str) -> list[str]:
-    """Return the first words of the text, each once, quoted so that the full-text index takes none for an operator."""
-    words = dict.fromkeys(
-        re.findall(r"[\w\u0300-\u036f]+", texts.spaced(text))
-    )  # with the accents written as marks of their own
-    return [f'"{word}"' for word in itertools.islice(words, WORDS)]
 
 
 def _recollection(columns: Sequence[Any], score: float) -> RetrievedMemory:
