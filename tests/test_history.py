@@ -466,3 +466,34 @@ def test_a_call_that_was_cut_off_is_not_remembered_as_done() -> None:
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "send", {}), text="", usage=Usage()))
     history.add(Returned(step=1, call_id="1", ok=False, text="It may have run.", known=False))
     assert history.memorable.startswith("Not known to be done: send()")
+
+
+def priced(cached_part: float, size: int, steps: int, *, known: bool = True) -> tuple[float, int]:
+    """The price of the prompts of a run, in fresh tokens, and how often the history was trimmed."""
+    history = History(COUNT)
+    history.add(replace(started(128_000, "s"), context=24_000, cached_part=cached_part if known else 0.0))
+    cost, trims, before = 0.0, 0, ("",)
+    for step in range(1, steps + 1):
+        call = Call(str(step), "read_file", {"filename": f"{step}.txt"})
+        history.add(Thought(run="r", step=step, thoughts=Thoughts("on"), call=call, text="", usage=Usage()))
+        history.add(Returned(run="r", step=step, call_id=str(step), ok=True, text=f"{step} " + "oak " * size))
+        now = tuple(message.content for message in history.messages)
+        same = next((n for n, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), len(before))
+        trims += step > 1 and same == 0
+        cost += sum(COUNT(text) * (cached_part if n < same else 1.0) for n, text in enumerate(now))
+        before = now
+    return cost, trims
+
+
+@pytest.mark.parametrize(
+    ("cached_part", "size", "part"),
+    [(0.1, 100, 0.85), (0.5, 100, 0.65), (1.0, 100, 0.6), (0.1, 800, 1.05), (0.5, 800, 0.8), (1.0, 800, 0.6)],
+)
+def test_a_history_is_cut_where_that_costs_less(cached_part: float, size: int, part: float) -> None:
+    steps = 40_000 // size
+    (by_price, _), (fixed, _) = (priced(cached_part, size, steps, known=known) for known in (True, False))
+    assert by_price < part * fixed
+
+
+def test_a_short_run_is_not_cut_for_a_price() -> None:
+    assert priced(0.1, 800, 9)[1] == 0

@@ -1,8 +1,10 @@
 """The history: a fold over the events of a run that always fits its share of the prompt.
 
 Each step becomes a pair of messages, the reply and its result, rendered and counted once. When the pairs outgrow their
-share, the oldest two thirds are replaced by a summary of one line a step. Trimming seldom and in blocks keeps the
-beginning of the prompt the same from step to step, as a provider's prefix cache requires. The newest pair always stays.
+share, or dropping some pays, all but a third of the share is replaced by a summary of one line a step. Trimming seldom
+and in blocks keeps the beginning of the prompt the same from step to step, as a provider's prefix cache requires: each
+trim costs that the remaining history is read anew, and saves in each later step what was dropped (`_pays_from`). The
+newest pair always stays.
 If its share has shrunk (a smaller model took over, an endpoint found the prompt too long), it is rendered again.
 The summary is made from the events alone, so it costs no model call and can be derived again from the log.
 
@@ -26,6 +28,7 @@ from autoagent.core.command_schema import THOUGHTS
 from autoagent.core.commands import Call
 from autoagent.core.events import (
     AgentMessage,
+    Changed,
     Checked,
     Decided,
     Dropped,
@@ -142,6 +145,8 @@ class History:
         self._failures: deque[tuple[int, str]] = deque(maxlen=_KEPT_FAILURES)
         self._feedback: tuple[int, str] | None = None
         self._waiting = 0  # further commands of a reply
+        self._trimmed_to = 0  # tokens, by the newest trim
+        self._begun_after = 0  # the step before the first of this process
         self._estimated = 0
         self.scale = 1.0  # tokens as the server counts them, for each of ours
         self.reply_tokens = 0  # what is kept free for the reply
@@ -345,6 +350,8 @@ class History:
             self.met.clear()
             self.failing.clear()
         self.run, self._started = event.run, event
+        if not isinstance(event, Changed):
+            self._begun_after = event.step
         self._too_long = math.inf
         self._share_out()
         self._trim(self.shares.history)
@@ -588,12 +595,12 @@ class History:
     # Trimming ----------------------------------------------------------------------------------------------------
 
     def _trim(self, limit: int) -> None:
-        """Drop the oldest steps, once over the limit or the run's share for history, until two thirds of that are free.
+        """Drop the oldest steps, once over the limit or as soon as it pays, until two thirds of the share are free.
 
         The newest always stays, in the room that the limit leaves.
         """
         kept = min(limit, self._kept)
-        if self.tokens <= kept:
+        if self.tokens <= kept and (len(self._exchanges) < 2 or self.tokens <= self._pays_from):
             return
         while len(self._exchanges) > 1 and self.tokens > kept // 3:
             oldest = self._exchanges.popleft()
@@ -601,8 +608,28 @@ class History:
             self._summarise(oldest)
         self._fade_summary()
         self._write_opening()
+        self._trimmed_to = self.tokens
         if self.tokens > limit and self._exchanges:
             self._render_newest()
+
+    @property
+    def _pays_from(self) -> float:
+        """The tokens from which a trim saves more than it costs, or infinity where no price says so.
+
+        A trim to `least` tokens costs as many once more, at the price of fresh ones beyond cached ones, and saves the
+        others in each later step. Over a long run, to which a step adds `each` tokens, trims cost least where both
+        costs are equal (the square root). Before that, a trim has to pay in the rest of the run: as many steps as
+        there were, if no limit ends it sooner.
+        """
+        started, newest = self._started, self._exchanges[-1] if self._exchanges else None
+        if started is None or newest is None or not started.cached_part:
+            return math.inf
+        least = max(self._trimmed_to, self._kept // 3)
+        again = least * (1 / started.cached_part - 1)
+        each = self._tokens / len(self._exchanges)
+        limit = started.limits.get("commands") or math.inf
+        rest = max(1.0, min(newest.step, limit - (newest.step - self._begun_after)))
+        return least + max(math.sqrt(2 * again * each), again / rest, least / 8)
 
     def _render_newest(self) -> None:
         """Render the newest step again, in the room it has now."""

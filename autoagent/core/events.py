@@ -65,6 +65,7 @@ class RunStarted(Event):
     context: int = 0  # tokens of history in a prompt, 0 for all that the window holds
     host: str = ""  # where the prompts are sent, with its port; empty where no endpoint thinks
     prompt_style: str = ""  # as in PromptStyle; older logs have it as `asking`
+    cached_part: float = 0.0  # of the price of a prompt's token, what one costs that was cached; 0 where unknown
 
     @property
     def style(self) -> PromptStyle:

@@ -46,6 +46,11 @@ class Price:
     completion: float
     cached: float
 
+    @property
+    def cached_part(self) -> float:
+        """The price of a cached token as a part of that of another, 0 where prompts cost nothing."""
+        return self.cached / self.prompt if self.prompt else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -301,6 +301,7 @@ def describe(
         window=model.window,
         reply_tokens=min(settings.reply_tokens, model.window // 2) or reply_tokens(model.window),
         context=settings.context,
+        cached_part=model.price.cached_part if model.price else 0.0,
         system=system,
         system_tokens=tokens,
         asking=asking,
