@@ -170,22 +170,27 @@ def from_json(line: Mapping[str, Any]) -> Event:
     return _event(lambda kind: from_plain(kind, line))
 
 
-def event_of(line: bytes) -> Event:
-    """Return the event of a line as it stands in the log. Raises ValueError, as `from_json`."""
-    return _event(lambda kind: from_line(kind, line))
+def event_of(line: bytes, type: str = "") -> Event:
+    """Return the event of a line as it stands in the log; `type` is known where its beginning was read.
+
+    Raises ValueError, as `from_json`.
+    """
+    return _event(lambda kind: from_line(kind, line), type)
 
 
-def _event(read: Callable[[type[Any]], Any]) -> Event:
+def _event(read: Callable[[type[Any]], Any], type: str = "") -> Event:
     """Return the event that `read` gives when asked for a record type. Raises ValueError."""
-    try:
-        envelope = read(_Envelope)
-    except ValueError as error:
-        raise ValueError(f"no event: {error}") from None
-    if envelope.v > VERSION:
-        raise ValueError(f"event version {envelope.v} is newer than this program's {VERSION}")
-    kind = EVENTS.get(envelope.type)
+    if not type:
+        try:
+            envelope = read(_Envelope)
+        except ValueError as error:
+            raise ValueError(f"no event: {error}") from None
+        if envelope.v > VERSION:
+            raise ValueError(f"event version {envelope.v} is newer than this program's {VERSION}")
+        type = envelope.type
+    kind = EVENTS.get(type)
     if kind is None:
-        raise ValueError(f"unknown event type {envelope.type!r}")
+        raise ValueError(f"unknown event type {type!r}")
     try:
         return _checked(read(kind))
     except ValueError as error:

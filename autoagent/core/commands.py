@@ -230,6 +230,8 @@ class ResultMeta:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ResultMeta:
         """Build it from JSON values of the log whose types were checked (see event_codec)."""
+        if not data:
+            return PLAIN
         known = {name: value for name, value in data.items() if name in _META}
         details = {name: value for name, value in data.items() if name not in _META}
         if data.get("review") is True or data.get("unmet") is True:  # as older logs have it

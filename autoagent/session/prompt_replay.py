@@ -13,22 +13,39 @@ from autoagent.commands.selection import LOADER, all_commands, grouped
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StateError
 from autoagent.core.events import (
+    AgentMessage,
     Changed,
+    Checked,
+    Decided,
+    Dropped,
     Event,
+    Feedback,
+    Forked,
     Prompted,
     Recalled,
     Rejected,
     Remembered,
     Resumed,
+    Retried,
+    Returned,
     Rewound,
     RunStarted,
+    Started,
+    SystemNotice,
     Thought,
+    Undone,
 )
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import SMALL_WINDOW
 from autoagent.log.reader import effective
 from autoagent.prompt import Prompt, recollection_lines
 from autoagent.text.tokens import Count
+
+TRACED = (
+    RunStarted, Resumed, Changed, Recalled, Dropped, Prompted, Retried, Thought, Rejected, Decided, Feedback, Forked,
+    Rewound, Undone, Checked, SystemNotice, AgentMessage, Started, Returned,
+)  # fmt: skip
+"""What a prompt is made of, and which commands are offered with it."""
 
 
 @dataclass(frozen=True, slots=True)

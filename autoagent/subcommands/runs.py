@@ -16,7 +16,7 @@ from autoagent import __version__
 from autoagent.agent.stats import RunStats
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, Resumed, RunStarted
-from autoagent.log.reader import find_run, read, run_ids
+from autoagent.log.reader import find_run, in_short, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
@@ -97,7 +97,7 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]
     for run in run_ids(state_dir):
         tally, began, origin = RunStats(), None, ""
         try:
-            for event in read(state_dir, run):
+            for event in in_short(state_dir, run):
                 tally.add(event)
                 origin = event.origin if isinstance(event, Forked) else origin
                 began = event if isinstance(event, RunStarted) and not event.agent else began
@@ -120,8 +120,9 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
     settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     log = settings.state_dir / "runs" / run / "events.jsonl"
+    events = read(settings.state_dir, run) if step is None else in_short(settings.state_dir, run, step)
     if as_json:
-        _show(build.open_console(settings, json=True, replays=True), read(settings.state_dir, run), step)
+        _show(build.open_console(settings, json=True, replays=True), events, step)
         return
     if export is not None and not export.endswith((".md", ".html")):
         raise click.UsageError("--export takes a file that ends in .md or .html.")
@@ -134,7 +135,7 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
     screen = StringIO() if paged or export is not None else sys.stdout
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
     console = build.open_replay(settings, screen, style)
-    _show(console, read(settings.state_dir, run), step)
+    _show(console, events, step)
     end_showing(console, log, step)
     if isinstance(screen, StringIO) and export is not None:
         write_text(Path(export), exported(screen.getvalue(), f"Run {run}"))

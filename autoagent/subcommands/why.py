@@ -17,7 +17,7 @@ from autoagent.core.model import Thoughts
 from autoagent.log.reader import find_run, read
 from autoagent.session import build
 from autoagent.session.earlier_runs import session_of_run
-from autoagent.session.prompt_replay import Traced, trace
+from autoagent.session.prompt_replay import TRACED, Traced, trace
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute
@@ -46,7 +46,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     session = Session.read(given_in(ctx.obj or {}))
     state_dir = session.settings.state_dir
     run = find_run(state_dir, run)
-    traced = trace(read(state_dir, run), step, counter)
+    traced = trace(read(state_dir, run, TRACED, until=step), step, counter)
     ids = {_id(name) for name in without}
     if unknown := ids - {memory.id for memory in traced.shown}:
         there = ", ".join(f"mem:{memory_name(memory.id)}" for memory in traced.shown) or "none"
