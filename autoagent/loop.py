@@ -16,7 +16,7 @@ from autoagent.agent.side_call import SideCall
 from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.agent.think import ModelTurn
 from autoagent.agent.verify import Verification
-from autoagent.core.commands import PLAIN, Call, Proposal, ResultMeta
+from autoagent.core.commands import PLAIN, Call, ResultMeta
 from autoagent.core.errors import ModelError, ReplyError, SetupError, StopRun
 from autoagent.core.events import Decided, Ended, Event, Rejected, Resumed, RunStarted, SystemNotice, Thought
 from autoagent.core.model import Completion, Reply, Usage
@@ -83,8 +83,8 @@ class Agent:
                 if call is None:
                     completion = yield from self._think()
                     call = yield from self._parse(completion)
-                proposal = None if call is None else (yield from self._authorize(call))
-                meta = PLAIN if proposal is None else (yield from self._execute(proposal))
+                proposal = None if call is None else (yield from self._user.authorize(call))
+                meta = PLAIN if proposal is None else (yield from self._execution.run(proposal))
                 yield from self._store(meta)
                 call = None
         except StopRun as stop:
@@ -158,14 +158,6 @@ class Agent:
             return self._registry.check(other)
         except ReplyError as error:
             raise ReplyError(f"A plug-in has changed this call to one that cannot be run: {error}") from None
-
-    def _authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
-        """Return the call to run, perhaps with arguments the user changed, or None if it may not run."""
-        return (yield from self._user.authorize(call))
-
-    def _execute(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
-        """Run the command and return the metadata of its result."""
-        return (yield from self._execution.run(proposal))
 
     def _store(self, meta: ResultMeta) -> Events:
         """Remember the step. End the run if the result or a standstill says so."""

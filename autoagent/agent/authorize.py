@@ -105,29 +105,20 @@ class Authorization:
 
     def interrupted(self) -> Events:
         """After Ctrl-C, drop any approvals given in advance and ask the user."""
-        try:
-            with self._asking():
-                feedback = self._authorizer.interrupted()
-        except KeyboardInterrupt:
-            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
+        with self._asking():
+            feedback = self._authorizer.interrupted()
         if feedback:
             yield from self._state.heard(feedback)
 
     def waits_on(self, reason: str) -> bool:
         """Return whether the user wants a model that does not answer to be asked again."""
-        try:
-            with self._asking():
-                return self._authorizer.waits_on(reason)
-        except KeyboardInterrupt:
-            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
+        with self._asking():
+            return self._authorizer.waits_on(reason)
 
     def accepts(self, claims: str) -> Verdict:
         """Return the user's word on goals that nobody could verify."""
-        try:
-            with self._asking():
-                return self._authorizer.accepts(claims)
-        except KeyboardInterrupt:
-            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
+        with self._asking():
+            return self._authorizer.accepts(claims)
 
     def _make(self, change: Change) -> Events:
         """Let the change of the user's happen, and yield what it records."""
@@ -164,12 +155,16 @@ class Authorization:
             if (by := self._state.work.allowed_by(proposal.call)) and not proposal.warning:
                 return Verdict(True, f"{_EARLIER}{by.removeprefix(_EARLIER)}")
             try:
-                with self._asking():
+                with self.interruptible(), self._state.budget.time.idle():
                     return self._authorizer.decide(proposal)
             except KeyboardInterrupt:  # it came before there was a question
                 yield from self.interrupted()
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        with self.interruptible(), self._state.budget.time.idle():
-            yield
+        """Ask in the block, which is not working time. Ctrl-C ends the run."""
+        try:
+            with self.interruptible(), self._state.budget.time.idle():
+                yield
+        except KeyboardInterrupt:
+            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None

@@ -21,7 +21,7 @@ import json
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from autoagent.core.command_schema import THOUGHTS
@@ -104,14 +104,19 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """The arguments of `_add_text`."""
+    """A result of the newest reply, or a text `beside` it.
+
+    Its limit is larger if its command has `paged` it. The `marks` around it and the `heading` before them stay whole.
+    `read_on` is the beginning of the command that shows the omitted part.
+    """
 
     text: str
-    marks: Marks | None
-    heading: str
-    beside: bool
-    paged: bool
-    read_on: str
+    marks: Marks | None = None
+    heading: str = ""
+    _: KW_ONLY
+    beside: bool = False
+    paged: bool = False
+    read_on: str = ""
 
 
 class History:
@@ -312,17 +317,17 @@ class History:
                 self._calibrate(event.usage.prompt)
                 self._open(event)
                 self._waiting = max(0, self._waiting - 1)
-                self._add_text(f"That reply was not used: {event.problem}")
+                self._add(_Result(f"That reply was not used: {event.problem}"))
             case Decided(allowed=False) if event.reason:
-                self._add_text(f"The command was not run: {event.reason}")
+                self._add(_Result(f"The command was not run: {event.reason}"))
                 self._note_outcome("not run")
             case Decided(allowed=True, args=args) if args is not None:
-                self._add_text(f"Arguments as the user changed them: {json.dumps(args, ensure_ascii=False)}")
+                self._add(_Result(f"Arguments as the user changed them: {json.dumps(args, ensure_ascii=False)}"))
             case Feedback():
                 self._feedback = (event.step, event.text)
-                self._add_text(f"Human feedback: {event.text}", beside=True)
+                self._add(_Result(f"Human feedback: {event.text}", beside=True))
                 if holds_mask(event.text):
-                    self._add_text(TOLD, beside=True)
+                    self._add(_Result(TOLD, beside=True))
                 self._note_outcome(f"feedback: {event.text}")
                 self._drop_waiting()
             case Forked():
@@ -337,7 +342,7 @@ class History:
                 if not event.met:
                     self.failing[event.goal] = "" if event.meta.untrusted else event.output
             case SystemNotice():
-                self._add_text(event.text, beside=True)
+                self._add(_Result(event.text, beside=True))
             case AgentMessage():
                 self._add_message(event)
             case Returned():
@@ -453,22 +458,8 @@ class History:
         args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
         return shorten(render(args), limit, count)
 
-    def _add_text(
-        self,
-        text: str,
-        marks: Marks | None = None,
-        heading: str = "",
-        *,
-        beside: bool = False,
-        paged: bool = False,
-        read_on: str = "",
-    ) -> str:
-        """Add a result of the newest reply, or a text `beside` it. Before the first reply the text opens the run.
-
-        Returns it as shown: cut to its limit, which is larger if its command has `paged` it. The `marks` around it and
-        the `heading` before them stay whole. `read_on` is the beginning of the command that shows the omitted part.
-        """
-        result = _Result(text, marks, heading, beside, paged, read_on)
+    def _add(self, result: _Result) -> str:
+        """Add a result. Before the first reply it opens the run. Return it as shown: cut to its limit."""
         if self._exchanges:
             self._results.append(result)
             shown = self._add_result(result)
@@ -524,16 +515,16 @@ class History:
 
     def _drop_waiting(self) -> None:
         if self._waiting:
-            self._add_text(f"Not run: the further commands of that reply ({self._waiting}).")
+            self._add(_Result(f"Not run: the further commands of that reply ({self._waiting})."))
         self._waiting = 0
 
     def _add_message(self, event: AgentMessage) -> None:
         if source := event.meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            shown = self._add_text(defuse(event.text), marks, event.heading, beside=True)
+            shown = self._add(_Result(defuse(event.text), marks, event.heading, beside=True))
         else:
             gap = "\n" if event.attached else " "
-            shown = self._add_text(event.text, None, f"{event.heading}{gap}", beside=True)
+            shown = self._add(_Result(event.text, None, f"{event.heading}{gap}", beside=True))
         if event.attached:
             self._attached[event.sender] = shown
         if event.image:
@@ -562,16 +553,16 @@ class History:
         brief = _own_words(event.text)
         if source := meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            self._add_text(defuse(event.text), marks, f"{name} {outcome}:", paged=paged, read_on=read_on)
+            self._add(_Result(defuse(event.text), marks, f"{name} {outcome}:", paged=paged, read_on=read_on))
             brief = f"(text from {name_source(source, _SOURCE_SHOWN)})"
         else:
-            self._add_text(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on)
+            self._add(_Result(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on))
         if exchange:
             ends = meta.put_off or meta.finished is not None
             exchange.worth = not (ends or meta.repeat or meta.kept)
             exchange.outcome_known = event.known
         if meta.masked:
-            self._add_text(TOLD)
+            self._add(_Result(TOLD))
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
         if exchange and exchange.call and not event.put_off:
             if event.ok:

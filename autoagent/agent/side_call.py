@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,15 +42,10 @@ class SideCall:
     def __init__(self, state: State, model: Model, policy: Policy, listener: Listener) -> None:
         self._state = state
         self._budget = policy.budget
-        self._model = model
+        self.model = model  # that answers
         self._clock = policy.clock
         self._interruptible = policy.interruptible
         self._listener = listener
-
-    @property
-    def model(self) -> Model:
-        """The model that answers."""
-        return self._model
 
     def ask(self, question: Question) -> Generator[Event, None, Answered | str]:
         """Record and return the answer as it is in the log, or say why there is none."""
@@ -61,7 +56,7 @@ class SideCall:
             problem = str(error)
         except KeyboardInterrupt:
             problem = "interrupted"
-        yield from self._state.charge(question.purpose, self._model.take_usage())
+        yield from self._state.charge(question.purpose, self.model.take_usage())
         if problem:
             return problem
         prompt = "\n".join(message.content for message in question.messages)
@@ -79,7 +74,7 @@ class SideCall:
         return answered
 
     def _complete(self, question: Question) -> Completion:
-        model, budget, count = self._model, self._budget, self._state.count
+        model, budget, count = self.model, self._budget, self._state.count
         sent = sum(count(message.content) + PER_MESSAGE for message in question.messages)
         sent = int(sent * self._state.history.scale)
         began = self._clock()
@@ -92,6 +87,9 @@ class SideCall:
                 raise StopRun(Outcome(Status.LIMIT, f"the model took longer than {seconds:g} s"))
             return left
 
+        def no_retry(reason: str) -> None:
+            raise StopRun(Outcome(Status.FAILED, reason))
+
         with self._interruptible():
             if question.seconds:
                 self._listener.working(question.doing, question.seconds)
@@ -99,19 +97,6 @@ class SideCall:
                 question.messages,
                 max_tokens=question.reply_tokens,
                 at_most=budget.allowance(sent, model.price),
-                listener=_Once(self._listener, heed),
+                listener=Watch(self._listener, heed, no_retry, quiet=True),  # it is shown once it is whole
                 schema=question.schema,
             )
-
-
-class _Once(Watch):
-    """A Watch that shows nothing of the answer, and waits for no second try."""
-
-    def __init__(self, listener: Listener, heed: Callable[[], float]) -> None:
-        super().__init__(listener, heed, lambda: None)
-
-    def text(self, delta: str) -> None:
-        """Show nothing: the answer is shown once it is whole."""
-
-    def waiting(self, reason: str, seconds: float, until: float) -> None:
-        raise StopRun(Outcome(Status.FAILED, reason))

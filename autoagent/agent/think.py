@@ -124,7 +124,7 @@ class ModelTurn:
         budget = self._state.budget
         sent, reply = self._expected(prompt)
 
-        def before_retry() -> None:
+        def before_retry(reason: str) -> None:
             self._pending_usage += self._model.take_usage()
             budget.check_size(
                 self._pending_usage.prompt + sent, self._pending_usage.completion + reply, self._model.price

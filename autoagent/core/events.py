@@ -21,9 +21,12 @@ class Event:
 
     `agent` is the key of the sub-agent that recorded it, '' for the run's own agent. Each agent counts its own steps.
     `worked` is the agent's working time in seconds over all processes of the run, or None if no agent was at work.
+    `passing`: nothing acts on it until a later event is synced, and it with that. A process that ends loses none of
+    these events; a power cut may, and the step is then repeated.
     """
 
     type: ClassVar[str] = ""
+    passing: ClassVar[bool] = False
     run: str = ""
     seq: int = -1
     step: int = 0
@@ -98,6 +101,7 @@ class Recalled(Event):
     """
 
     type: ClassVar[str] = "recalled"
+    passing: ClassVar[bool] = True
     query: str
     memories: tuple[RetrievedMemory, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -111,6 +115,7 @@ class Tainted(Labelled):
     """A memory recalled for the first time brought labels into the run: `untrusted` text, `private` data."""
 
     type: ClassVar[str] = "tainted"
+    passing: ClassVar[bool] = True
     memory: int
 
 
@@ -138,6 +143,7 @@ class Prompted(Event):
     """
 
     type: ClassVar[str] = "prompted"
+    passing: ClassVar[bool] = True
     sha256: str
     tokens: int
     messages: int
@@ -156,6 +162,7 @@ class Retried(Event):
     """
 
     type: ClassVar[str] = "retried"
+    passing: ClassVar[bool] = True
     reason: str
     shortened: bool = False
 
@@ -165,6 +172,7 @@ class Thought(Event):
     """A usable reply: thoughts and a command. Each call in `more` becomes a step of its own."""
 
     type: ClassVar[str] = "thought"
+    passing: ClassVar[bool] = True
     thoughts: Thoughts
     call: Call
     text: str
@@ -177,6 +185,7 @@ class Rejected(Event):
     """An unusable reply, its problem and its cost. `off`: it asks for a command that this agent does not have."""
 
     type: ClassVar[str] = "rejected"
+    passing: ClassVar[bool] = True
     problem: str
     text: str
     usage: Usage
@@ -202,6 +211,7 @@ class Proposed(Event):
     """
 
     type: ClassVar[str] = "proposed"
+    passing: ClassVar[bool] = True
     call: Call
     preview: str = ""
     warning: str = ""
@@ -219,6 +229,7 @@ class Decided(Event):
     """Whether a call may run, and who decided it. `elsewhere`: from another terminal."""
 
     type: ClassVar[str] = "decided"
+    passing: ClassVar[bool] = True
     call_id: str
     allowed: bool
     by: str
@@ -240,6 +251,7 @@ class SystemNotice(Event):
     """A message of the program to the agent, for example that it is going round in circles."""
 
     type: ClassVar[str] = "noticed"
+    passing: ClassVar[bool] = True
     text: str
 
 
@@ -252,6 +264,7 @@ class AgentMessage(Labelled):
     """
 
     type: ClassVar[str] = "told"
+    passing: ClassVar[bool] = True
     sender: str
     text: str
     attached: bool = False
@@ -364,6 +377,7 @@ class Remembered(Event):
     """The step was stored in the long-term memory under this id. `store` identifies the memory; '' in old logs."""
 
     type: ClassVar[str] = "remembered"
+    passing: ClassVar[bool] = True
     memory: int
     store: str = ""
 
@@ -383,6 +397,7 @@ class Hired(Event):
     """A role joins the team under the key `agent`: its name, its actions, and the messages it watches for."""
 
     type: ClassVar[str] = "hired"
+    passing: ClassVar[bool] = True
     name: str
     profile: str
     prefix: str
@@ -399,6 +414,7 @@ class RoundBegan(Event):
     """
 
     type: ClassVar[str] = "round_began"
+    passing: ClassVar[bool] = True
     acts: tuple[str, ...]
     waits: Mapping[str, Any] = field(default_factory=dict)
 
@@ -420,6 +436,7 @@ class Answered(Event):
     """
 
     type: ClassVar[str] = "answered"
+    passing: ClassVar[bool] = True
     purpose: str
     sha256: str
     text: str
@@ -438,6 +455,7 @@ class Published(Labelled):
     """
 
     type: ClassVar[str] = "published"
+    passing: ClassVar[bool] = True
     id: str
     content: str
     role: str
@@ -455,6 +473,7 @@ class Acted(Event):
     """
 
     type: ClassVar[str] = "acted"
+    passing: ClassVar[bool] = True
     memory: tuple[Mapping[str, Any], ...] = ()
 
 

@@ -27,25 +27,11 @@ from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
 from autoagent.core.events import (
     EVENTS,
-    Acted,
-    AgentMessage,
-    Answered,
-    Decided,
     Event,
-    Hired,
-    Prompted,
-    Proposed,
-    Published,
     Recalled,
-    Rejected,
-    Remembered,
-    Retried,
     Returned,
     Rewound,
-    RoundBegan,
     Started,
-    SystemNotice,
-    Tainted,
     Thought,
 )
 from autoagent.log.reader import (
@@ -64,28 +50,6 @@ from autoagent.log.reader import (
 
 Mask = Callable[[Any], Any]
 """Takes secrets out of a JSON value."""
-
-
-# Events that nothing acts on until a later event is synced, and they with it. A process that ends loses none of them;
-# a power cut may, and the step is then repeated.
-_PASSING = (
-    Recalled,
-    Tainted,
-    Prompted,
-    Retried,
-    Thought,
-    Rejected,
-    Proposed,
-    Decided,
-    SystemNotice,
-    AgentMessage,
-    Remembered,
-    Hired,
-    RoundBegan,
-    Answered,
-    Published,
-    Acted,
-)
 
 
 class EventLog:
@@ -226,7 +190,7 @@ class EventLog:
             line = _written(masked).encode("utf-8", "backslashreplace")
             try:
                 _write(self._file, line + b"\n")
-                if synced := not passing and not isinstance(event, _PASSING):
+                if synced := not passing and not event.passing:
                     os.fdatasync(self._file)
             except OSError as error:
                 # Whatever part of the line is on disk, nothing may be appended before it was checked.

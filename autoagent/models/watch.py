@@ -9,20 +9,30 @@ from autoagent.core.protocols import Listener
 
 
 class Watch:
-    """Forwards everything to a listener. `heed` returns the seconds left, `before_retry` checks the budget. Both may
-    raise StopRun.
+    """Forwards everything to a listener, but what streams in where it is `quiet`.
+
+    `heed` returns the seconds left, `before_retry` is told why the model is asked again. Both may raise StopRun.
     """
 
-    def __init__(self, listener: Listener, heed: Callable[[], float], before_retry: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        heed: Callable[[], float],
+        before_retry: Callable[[str], None],
+        *,
+        quiet: bool = False,
+    ) -> None:
         self._listener = listener
         self._heed = heed
         self._before_retry = before_retry
+        self._quiet = quiet
 
     def text(self, delta: str) -> None:
-        self._listener.text(delta)
+        if not self._quiet:
+            self._listener.text(delta)
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
-        self._before_retry()
+        self._before_retry(reason)
         self._listener.waiting(reason, seconds, until)
 
     def heed(self) -> float:

@@ -266,7 +266,7 @@ class Member:
             if (usage := model.take_usage()) != Usage():
                 self.record(Spent(purpose=CUT_SHORT, usage=usage))
 
-        def before_retry() -> None:
+        def before_retry(reason: str) -> None:
             charge()
             budget.check_size(sent, reply, model.price)
 
