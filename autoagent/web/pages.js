@@ -36,7 +36,9 @@ function head() {
   const good = facts.status === "finished";
   const ended = facts.status
     ? make("p", {}, make("span", { class: `badge ${good ? "good" : "warn"}` }, facts.status), " ", facts.reason)
-    : make("p", {}, make("span", { class: "badge warn" }, "not ended"), " The log has no end of this run.");
+    : facts.held
+      ? make("p", {}, make("span", { class: "badge good" }, "at work"))
+      : make("p", {}, make("span", { class: "badge warn" }, "not ended"), " The log has no end of this run.");
   const [sent, cached, received] = facts.tokens;
   const asked = `${facts.name}: ${facts.goals.map((goal) => goal.text).join("; ")}`;
   const figures = [

@@ -308,7 +308,7 @@ function showRun() {
   stream.onmessage = (event) => {
     const change = JSON.parse(event.data);
     const atEnd = innerHeight + scrollY >= document.body.scrollHeight - 40 && begun;
-    facts = { ...change.head, steps: facts.steps };
+    facts = { ...change.head, steps: facts.steps, held: facts.held };
     for (const [place, step] of change.steps) {
       facts.steps[place] = step;
       const part = Math.floor(place / NEAR);
@@ -336,6 +336,8 @@ function showRun() {
     showQuestions(state.questions);
     pause.hidden = stop.hidden = !state.held;
     undo.hidden = redo.hidden = goOn.hidden = state.held;
+    facts.held = state.held;
+    if (begun) soon();
   });
   stream.addEventListener("problem", (event) => {
     tell(JSON.parse(event.data), true);

@@ -1,0 +1,54 @@
+"""Draw the live page as docs/runs.md shows it, from a real run of the demo: python docs/session/pages.py (extra `test`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+HERE = Path(__file__).parent
+PROGRAM = [sys.executable, "-m", "autoagent"]
+SIZE = {"width": 1100, "height": 1000}
+
+
+def main() -> None:
+    """Play the demo twice in a folder of its own, and draw the page of the second one in light and dark."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome") or sys.exit("Chromium is not installed.")
+    with tempfile.TemporaryDirectory() as folder:
+        env = {"PATH": os.environ["PATH"], "HOME": folder, "PYTHONPATH": str(HERE.parent.parent)}
+        waits = ["--demo", "-y", "--answer-timeout", "600", "--if-unanswered", "end", "-w", "poems"]
+        quiet = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "text": True}
+        subprocess.run([*PROGRAM, "--demo", "-c", "-y"], **quiet, check=True, capture_output=True)
+        run = subprocess.Popen([*PROGRAM, *waits], **quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        served = subprocess.Popen([*PROGRAM, "view"], **quiet, stdout=subprocess.PIPE)
+        assert served.stdout is not None
+        try:
+            draw(chromium, served.stdout.readline().strip())
+        finally:
+            for process in (served, run):
+                process.terminate()
+                process.wait()
+
+
+def draw(chromium: str, link: str) -> None:
+    """Draw the page of the run that waits for an answer."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for scheme in ("light", "dark"):
+            page = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=1).new_page()
+            page.goto(link)
+            page.locator("article.question").wait_for()
+            page.get_by_role("link").filter(has_text="2").first.click()
+            page.locator("article.question, article.step").first.wait_for()
+            page.wait_for_timeout(500)
+            page.screenshot(path=HERE / f"view-{scheme}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
