@@ -1,4 +1,7 @@
-"""Draw the live page as docs/runs.md shows it, from a real run of the demo: python docs/session/pages.py (extra `test`)."""
+"""Draw the live page for docs/runs.md from a real run of the demo.
+
+python docs/session/pages.py
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ def main() -> None:
         env = {"PATH": os.environ["PATH"], "HOME": folder, "PYTHONPATH": str(HERE.parent.parent)}
         waits = ["--demo", "-y", "--answer-timeout", "600", "--if-unanswered", "end", "-w", "poems"]
         quiet = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "text": True}
-        subprocess.run([*PROGRAM, "--demo", "-c", "-y"], **quiet, check=True, capture_output=True)
-        run = subprocess.Popen([*PROGRAM, *waits], **quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        served = subprocess.Popen([*PROGRAM, "view"], **quiet, stdout=subprocess.PIPE)
+        subprocess.run([*PROGRAM, "--demo", "-c", "-y"], **quiet, check=True, capture_output=True)  # noqa: S603 - this program
+        null = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        run = subprocess.Popen([*PROGRAM, *waits], **quiet, **null)  # noqa: S603
+        served = subprocess.Popen([*PROGRAM, "view"], **quiet, stdout=subprocess.PIPE)  # noqa: S603
         assert served.stdout is not None
         try:
             draw(chromium, served.stdout.readline().strip())
