@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 DEPTH = 64  # levels of nesting; no command needs more than a few
 
@@ -50,49 +50,9 @@ def same(one: Any, other: Any) -> bool:
 
 def read_object(text: str, start: int = 0) -> tuple[dict[str, Any], int]:
     """Return the object whose `{` is at `start`, and the position after it. Raises UnreadableJson."""
-    try:
-        members, end = _STRICT.raw_decode(text, start)
-    except (ValueError, RecursionError):  # not plain JSON, or nested beyond the stack: the reader says where
-        return _read(text, start)
-    closed_early = "command" not in members and _COMMAND_FOLLOWS.match(text, end - 1)
-    return _read(text, start) if closed_early or _deeper(members, DEPTH) else (members, end)
-
-
-def _deeper(value: Any, levels: int) -> bool:
-    """Return whether objects and lists are nested more than `levels` deep."""
-    if not isinstance(value, (dict, list)):
-        return False
-    items = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_deeper(item, levels - 1) for item in items)
-
-
-def _read(text: str, start: int) -> tuple[dict[str, Any], int]:
     reader = _Reader(text, start)
     return reader.object(1), reader.position
 
-
-# The strict decoder only refuses; the reader below then names the position.
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a key is given twice")
-    return members
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError("a number beyond all bounds")
-    return value
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_STRICT = json.JSONDecoder(strict=False, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
 
 _SPACE = re.compile(r"(?:[\s\ufeff\u200b\u2060]|//[^\n]*|#[^\n]*|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)*+")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
@@ -191,9 +151,12 @@ class _Reader:
 
     def number(self, word: str, *, whole: bool) -> int | float:
         try:
-            return int(word) if whole else _finite(word)
-        except ValueError as error:  # more digits than Python turns into a number, or infinite
-            raise self.error("the number is too large") from error
+            value = int(word) if whole else float(word)
+            if whole or math.isfinite(value):
+                return value
+        except ValueError:  # more digits than Python turns into a number
+            pass
+        raise self.error("the number is too large")
 
     def string(self) -> str:
         start, quote = self.position, self.text[self.position]
