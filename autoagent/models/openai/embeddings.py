@@ -11,9 +11,8 @@ from typing import Any
 from autoagent.core.errors import ModelError, Unreachable
 from autoagent.core.model import Price, Usage
 from autoagent.core.protocols import Listener
-from autoagent.models.openai.body import read_object
 from autoagent.models.openai.endpoint import Endpoint
-from autoagent.models.openai.response import tokens_in
+from autoagent.models.openai.response import read_object, tokens_in
 from autoagent.models.pricing import cost
 from autoagent.text.sanitize import valid
 

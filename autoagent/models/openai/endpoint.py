@@ -28,10 +28,9 @@ from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, Se
 from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
-from autoagent.models.openai.body import LARGEST, Broken, TooLong, read_object, unpacked, within
 from autoagent.models.openai.late_import import import_openai
 from autoagent.models.openai.refusals import Refusals, Refused, error_in
-from autoagent.models.openai.response import StreamError
+from autoagent.models.openai.response import LARGEST, Broken, StreamError, TooLong, read_object, unpacked, within
 from autoagent.models.openai.retry import Fault, Policy, persist
 from autoagent.models.openai.timers import LONGEST, Heartbeat, Timers
 from autoagent.network.addresses import is_private

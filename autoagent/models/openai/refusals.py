@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SetupError
-from autoagent.models.openai.body import Broken, json_text, json_value
+from autoagent.models.openai.response import Broken, json_text, json_value
 from autoagent.models.openai.retry import Fault, deserves, retry_after
 from autoagent.network.error_chain import causes
 

@@ -4,19 +4,28 @@ The format is OpenAI's with the variations of other servers: several usage block
 an index or all under the same index, content in parts or as the whole delta, the older `function_call`, no `[DONE]`. A
 stream is complete only with a finish reason. Any other form is Broken, so later readers can rely on all types.
 
+The bytes come from an untrusted endpoint, and are read within limits of memory and nesting. Compressed bodies are
+unpacked in small pieces, so that a limit applies before memory is used.
+
 httpx-sse reads a response of a client, and has neither our bounds nor our tolerance for a missing last line.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from autoagent.core.model import ToolCall
-from autoagent.models.openai.body import LARGEST, Broken, TooLong, json_object, json_text, within
 from autoagent.text.sanitize import valid
+
+LARGEST = 32 * 2**20  # bytes of an answer; a stream spends some 300 on each token
+
+_PIECE = 1 << 16  # bytes
+_ENCODINGS = ("gzip", "x-gzip", "deflate")
 
 LONGEST = 8 * 10**6  # characters of what the model says; no model offers a reply of a fourth of it
 MOST_CALLS = 1000  # tool calls of one answer; far fewer are ever run
@@ -25,6 +34,14 @@ MOST_TOKENS = 10**9  # of one call; a larger figure is no count of tokens
 _CUT_OFF = ("length", "max_tokens", "content_filter")
 _THINKS = re.compile(r"\s*(<(think|thinking|thought|reasoning)>|<\|channel\|>analysis)|[^{]*</think>", re.I)
 _THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mistral; OpenRouter, Ollama, newer vLLM
+
+
+class Broken(Exception):
+    """The answer is incomplete or unreadable. The text says why. A retry may help."""
+
+
+class TooLong(Exception):
+    """The answer exceeds every plausible reply. The text names the limit."""
 
 
 class StreamError(Exception):
@@ -238,3 +255,62 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
             begun = [other]
     if rest := b"".join(begun):
         yield rest.decode("utf-8", "replace")
+
+
+def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    """Yield the chunks, up to `limit` bytes of them. Raises TooLong."""
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise TooLong(f"the answer has more than {limit / 2**20:g} MB")
+        yield chunk
+
+
+def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """Yield the chunks without their compression (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        for chunk in chunks:  # not `yield from`, which would close them with this: they may be read on
+            yield chunk
+        return
+    if encoding not in _ENCODINGS:
+        raise Broken("the answer is compressed in a way that was not asked for")
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, as its first bytes say
+    try:
+        for chunk in chunks:
+            while chunk and not unpacking.eof:
+                yield unpacking.decompress(chunk, _PIECE)
+                chunk = unpacking.unconsumed_tail
+        yield unpacking.flush()  # less than a piece: all input was taken
+    except zlib.error as error:
+        raise Broken("the answer is compressed and cannot be unpacked") from error
+
+
+def json_value(text: str | bytes) -> Any:
+    """Parse a JSON value. Raises Broken for invalid JSON, deep nesting, or a number with thousands of digits."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Broken(f"the answer is not valid JSON ({error})") from error
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """Parse a JSON object. Raises Broken as `json_value`, and for another value."""
+    value = json_value(text)
+    if not isinstance(value, dict):
+        raise Broken("the answer is no JSON object")
+    return value
+
+
+def read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+    """Read the body as a JSON object, whatever its declared type. Raises Broken and TooLong."""
+    return json_object(b"".join(within(chunks, LARGEST)))
+
+
+def json_text(value: Any) -> str:
+    """Serialise a value that came as JSON. Raises Broken if it is nested more deeply than can be written."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError as error:
+        raise Broken("the answer is nested too deeply") from error
