@@ -308,6 +308,7 @@ def test_tests_in_the_workspace_are_run_in_a_copy_and_are_evidence(
     for name, text in {
         "test_calc.py": TESTED,
         "calc.py": "",
+        "show.py": "open('left', 'w')\nprint(6 * 7)\n",
         "venv/pyvenv.cfg": "",
         "venv/test_no.py": "1 / 0",
     }.items():
@@ -317,12 +318,14 @@ def test_tests_in_the_workspace_are_run_in_a_copy_and_are_evidence(
     model = ScriptedModel([say("append_to_file", filename="calc.py", text=code), DONE, DONE], style=style)
     with closing(open_sandbox(Workspace(bench.workspace), ProcessLimits())) as sandbox:
         assert sandbox.confines
-        _, _, events = ran(bench, model, context={"sandbox": sandbox}, runs_tests=True)
-    assert {path.name for path in bench.workspace.iterdir()} == {"test_calc.py", "calc.py", "venv"}
+        goals = (Goal("Mend calc.py and show it with show.py"),)
+        _, _, events = ran(bench, model, context={"sandbox": sandbox}, runs_tests=True, goals=goals)
+    assert {path.name for path in bench.workspace.iterdir()} == {"test_calc.py", "calc.py", "show.py", "venv"}
     (verdict, *_) = of_type(events, Verified)[0].verdicts
     if style is FULL:
         shown = model.verifications[0][1].content
         assert "--- Tests in the workspace ('test_calc.py'), run now in a copy of it ---\nExit status" in shown
+        assert "--- 'show.py', run now in a copy of the workspace ---\nExit status 0. It printed:\n42" in shown
         assert ("1 passed" in shown, "AssertionError: 12 != 8" in shown) == (factor == 2, factor == 3)
     elif factor == 3:
         assert "Tests in the workspace fail: " in verdict.why and "12 != 8" in verdict.why

@@ -50,7 +50,7 @@ def collect(
     workspace: Workspace,
     snapshots: Snapshots | None,
     entries: Sequence[WorkspaceEntry],
-    run_tests: Callable[[], TestRun | None],
+    run_tests: Callable[[], list[TestRun]],
     room: int,
 ) -> Evidence:
     """Collect the evidence in at most about `room` tokens. Secrets are masked, and text from outside is marked.
@@ -58,7 +58,6 @@ def collect(
     `entries` are those of the workspace. The tests run only if files were changed.
     """
     changes = list(_changes(state, workspace, snapshots))
-    tests = run_tests() if changes else None
     paths = {change.path for change in changes}
     faults = [f"{shown(c.path)} {wrong}." for c in changes if c.now and (wrong := form_error(c.path, c.now))]
     names = [entry.path for entry in entries if entry.kind == "file"]
@@ -75,11 +74,10 @@ def collect(
     sections = [section for change in changes for section in _shown_change(change, state)]
     sections += _shown_sources(state, workspace, untouched)
     sections += _shown_outputs(state)
-    if tests:
-        printed = state.log.masked(tests.printed)
-        run = f"Tests in the workspace ({', '.join(map(shown, tests.files[:_NAMES]))}), run now in a copy of it"
-        sections.append(_Section(run, state.guard.quote(printed)))
-        if tests.failed:
+    for run in run_tests() if changes else ():
+        printed = state.log.masked(run.printed)
+        sections.append(_Section(run.title, state.guard.quote(printed)))
+        if run.failed:
             faults.append(f"Tests in the workspace fail: …{printed[-_FAILURE:].strip()}")
     if not changes:
         told.insert(0, "No file was changed.")

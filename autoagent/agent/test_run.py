@@ -1,23 +1,26 @@
-"""A run of the workspace's own tests before a run ends, in a throwaway copy of the workspace.
+"""Runs of the workspace's own tests and programs before a run ends, in a throwaway copy of the workspace.
 
-Tests are recognised by pytest's naming convention. The copy lies in the private folder for temporary files of the
-sandbox, so that nothing that tests leave behind is a result of the run. pytest runs them if the Python of the programs
-has it, else unittest.
+Tests are recognised by pytest's naming convention, and run by pytest if the Python of the programs has it, else by
+unittest. Programs are the Python files that the goals name. The copy lies in the private folder for temporary files of
+the sandbox, so that nothing that they leave behind is a result of the run.
 
-Not covered: a test can still write to the workspace through its absolute path, as any program can.
+Not covered: they can still write to the workspace through its absolute path, as any program can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from autoagent.commands.context import Context
 from autoagent.commands.support.program_output import described
 from autoagent.core.errors import CommandError
-from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, WorkspaceEntry
+from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, WorkspaceEntry, shown
 
-_SECONDS = 60.0
+_SECONDS = {True: 60.0, False: 10.0}  # for all tests, and for a program
+_PROGRAMS = 3
+_NAMED = 10  # tests, in the title
 _MOST_BYTES = 50_000_000  # of a workspace that is copied
 _MOST_ENTRIES = 5_000
 _NONE_FOUND = 5  # pytest's exit status where no file holds a test
@@ -25,7 +28,7 @@ _NONE_FOUND = 5  # pytest's exit status where no file holds a test
 # Only regular files that can be read are copied: what the sandbox hides in the workspace is a device there.
 _SCRIPT = """
 import importlib.util, os, shutil, subprocess, sys, tempfile
-_, skipped, *names = sys.argv
+_, skipped, tests, *names = sys.argv
 place = tempfile.mkdtemp()
 copy = os.path.join(place, "copy")
 try:
@@ -40,7 +43,7 @@ result = unittest.main(None, argv=sys.argv, exit=False).result
 sys.exit(5 if not result.testsRun else not result.wasSuccessful())
 ''']
 how = with_pytest if importlib.util.find_spec("pytest") else with_unittest
-status = subprocess.call([sys.executable, "-B", *how, *names])
+status = subprocess.call([sys.executable, "-B", *(how if tests else ()), *names])
 shutil.rmtree(place, ignore_errors=True)
 sys.exit(status if status >= 0 else 1)
 """
@@ -48,35 +51,38 @@ sys.exit(status if status >= 0 else 1)
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """The tests that were run: their `files`, what they `printed`, and whether any of them `failed`."""
+    """What was run, as a `title`, what it `printed`, and whether these are tests of which any `failed`."""
 
     __test__ = False  # for pytest, where the tests of the program import it
 
-    files: tuple[str, ...]
+    title: str
     printed: str
-    failed: bool
+    failed: bool = False
 
 
-def run_tests(context: Context, entries: Sequence[WorkspaceEntry]) -> TestRun | None:
-    """Run the tests among the entries of the workspace. Return None where there are none, or they cannot be run."""
+def run_tests(context: Context, entries: Sequence[WorkspaceEntry], named: Collection[str]) -> list[TestRun]:
+    """Run the tests among the entries of the workspace, and the programs whose files have these names.
+
+    Return nothing where none is there, or they cannot be run.
+    """
     venvs = [entry.path.removesuffix("pyvenv.cfg") for entry in entries if entry.path.endswith("/pyvenv.cfg")]
     paths = [entry.path for entry in entries if entry.kind == "file" and not entry.path.startswith(tuple(venvs))]
-    files = tuple(filter(_is_test, paths))
-    if not files or len(entries) >= _MOST_ENTRIES or sum(entry.size for entry in entries) > _MOST_BYTES:
-        return None
+    code = [path for path in paths if path.endswith(".py") and CODE_FOLDER not in path.split("/")]
+    tests = [path for path in code if path.endswith("_test.py") or path.rpartition("/")[2].startswith("test_")]
+    programs = [path for path in code if path not in tests and not {path, path.rpartition("/")[2]}.isdisjoint(named)]
+    if len(entries) >= _MOST_ENTRIES or sum(entry.size for entry in entries) > _MOST_BYTES:
+        return []
     skipped = "/".join(sorted({*NOT_ENTERED, CODE_FOLDER}))
-    try:
-        if not context.sandbox.confines:
-            return None
-        argv = [context.python, "-B", "-c", _SCRIPT, skipped, *files]
-        exit = context.sandbox.run(argv, seconds=_SECONDS, network=False)
-    except CommandError:  # there is no sandbox
-        return None
-    return None if exit.status == _NONE_FOUND else TestRun(files, described(exit), exit.status != 0)
-
-
-def _is_test(path: str) -> bool:
-    """Return whether a path is one of a test, as pytest collects them."""
-    *folders, name = path.split("/")
-    named = name.endswith("_test.py") or (name.startswith("test_") and name.endswith(".py"))
-    return named and CODE_FOLDER not in folders
+    found = []
+    with suppress(CommandError):  # there is no sandbox
+        for names in ([tests] if tests else []) + [[path] for path in programs[:_PROGRAMS]]:
+            if not context.sandbox.confines:
+                return []
+            argv = [context.python, "-B", "-c", _SCRIPT, skipped, "tests" if names is tests else "", *names]
+            exit = context.sandbox.run(argv, seconds=_SECONDS[names is tests], network=False)
+            if names is not tests:
+                found.append(TestRun(f"{shown(names[0])}, run now in a copy of the workspace", described(exit)))
+            elif exit.status != _NONE_FOUND:
+                title = f"Tests in the workspace ({', '.join(map(shown, names[:_NAMED]))}), run now in a copy of it"
+                found.append(TestRun(title, described(exit), exit.status != 0))
+    return found

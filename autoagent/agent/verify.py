@@ -1,9 +1,9 @@
 """Verification: before a run ends, a model in a fresh context judges each goal by the files and outputs alone.
 
 It sees the goals, the net changes since work on them began, and the output of programs after the last change, but never
-the agent's thoughts. In continuous mode the tests in the workspace are run for it, too. It judges goal by goal and
-quotes evidence, or names what is absent. A quote that does not occur in its prompt proves nothing, nor does an absence
-that the program does not find.
+the agent's thoughts. In continuous mode the tests in the workspace, and programs that the goals name, are run for it.
+It judges goal by goal and quotes evidence, or names what is absent. A quote that does not occur in its prompt proves
+nothing, nor does an absence that the program does not find.
 
 Small models are not asked, since they accept wrong work as readily as right work. For them only obvious faults count:
 nothing was changed, tests or the last program failed, a file is not of the type that its name says.
@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 from autoagent.agent.evidence import Evidence, collect, holds
+from autoagent.agent.goal_words import names_in
 from autoagent.agent.side_call import Question, SideCall
 from autoagent.agent.state import Policy, State, Tools
 from autoagent.agent.test_run import TestRun, run_tests
@@ -119,15 +120,16 @@ class Verification:
         yield state.record(Verified(model=model.name, verdicts=verdicts))
         return verdicts
 
-    def _tests(self, entries: Sequence[WorkspaceEntry]) -> TestRun | None:
-        """Run the tests in the workspace if the run may, and nobody has to be asked. Ctrl-C leaves them out."""
+    def _tests(self, entries: Sequence[WorkspaceEntry]) -> list[TestRun]:
+        """Run the tests, and programs that the goals name, if the run may unasked. Ctrl-C leaves them out."""
         if not self._may_test:
-            return None
+            return []
         try:
             with self._policy.interruptible():
-                return run_tests(self._context, entries)
+                goals = "\n".join(goal.text for goal in self._state.start.task.goals)
+                return run_tests(self._context, entries, names_in(goals))
         except KeyboardInterrupt:
-            return None
+            return []
 
     def _reasoned(
         self, numbers: Sequence[int], evidence: Evidence, answer: str, workspace: Workspace
