@@ -51,7 +51,7 @@ sys.exit(status if status >= 0 else 1)
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """What was run, as a `title`, what it `printed`, and whether these are tests of which any `failed`."""
+    """A run of tests or of a program: its `title`, its output as `printed`, and whether tests `failed`."""
 
     __test__ = False  # for pytest, where the tests of the program import it
 
