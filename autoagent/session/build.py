@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from autoagent import __version__
-from autoagent.agent.budget import Budget, RunLimits, requests_for
+from autoagent.agent.budget import Budget
 from autoagent.commands.registry import Command, Registry
 from autoagent.core.commands import CommandSpec, Question
 from autoagent.core.errors import CommandError, SettingsError
-from autoagent.core.events import Changed, Event, Resumed, RunStarted
+from autoagent.core.events import Event, RunStarted
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import SMALL_WINDOW, Message, Usage
 from autoagent.core.protocols import Authorizer, Model
-from autoagent.core.task import Task
 from autoagent.models.local import weights
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening, parse_model
@@ -35,58 +31,14 @@ from autoagent.terminal.screen import Style, decide_color
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
-    from autoagent.prompt import Guidance
     from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
-    from autoagent.session.folder_texts import FolderTexts
     from autoagent.session.memories import Consent
-    from autoagent.session.session import Session
-    from autoagent.text.tokens import Count
 
 
 _LEVELS = "levels"  # the category of the commands by which a level has the next one work
 
 COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
-
-INSTRUCTIONS_SHARE = 8  # of the window, one part may be what AGENTS.md says
-
-MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")  # the last is for the user alone to say
-
-# What a resumed run takes over from the run itself, its paths absolute. That it runs without asking, and until when,
-# must be said anew.
-KEPT_SETTINGS = (
-    "run_name",
-    "model",
-    "smart_llm",
-    "fast_llm",
-    "hierarchical",
-    "planner_llm",
-    "executor_llm",
-    "thinker_llm",
-    "unanswered_text",
-    "temperature",
-    "window",
-    "fast_window",
-    "asking",
-    "reply_tokens",
-    "context",
-    "prompt_settings_file",
-    "embedding_model",
-    "openai_base_url",
-    "workspace",
-    "memory_backend",
-    "memory_index",
-    *(name for name in Settings.__dataclass_fields__ if name.startswith("memory_") and name not in MEMORY_PLACE),
-    "budget",
-    "max_tokens",
-    "max_seconds",
-    "verify",
-    "verifier_llm",
-    "accept_claims",
-    "prompt_style",
-    "commands",
-    "disabled_command_categories",
-)
 
 
 def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
@@ -247,125 +199,6 @@ def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
     return Workspace(Path(start.workspace), protected, changes=changes, apart=settings.state_dir.absolute() / "held")
 
 
-def guidance_of(settings: Settings) -> Guidance:
-    """Return the lists of the prompt: the user's, or our own. Raises SettingsError."""
-    from autoagent.prompt import Guidance
-    from autoagent.session.task_file import read_prompt_settings
-
-    own: dict[str, Any] = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
-    return Guidance(**own)
-
-
-def describe(
-    task: Task,
-    settings: Settings,
-    model: Model,
-    registry: Registry,
-    began: RunStarted | None = None,
-    texts: FolderTexts | None = None,
-    guidance: Guidance | None = None,
-    what: str = "",
-) -> RunStarted:
-    """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
-
-    With `what` it is the event of a change of that within the run that `began`.
-
-    Paths protected when the run began stay protected, wherever it is resumed. Raises SettingsError if the system prompt
-    leaves no room for a history in the model's window.
-    """
-    import json
-
-    from autoagent.core import command_schema
-    from autoagent.core.model import FILE, reply_tokens
-    from autoagent.prompt import system_prompt
-    from autoagent.text.tokens import PER_MESSAGE, counter
-
-    asking, style = model.asking, FILE if task.file else model.style
-    guidance = guidance or guidance_of(settings)
-    count = counter(model.name)
-    if texts is not None:
-        guidance = _with_texts(guidance, texts, registry, model)
-    offered = [spec for spec in registry.specs if not spec.group]
-    system = system_prompt(task, offered, asking, style, guidance)
-    tokens = count(system) + PER_MESSAGE
-    native = asking == "tools" and not style.writes_file
-    if native:
-        thoughts = command_schema.THOUGHTS if style.thinks else ()
-        tokens += count(json.dumps(command_schema.tools(offered, thoughts)))
-    kind = partial(Changed, what=what) if what else Resumed if began else RunStarted
-    start: RunStarted = kind(
-        version=__version__,
-        task=task,
-        model=model.name,
-        host=settings.host,
-        window=model.window,
-        reply_tokens=min(settings.reply_tokens, model.window // 2) or reply_tokens(model.window),
-        context=settings.context,
-        cached_part=model.price.cached_part if model.price else 0.0,
-        system=system,
-        system_tokens=tokens,
-        asking=asking,
-        native=native,
-        prompt_style=style.name,
-        commands=tuple(spec.name for spec in registry.specs),
-        workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings=kept_settings(settings, began),
-        limits=dataclasses.asdict(limits_of(settings, task)),
-    )
-    _check_room(start, count)
-    return start
-
-
-def _check_room(start: RunStarted, count: Count) -> None:
-    """Raise SettingsError if the system prompt leaves no room for a history in the model's window."""
-    from autoagent.agent.history import History
-    from autoagent.core.model import is_workable
-
-    history = History(count)
-    history.add(start)
-    if not is_workable(history.shares, start.window):
-        raise SettingsError(
-            f"The system prompt takes {start.system_tokens} of the model's {start.window} tokens and leaves no room to "
-            "work: offer fewer commands (--commands), shorten the goals, or use a model with a larger window."
-        )
-
-
-def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, model: Model) -> Guidance:
-    """Return the guidance with the folder's instructions, cut to their share, and its skills if one can be loaded."""
-    from autoagent.text.tokens import counter, shorten
-
-    loads = any(command.spec in registry.specs for command in texts.commands)
-    instructions = shorten(texts.instructions, model.window // INSTRUCTIONS_SHARE, counter(model.name))
-    return dataclasses.replace(guidance, instructions=instructions, skills=texts.skills if loads else ())
-
-
-def kept_settings(
-    settings: Settings, began: RunStarted | None, said: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the settings for the log, besides those that the run that `began` has kept already.
-
-    `said` are those that hold without flags, as said_settings has them.
-    """
-    before = began.settings if began else {}
-    return {
-        "said": {**before.get("said", {}), **(said or {})},
-        **as_kept({name: getattr(settings, name) for name in KEPT_SETTINGS}),
-        "protected": list(dict.fromkeys([*before.get("protected", ()), *protected_paths(settings)])),
-    }
-
-
-def said_settings(session: Session) -> dict[str, Any]:
-    """Return the settings that a resumed run takes over and that are set anywhere but by flags, as a log has them."""
-    lasting = session.loaded.lasting
-    return as_kept({name: lasting[name] for name in KEPT_SETTINGS if name in lasting})
-
-
-def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as a log has them: lists, and paths that lead to the same place from everywhere."""
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in plain.items()}
-
-
 def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
     """Load the rules for calls that run without a question, for all commands and those `offered` besides.
 
@@ -483,19 +316,6 @@ def consent_of(console: Console, budget: Budget) -> Consent:
         return read_answer(answer) == UserAnswer("run", 1)
 
     return ask
-
-
-def limits_of(settings: Settings, task: Task) -> RunLimits:
-    """Return the ceilings. A budget given by flag or variable takes precedence over the one saved with the task."""
-    commands = settings.continuous_limit if settings.continuous else 0
-    return RunLimits(
-        usd=settings.budget or task.budget,
-        tokens=settings.max_tokens,
-        seconds=settings.max_seconds,
-        commands=commands,
-        requests=requests_for(commands),
-        deadline=settings.deadline,
-    )
 
 
 def rules_path() -> Path:

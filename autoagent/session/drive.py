@@ -25,6 +25,7 @@ from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.late_answers import LateAnswers
+from autoagent.session.plan import describe, limits_of
 from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
@@ -160,7 +161,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.workspace.lock import sole_writer
 
     start, model, registry, settings, console = plan.start, plan.model, plan.registry, plan.settings, plan.console
-    budget = Budget(build.limits_of(settings, start.task))
+    budget = Budget(limits_of(settings, start.task))
     workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, (*registry.specs, *all_specs()), network=settings.sandbox_network)
@@ -335,7 +336,7 @@ def builder(
         if place is not workspace:
             marks = TaintedFiles(settings.state_dir / "taint.jsonl", place.root)
             marks.inherit(workspace.root, (), 0)
-        described = build.describe(order.task, settings, own, offered, order.began, texts)
+        described = describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.origin)
         with open_context(settings, place, guard, own, own, own_parts, ask=_nobody, say=lambda line: None) as context:

@@ -31,6 +31,7 @@ from autoagent.core.tool_servers import ServerAnswer, ServerTool
 from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
 from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_authorizer, hooked_registry
+from autoagent.session.plan import kept_settings, limits_of, said_settings
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.text.quoting import EXPLANATION, marked
@@ -185,7 +186,7 @@ def serve_commands(session: Session, console: Console) -> None:
 
     settings = replace(session.settings, agents_at_once=0)  # there is nobody whose sub-agents they would be
     registry = served_registry(settings)
-    start = _started(settings, registry, build.said_settings(session))
+    start = _started(settings, registry, said_settings(session))
     workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
@@ -201,7 +202,7 @@ def serve_commands(session: Session, console: Console) -> None:
     ):
         tools = Tools(registry, context, open_snapshots(settings.state_dir, workspace, console.warn))
         authorizer = FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
-        budget = Budget(build.limits_of(settings, start.task))
+        budget = Budget(limits_of(settings, start.task))
         service = CommandService(start, tools, Policy(authorizer, guard, budget, interrupts.allowed), log, console)
         service.begin()
         outcome = Outcome(Status.FINISHED, "The client has left.")
@@ -235,7 +236,7 @@ def _started(settings: Settings, registry: Registry, said: Mapping[str, Any]) ->
         asking="tools",
         commands=tuple(spec.name for spec in registry.specs),
         workspace=str(settings.workspace.absolute()),
-        settings=build.kept_settings(settings, None, said),
+        settings=kept_settings(settings, None, said),
     )
 
 

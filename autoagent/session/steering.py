@@ -14,6 +14,7 @@ from autoagent.core.task import MOST_GOALS
 from autoagent.log.reader import read
 from autoagent.registry.models import model_forms
 from autoagent.session import build
+from autoagent.session.plan import as_kept, describe
 from autoagent.session.restoring import RunWriter, history_of_run, undo
 from autoagent.text.typed_goal import parse_goal, remark, typed
 
@@ -275,9 +276,9 @@ class RunSteering:
     def _described(self, task: Task, settings: Settings, model: Model, what: str) -> Changed:
         """Return the event of a change. Raises SettingsError if the prompt leaves no room in the model's window."""
         texts, guidance = self._plan.texts, self._plan.guidance
-        start = build.describe(task, settings, model, self._registry, self._start, texts, guidance, what)
+        start = describe(task, settings, model, self._registry, self._start, texts, guidance, what)
         assert isinstance(start, Changed)
-        changed = build.as_kept({"model": settings.model, "budget": settings.budget})
+        changed = as_kept({"model": settings.model, "budget": settings.budget})
         return replace(start, settings={**self._start.settings, **changed})
 
     def _take(

@@ -22,7 +22,7 @@ from autoagent.session import build
 from autoagent.session.drive import OpenedRun, drive
 from autoagent.session.earlier_runs import tell_lost
 from autoagent.session.extension_hooks import hooked_registry
-from autoagent.session.plan import RunPlan, opened_parts
+from autoagent.session.plan import RunPlan, guidance_of, kept_settings, limits_of, opened_parts, said_settings
 from autoagent.session.session import Session, claimed_state
 from autoagent.settings import Settings
 from autoagent.teams.person import ask_person
@@ -60,7 +60,7 @@ class TeamPlan:
         with opened_parts(self.session, console) as parts:
             plugins = parts.plugins
             model = build.open_model(settings, console)
-            plugins.shape(_task(self), build.guidance_of(settings))  # for their commands alone
+            plugins.shape(_task(self), guidance_of(settings))  # for their commands alone
             others = (*parts.commands, *plugins.commands)
             known = [spec.name for spec in selection.all_specs()] + [each.spec.name for each in others]
             tools = [tool for role in team.env.roles for action in role.actions for tool in action.tools.values()]
@@ -213,7 +213,7 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
     if any(action.file for role in team.env.roles for action in role.actions):
         names |= {spec.name for spec in registry.specs if _writes(spec)}
-    task, said = _task(plan), build.said_settings(plan.session)
+    task, said = _task(plan), said_settings(plan.session)
     made = {
         "definition": team.definition,
         "investment": task.budget,
@@ -234,6 +234,6 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
         asking="text",
         commands=tuple(spec.name for spec in registry.specs if spec.name in names),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings={**build.kept_settings(settings, began, said), "team": made},
-        limits=dataclasses.asdict(build.limits_of(settings, task)),
+        settings={**kept_settings(settings, began, said), "team": made},
+        limits=dataclasses.asdict(limits_of(settings, task)),
     )
