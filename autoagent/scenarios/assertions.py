@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoagent.core.events import Started
-from autoagent.scenarios.scenario import Expected, ExpectedFile, Part, ScenarioSession
+from autoagent.scenarios.loader import Expected, ExpectedFile, Part, ScenarioSession
 from autoagent.text.sanitize import escape, shorten, shorten_lines
 
 _DIFFERENCES = 20  # lines of a file's difference

@@ -18,8 +18,8 @@ from autoagent.core.errors import SettingsError, StateError
 from autoagent.log.reader import read, run_ids
 from autoagent.registry.memory import NOTHING
 from autoagent.scenarios.assertions import SessionOutcome, differences
+from autoagent.scenarios.loader import CONFIG, RUN, GivenFile, Scenario, ScenarioSession
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
-from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, ScenarioSession
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
 from autoagent.session.permissions import HELD_TO, tighter_than_usual
 from autoagent.settings import Settings

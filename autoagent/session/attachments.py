@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import AgentMessage
 from autoagent.safety.approval import read_answer
-from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.terminal.output import echo
 from autoagent.text.text_file import open_regular
+
+if TYPE_CHECKING:
+    from autoagent.safety.tainted_files import TaintedFiles
 
 PIPED = "piped"
 """Among the flags: what came on standard input beside a wish."""

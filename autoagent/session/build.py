@@ -8,15 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from autoagent.agent.budget import Budget
-from autoagent.commands.registry import Command, Registry
 from autoagent.core.commands import CommandSpec, Question
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.events import Event, RunStarted
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import SMALL_WINDOW, Message, Usage
-from autoagent.core.protocols import Authorizer, Model
-from autoagent.models.local import weights
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening, parse_model
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer, UserAnswer, read_answer
@@ -31,6 +27,9 @@ from autoagent.terminal.screen import Style, decide_color
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.agent.budget import Budget
+    from autoagent.commands.registry import Command, Registry
+    from autoagent.core.protocols import Authorizer, Model
     from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
     from autoagent.session.memories import Consent
@@ -337,6 +336,8 @@ def tell_old_rules(settings: Settings, say: Callable[[str], None]) -> None:
 
 def fetch_once() -> Path:
     """Return the file of the embedded model, fetched with a progress bar if it is missing. Raises SetupError."""
+    from autoagent.models.local import weights
+
     if weights.installed():
         return weights.path()
     from autoagent.models.local import download

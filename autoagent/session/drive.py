@@ -6,36 +6,33 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autoagent.agent.budget import Budget
-from autoagent.commands.registry import Registry
 from autoagent.core.codec import to_json
+from autoagent.core.commands import Question
 from autoagent.core.errors import CommandError, ForUser, SettingsError, SetupError, StopRun
-from autoagent.core.events import Ended, Event, Resumed, Thought
+from autoagent.core.events import Ended, Event, Feedback, Resumed, Thought
 from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
-from autoagent.core.protocols import Model
 from autoagent.core.task import Outcome, Status
 from autoagent.log.event_log import EventLog
-from autoagent.safety.exfiltration_guard import ExfiltrationGuard
-from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
-from autoagent.session.late_answers import LateAnswers
 from autoagent.session.plan import describe, limits_of
 from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import CONTINUOUS_WARNING
 from autoagent.text.redaction import Redactor
-from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.agent.state import Policy, Tools
     from autoagent.commands.context import Context
+    from autoagent.commands.registry import Registry
+    from autoagent.core.protocols import Inbox, Model
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.folder_texts import FolderTexts
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
     from autoagent.subagents.pool import WorkerPool
     from autoagent.subagents.worker import Build, Runner, Worker, WorkerSpec
     from autoagent.terminal.signals import Interrupts
+    from autoagent.workspace.gate import Workspace
 
 
 LAST_WORDS_SECONDS = 10.0  # seconds the voice may take to finish once the run has ended
@@ -194,8 +192,8 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
             checkpoint = Checkpoint(log, console.folds, user_state_path(os.environ) / "checkpoints.key")
             attachments = Attachments(workspace.root, tainted, console.say, sees=settings.model_choice.provider.sees)
-            inbox = late.after(pool.mailbox, attachments.at_start(plan.said, plan.piped))
-            tools = Tools(own, context, snapshots, inbox=inbox, hooks=plan.plugins.hooks, checkpoint=checkpoint)
+            late.inner, late.first = pool.mailbox, attachments.at_start(plan.said, plan.piped)
+            tools = Tools(own, context, snapshots, inbox=late, hooks=plan.plugins.hooks, checkpoint=checkpoint)
             current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
             steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering)
@@ -205,6 +203,40 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
                 verifier=current if verifier is model else verifier, runs_tests=settings.continuous,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts, tainted)
+
+
+class LateAnswers:
+    """Asks at the console, and brings answers that come too late as news. `unanswered` is the answer meanwhile.
+
+    It is an inbox, too: the messages of `first` come before all others, then those of the `inner` inbox.
+    """
+
+    def __init__(self, console: Console, unanswered: str) -> None:
+        self._console = console
+        self._unanswered = unanswered
+        self.first: Sequence[Event] = ()
+        self.inner: Inbox | None = None
+
+    def ask(self, question: str, timeout: float | None) -> str:
+        """Return the user's answer. Raises CommandError if there was none in time, or nobody is there."""
+        self._console.discard_typeahead()
+        asked = Question(text=question, stays_open=True)
+        try:
+            return self._console.ask(question, timeout, label="The agent asks:", question=asked)
+        except (TimeoutError, EOFError):
+            raise CommandError(self._unanswered) from None
+
+    def take(self) -> Sequence[Event]:
+        """Return the messages that have come since the last call."""
+        late = self._console.take_late()
+        first, self.first = self.first, ()
+        answers = (Feedback(text=f"A late answer to {question.text!r}: {line}") for question, line in late)
+        return [*first, *(self.inner.take() if self.inner else ()), *answers]
+
+    def close(self) -> Sequence[Event]:
+        """Close the questions that are still open, and the inner inbox."""
+        self._console.close_questions()
+        return self.inner.close() if self.inner else ()
 
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
@@ -317,6 +349,7 @@ def builder(
     from autoagent.agent.surroundings import changes_files
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import MemoryParts, open_context
     from autoagent.subagents.worker import Worker

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
 from autoagent.agent.budget import RunLimits, requests_for
-from autoagent.commands.registry import Command, Registry
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import Changed, Resumed, RunStarted
-from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Task
 from autoagent.session import build
 from autoagent.session.attachments import PIPED
@@ -25,6 +23,8 @@ from autoagent.settings import Settings
 from autoagent.terminal.console import Console
 
 if TYPE_CHECKING:
+    from autoagent.commands.registry import Command, Registry
+    from autoagent.core.protocols import Authorizer, Model
     from autoagent.prompt import Guidance
     from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook

@@ -15,7 +15,6 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from autoagent.commands.registry import Command, Registry
 from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.protocols import NO_HOOKS, StepHooks
@@ -27,6 +26,7 @@ from autoagent.text.sanitize import escape
 
 if TYPE_CHECKING:  # the first question does not wait for what few folders have
     from autoagent.commands.context import Context
+    from autoagent.commands.registry import Command, Registry
     from autoagent.core.events import Event
     from autoagent.core.protocols import Authorizer, Embedder, Model
     from autoagent.plugins.discovery import FoundPlugin

@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from autoagent.core.errors import SettingsError
-from autoagent.scenarios.loader import read_scenario
+from autoagent.scenarios.loader import Scenario, read_scenario
 from autoagent.scenarios.runner import Played, play
-from autoagent.scenarios.scenario import Scenario
 from autoagent.session.load import load
 from autoagent.session.permissions import HELD_TO, bounds_of
 from autoagent.terminal.output import echo, echo_json
