@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import math
 import re
 import time
@@ -135,6 +134,8 @@ class RetrievedMemory:
     @property
     def made(self) -> float:
         """The start of its run, taken from the run's name, so that later use does not make it younger; else `t`."""
+        import calendar  # few runs need it, and it takes a while
+
         try:
             return min(calendar.timegm(time.strptime(self.run[:15], "%Y%m%d-%H%M%S")), self.t)
         except ValueError:

@@ -24,7 +24,6 @@ from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import ProgressBar, echo
 from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
 from autoagent.terminal.screen import Style, decide_color
-from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.agent.budget import Budget
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
     from autoagent.session.memories import Consent
+    from autoagent.workspace.gate import Workspace
 
 
 _LEVELS = "levels"  # the category of the commands by which a level has the next one work
@@ -191,6 +191,7 @@ def protected_paths(settings: Settings) -> list[str]:
 def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
     """Open the workspace of a run, with its protected paths. Raises SettingsError."""
     from autoagent.session.tool_servers import programs_in
+    from autoagent.workspace.gate import Workspace
 
     hold_workspace(Path(start.workspace), os.environ, Path.cwd())
     protected = [Path(path) for path in start.settings["protected"]]

@@ -16,7 +16,6 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Model
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.log.event_log import EventLog
-from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
 from autoagent.session import build
@@ -140,6 +139,8 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
     """
     settings, chosen = here.settings, here.settings.model_choice
     if not model_is_chosen(settings):
+        from autoagent.models.servers import find_servers
+
         choice = choose_model(terminal, find_servers)
         if choice.save:
             store_variables(Path.cwd() / ".env", choice.env)
