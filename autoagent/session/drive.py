@@ -21,7 +21,6 @@ from autoagent.core.model import Usage
 from autoagent.core.task import Outcome, Status
 from autoagent.log.event_log import EventLog
 from autoagent.session import build
-from autoagent.session.plan import describe, limits_of
 from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
@@ -152,6 +151,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.attachments import Attachments
+    from autoagent.session.plan import limits_of
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import open_context
     from autoagent.session.steering import RunSteering
@@ -350,6 +350,7 @@ def builder(
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+    from autoagent.session.plan import describe
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import MemoryParts, open_context
     from autoagent.subagents.worker import Worker
