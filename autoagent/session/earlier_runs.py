@@ -13,7 +13,6 @@ from autoagent.core.events import Changed, Ended, Event, Rejected, Resumed, Rewo
 from autoagent.core.task import Status
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import effective, log_path, read, run_ids
-from autoagent.session.plan import said_settings
 from autoagent.session.session import Session
 from autoagent.settings import EMBEDDER, Settings
 from autoagent.terminal.console import Console
@@ -43,6 +42,8 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
     if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
         del own["embedding_model"]
     before = began.settings.get("said", {})
+    from autoagent.session.plan import said_settings
+
     said = said_settings(session)
     since = [name for name in said if name != "workspace" and (name not in before or before[name] != said[name])]
     return session.continuing({name: value for name, value in own.items() if name not in since})
