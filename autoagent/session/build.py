@@ -41,9 +41,7 @@ COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dre
 
 
 def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
-    """Open the screen as this terminal and these settings want
-    it. One that `replays` shows a run from its log alone.
-    """
+    """Open the screen for this terminal and these settings. With `replays` it shows a run from its log alone."""
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
@@ -66,9 +64,7 @@ def questions_path() -> Path:
 
 
 def is_attended(settings: Settings) -> bool:
-    """Return whether somebody can be asked: always where every command is asked about. In continuous mode somebody at
-    the terminal, or from elsewhere within the time that the user has set for answers.
-    """
+    """Return whether somebody can be asked: always without -c; with it at a terminal, or if answers may come late."""
     return not settings.continuous or sys.stdin.isatty() or bool(settings.answer_timeout)
 
 
@@ -109,7 +105,7 @@ def distils(settings: Settings) -> bool:
 
 
 def model_of_worker(settings: Settings, console: Console, model: Model, key: str, named: str = "") -> Model:
-    """Return the model that a sub-agent thinks with: `model` itself where one serves all threads, or one of its own."""
+    """Return the model of a sub-agent: `model` itself if that serves all threads, else one of its own."""
     return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key, named=named)
 
 
@@ -165,7 +161,7 @@ def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec]) -> bo
 def tell_choice(
     registry: Registry, settings: Settings, window: int, say: Callable[[str], None], more: Sequence[Command] = ()
 ) -> None:
-    """Say so where commands were left out for the window's sake. `more` as for open_registry."""
+    """Tell the user if commands were left out to fit the window. `more` as for open_registry."""
     from autoagent.commands import selection
 
     offered, usable = len(registry.specs), len(selection.available(settings, more).specs)
@@ -177,7 +173,7 @@ def tell_choice(
 
 
 def protected_paths(settings: Settings) -> list[str]:
-    """Return the agent's own files as seen from here, absolute: out of reach of every command."""
+    """Return the absolute paths of the agent's own files, which no command may reach."""
     from autoagent.session.server_lists import user_servers_path
 
     settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
@@ -213,7 +209,7 @@ def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[Comm
 def authorizer_of(
     settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool, steering: Steering | None = None
 ) -> Authorizer:
-    """Return who is asked before a command, and may change the run by `steering` it."""
+    """Return the authorizer of a run. The user may change the run at its questions by `steering`."""
     keys = settings.authorise_command_key, settings.exit_key
     ask = Ask(console, *keys, rulebook, mask_of(settings), steering)
     inner = Continuous(ask if attended else None) if settings.continuous else ask
@@ -329,7 +325,7 @@ def saved_rules() -> SavedRules:
 
 
 def tell_old_rules(settings: Settings, say: Callable[[str], None]) -> None:
-    """Say so where there are rules of an earlier version, which nobody follows any more."""
+    """Warn of rules of an earlier version, which are no longer followed."""
     old = settings.state_dir / "rules.json"
     if os.path.lexists(old):
         say(f"{old} is not followed: rules are kept in {rules_path()}. Save those you want with `autoagent rules add`.")

@@ -40,9 +40,7 @@ SANDBOX_PATIENCE = 30.0  # seconds that an interpreter may take to start
 
 
 def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, screen: TextIO) -> list[Finding]:
-    """Return all findings for a start in `folder`, free of
-    secrets. If the settings are broken, the rest is left out.
-    """
+    """Return all findings for a start in `folder`, without secrets. Broken settings end the checks."""
     findings = [
         Finding("python", "ok", f"{platform.python_version()} at {sys.executable}"),
         *_python_path(env),

@@ -38,12 +38,12 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
     """Return the session a run continues in. Flags override the run's own settings, and so does what the environment,
     `.env` or the user's config say now but did not when it last began: the user has changed them since.
     """
+    from autoagent.session.plan import said_settings
+
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
     if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
         del own["embedding_model"]
     before = began.settings.get("said", {})
-    from autoagent.session.plan import said_settings
-
     said = said_settings(session)
     since = [name for name in said if name != "workspace" and (name not in before or before[name] != said[name])]
     return session.continuing({name: value for name, value in own.items() if name not in since})

@@ -1,4 +1,4 @@
-"""Moving from an AutoGPT folder into this one, once: what is taken, under which name, and what is not, with why.
+"""Moves an AutoGPT folder into this one, once: what is taken, under which name, and what is not, with the reason.
 
 The folder may be a stranger's: no link is followed, nothing here is written over, nothing is trusted by being moved.
 """
@@ -49,7 +49,7 @@ How = Literal["taken", "renamed", "not taken"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing of the folder: what becomes of it, what it is called then, and why."""
+    """A thing in the folder, what becomes of it, its new name, and why."""
 
     item: str
     how: How
@@ -73,7 +73,7 @@ class Migration:
 
 
 def plan(source: Path, here: Path) -> Migration:
-    """Look at what there is in an AutoGPT folder. Raises SettingsError for one that has nothing of AutoGPT's."""
+    """Plan the move of an AutoGPT folder. Raises SettingsError if it holds nothing of AutoGPT's."""
     found = Migration()
     variables = read_dotenv(source / DOTENV)
     values = {name: one.value for name, one in variables.items() if not is_blank(one.value) and not one.problem}
@@ -151,7 +151,7 @@ def _variables(
 def _translated(
     found: Migration, source: Path, values: Mapping[str, str], there: Mapping[str, Variable]
 ) -> dict[str, str]:
-    """Take what sets something under another name. Return what that overrides, by setting, and what says so."""
+    """Take variables with other names here. Return the settings that they override, each with the variable."""
     over: dict[str, str] = {}
     if not _is_in(source, azure_file(values)):
         found.rows.append(Row(f"{azure_file(values)}", "not taken", why="it leads out of the folder, or is a link"))
@@ -194,7 +194,7 @@ def _keys_of(variable: str) -> list[str]:
 
 
 def _other(found: Migration, name: str, value: str, there: Mapping[str, Variable]) -> None:
-    """Take a variable of nobody here where plug-ins may ask for it. Say why one of AutoGPT's does nothing."""
+    """Take an unknown variable if plug-ins may ask for it. Say why a variable of AutoGPT's has no effect."""
     if name in UNUSED:
         found.rows.append(Row(f".env: {name}", "not taken", why=UNUSED[name].reason))
     elif name in TRANSLATED:

@@ -77,7 +77,7 @@ def history_until(state_dir: Path, run: str, step: int) -> WorkspaceHistory:
 
 
 def cut_off(state_dir: Path, run: str) -> bool:
-    """Return whether a restoration was begun and is not known to be done."""
+    """Return whether a restoration was begun and never recorded as done."""
     if not any(True for _ in read(state_dir, run, (Undone, Rewound))):
         return False
     return bool(history_of(read(state_dir, run, (Snapshot, Undone, Rewound))).unfinished)
@@ -86,7 +86,7 @@ def cut_off(state_dir: Path, run: str) -> bool:
 def restore(
     log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory, back: Undone | Rewound, *, force: bool
 ) -> Restored:
-    """Record where the workspace is taken `back` to, and take it there. As it is now it is kept before.
+    """Save the present state, record where the workspace is taken `back` to, and restore that.
 
     Raises:
         StateError: files were changed since the newest snapshot of the run, unless `force`; or the snapshot is not
@@ -106,7 +106,7 @@ def restore(
 
 
 def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
-    """Take the workspace where the log says already that it is to be. Raises StateError."""
+    """Complete a restoration that the log has recorded. Raises StateError."""
     restored = snapshots.restore(history.unfinished)
     _record(log, history, Snapshot(tree=snapshots.take()))
     return restored

@@ -126,7 +126,7 @@ _STATE = "runs and memory made here"  # what is trusted in a state folder
 
 
 def is_own(state: Path, trusted: Trusted) -> bool:
-    """Return whether the state folder is missing, this user's and empty, or was made here by this user."""
+    """Return whether the state folder is missing, empty and owned by this user, or was made here by this user."""
     if is_empty(state):  # looked at first: whoever puts something in has given it its id before
         with suppress(OSError):  # whose folder it is can put other runs into it, whoever made these
             return not state.exists() or state.stat().st_uid == os.geteuid()
@@ -168,7 +168,7 @@ def claim(state: Path, trusted: Trusted) -> None:
 
 
 def give_up(state: Path) -> None:
-    """Take a state folder away again that nothing came into."""
+    """Remove a state folder that stayed empty."""
     if is_empty(state):
         with suppress(OSError):
             (state / ID).unlink()

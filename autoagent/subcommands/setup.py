@@ -66,12 +66,12 @@ def setup(ctx: click.Context) -> None:
 
 
 @click.command("config")
-@click.option("--all", "every", is_flag=True, help="Those that are as they are by default, too.")
+@click.option("--all", "every", is_flag=True, help="Show default values too.")
 @click.option("--show-origin", is_flag=True, help="Say where each value comes from.")
 @click.option("--json", "as_json", is_flag=True, help="A list of all: name, value, origin, left_out, env, help, group.")
 @click.pass_context
 def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) -> None:
-    """Show the settings that hold in this folder and are not as by default; secrets are masked."""
+    """Show the settings in effect in this folder that differ from the defaults; secrets are masked."""
     here = Session.load(ctx.obj)
     here.tell()
     rows = list(_rows(here))
@@ -88,7 +88,7 @@ def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) ->
             origin = f"  ({row['origin']}{left})" if show_origin else ""
             echo(f"  {row['name']} = {'' if value is None else value}{origin}")
     if rest := len(rows) - len(shown):
-        echo(f"{rest} of {len(rows)} settings are as they are by default; --all shows them.", err=True)
+        echo(f"{rest} of {len(rows)} settings have their default values; --all shows them.", err=True)
 
 
 def _rows(here: Session) -> Iterator[dict[str, Any]]:

@@ -85,9 +85,9 @@ class FirstFailure:
 def bisect(ctx: click.Context, run: str, check: str) -> None:
     """Find the first step of RUN after which CMD fails in the workspace as it was then.
 
-    It is taken that CMD passed before and fails ever since, so that half of the steps fall away with each check. Each
-    runs under the sandbox, in a folder of its own with the files of that step; the workspace is not touched. Exit 1
-    where no step makes it fail.
+    CMD is assumed to pass up to that step and to fail from then on, so each check halves the steps. Each runs under
+    the sandbox, in a folder of its own with the files of that step. The workspace is not touched. Exit 1 if no step
+    makes it fail.
     """
     settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run)

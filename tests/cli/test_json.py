@@ -128,7 +128,7 @@ def test_settings_and_their_origins(home: Home) -> None:
     short = home.run("config", "--show-origin")
     models = "The models:\n  smart_llm = from-dotenv  (.env:2)\n  temperature = 0.7  (.env:1)\n"
     assert short.out == models + "Memory:\n  memory_distil = False  (environment: MEMORY_DISTIL)\n"
-    assert f"{len(rows) - 3} of {len(rows)} settings are as they are by default; --all shows them." in short.err
+    assert f"{len(rows) - 3} of {len(rows)} settings have their default values; --all shows them." in short.err
     every = home.run("config", "--all").out
     assert all(f"  {name} = " in every for name in rows)
     assert [line[:-1] for line in every.splitlines() if not line.startswith(" ")] == list(GROUPS.values())
