@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
+from typing import Any
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.history import History
@@ -31,13 +32,13 @@ from autoagent.core.events import (
     Tainted,
     Thought,
 )
-from autoagent.core.memory import PRIVATE, LeftOut, Origin, Recall, RetrievedMemory
+from autoagent.core.memory import PRIVATE, RUN_RECORD, LeftOut, Origin, Recall, RetrievedMemory
 from autoagent.core.model import Message
 from autoagent.core.protocols import Memory
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.log.reader import effective
 from autoagent.prompt import core_fitting, recollection_lines
-from autoagent.text.facts import MOST, PURPOSE, facts_in
+from autoagent.text.facts import MOST, PURPOSE, facts_in, replaced_by
 from autoagent.text.quoting import EXPLANATION, marked
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import Count
@@ -183,10 +184,12 @@ class StepMemory:
             unchecked = "nothing" if len(claimed) == len(outcome.goals) else f"goal {', '.join(claimed)} not"
             done = "; ".join(call for step, call in state.history.done if step < state.step)
             came_to = f"Claimed, {unchecked} checked: {outcome.reason}\nDone: {done or 'nothing'}"
-        text = f"A run for: {goals}\n{came_to}" + (f"\nFiles: {made}" if made else "")
+        text = f"{RUN_RECORD}{goals}\n{came_to}" + (f"\nFiles: {made}" if made else "")
         kept = state.work.kept if state.work.distilled else 0
+        known = {memory.id for memory in replaceable(state.history)}
         for fact in [*facts, text][kept:]:
-            yield from self._add(fact, "fact", state.guard.origin)
+            old, new = replaced_by(fact)
+            yield from self._add(new, "fact", state.guard.origin, replaces=old if old in known else None)
         yield from self._keep(self._memory.nap)
 
     def _acted_on(self) -> set[int]:
@@ -230,19 +233,31 @@ class StepMemory:
         for text, step in lost.items():
             yield from self._add(text, "step", state.guard.origin, step=step)
 
-    def _add(self, text: str, kind: str, origin: Origin, *, durable: bool = True, step: int | None = None) -> Events:
+    def _add(
+        self,
+        text: str,
+        kind: str,
+        origin: Origin,
+        *,
+        durable: bool = True,
+        step: int | None = None,
+        replaces: int | None = None,
+    ) -> Events:
         state, place = self._state, self._state.place_in(self._state.log.run)
-        yield from self._keep(
-            lambda: self._memory.add(
-                text,
-                kind=kind,
-                source=origin.source,
-                trusted=origin.trusted,
-                run=place,
-                step=state.step if step is None else step,
-                durable=durable,
-            )
-        )
+        known: dict[str, Any] = {
+            "kind": kind,
+            "run": place,
+            "step": state.step if step is None else step,
+            "durable": durable,
+        }
+
+        def add() -> int | None:
+            id = self._memory.add(text, source=origin.source, trusted=origin.trusted, **known)
+            if id is not None and replaces is not None:
+                self._memory.supersede(replaces, id)
+            return id
+
+        yield from self._keep(add)
 
     def _keep(self, change: Callable[[], int | None]) -> Events:
         """Change the memory, and record what is remembered by that, or why it is not."""
@@ -314,7 +329,8 @@ class Distillation:
         rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
         own = (event for event in effective(state.log.events(), rewinds) if event.agent == state.key)
         room = min(ROOM, state.start.window // SHARE)
-        prompt = facts_prompt(state.start.task, outcome.reason, own, room, state.count)
+        known = replaceable(state.history)
+        prompt = facts_prompt(state.start.task, outcome.reason, own, known, room, state.count)
         doing = "what the run found out is put down in facts"
         asked = Question([Message("user", prompt)], PURPOSE, doing, REPLY, seconds=SECONDS)
         answered = yield from self._call.ask(asked)
@@ -336,7 +352,7 @@ or does not.
 has changed.
 - Nothing that only repeats the goals, and nothing about how the run went.
 If there is nothing to put down, answer: none
-{explained}
+{known}{explained}
 
 The goals of the run:
 {goals}
@@ -346,13 +362,33 @@ What it did:
 {steps}"""
 
 
-def facts_prompt(task: Task, came_to: str, events: Iterable[Event], room: int, count: Count) -> str:
-    """Ask for the facts of a run, given its events. Its steps take at most `room` tokens, some are left out if need be.
+_KNOWN = """\
+Earlier runs put down the following, each with its number. What still holds is not put down again. A fact that takes \
+the place of one of these begins with "- [replaces N] ", with its number for N.
+{lines}
+"""
 
-    Text from outside stands between marks.
+
+def replaceable(history: History) -> list[RetrievedMemory]:
+    """Return the memories before a run that its facts may take the place of: none of the user's, none from outside."""
+    return [
+        memory
+        for memory in history.lasting
+        if memory.kind in ("fact", "note") and memory.trusted and not memory.of_user and not memory.core_rank
+    ]
+
+
+def facts_prompt(
+    task: Task, came_to: str, events: Iterable[Event], known: Sequence[RetrievedMemory], room: int, count: Count
+) -> str:
+    """Ask for the facts of a run, given its events and the memories that a fact may replace.
+
+    Its steps take at most `room` tokens, some are left out if need be. Text from outside stands between marks.
     """
+    lines = "\n".join(f"[{memory.id}] {' '.join(memory.text.split())}" for memory in known)
     return _ASKED.format(
         most=MOST,
+        known=_KNOWN.format(lines=lines) if known else "",
         explained=EXPLANATION,
         goals="\n".join(f"- {goal.text}" for goal in task.goals),
         came_to=came_to,

@@ -22,6 +22,9 @@ PRIVATE_SOURCES = frozenset({PRIVATE, "user"})
 _SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")
 """What a source names, beside others, once a newer memory has another value. The bare word marked guesses."""
 
+RUN_RECORD = "A run for: "
+"""The beginning of the fact that says what a run was for and what it came to."""
+
 _SET_ASIDE = "set aside"
 """What a source names, beside others, where the user has taken the memory out of the core."""
 

@@ -181,6 +181,13 @@ class Memory(Protocol):
     def core_changes(self) -> int:
         """A number that changes when this process changes what may belong to the core."""
 
+    def supersede(self, old: int, new: int) -> bool:
+        """Link a memory to the newer one that takes its place. Both are kept.
+
+        Return False, and change nothing, if the old one is not there, was only done in a step, or is the user's or
+        pinned, or if the new one is from outside and the old one is not.
+        """
+
     def use(self, memories: Collection[int]) -> None:
         """Strengthen these memories because the agent acted on them. Unknown ids are ignored."""
 

@@ -25,6 +25,7 @@ from autoagent.core.errors import ForModel, ForUser, ModelError, StateError
 from autoagent.core.memory import (
     FROM_OUTSIDE,
     PINNED,
+    RUN_RECORD,
     USER,
     Change,
     Dream,
@@ -211,6 +212,16 @@ class LivingMemory:
         links += [(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
         self.store.change([Change(m.id, (m.t, m.level), m.t, m.level, linked(m.source, to)) for m, to in links])
 
+    def supersede(self, old: int, new: int) -> bool:
+        """Link a memory to the newer one that takes its place, unless it is the user's, pinned, or better trusted."""
+        [*there] = self.store.of([old, new])
+        if len(there) < 2 or old == new:
+            return False
+        was, now = sorted(there, key=lambda memory: memory.id != old)
+        if was.kind not in CHOSEN or _is_users(was) or (was.trusted and not now.trusted):
+            return False
+        return self.store.change([Change(old, (was.t, was.level), was.t, was.level, linked(was.source, new))]) == 1
+
     def recall(
         self,
         query: str,
@@ -258,8 +269,8 @@ class LivingMemory:
         }
         by_words = {memory.id: memory.score for memory in worded}
         found = [
-            Candidate(memory, meaning.get(id, 0.0), by_words.get(id, 0.0), weighed[id])
-            for id, memory in candidates.items()
+            Candidate(m, meaning.get(id, 0.0), by_words.get(id, 0.0), weighed[id], m.text.startswith(RUN_RECORD))
+            for id, m in candidates.items()
         ]
         bar = Bar(ENOUGH, PART) if pushed else Bar(ENOUGH_ASKED)
         model = self._rerank if not pushed else None

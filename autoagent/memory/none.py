@@ -37,6 +37,9 @@ class NoMemory:
 
     core_changes = 0
 
+    def supersede(self, old: int, new: int) -> bool:
+        return False
+
     def use(self, memories: Collection[int]) -> None:
         """Do nothing: there are none."""
 

@@ -43,12 +43,16 @@ class RankingWeights:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A memory found, with its nearness in meaning, its score by words, and the evidence for it, each 0 if unknown."""
+    """A memory found, with its nearness in meaning, its score by words, and the evidence for it, each 0 if unknown.
+
+    `echoes`: it repeats goals, as the record of a run does, so others are not measured by it.
+    """
 
     memory: RetrievedMemory
     meaning: float
     words: float
     evidence: float
+    echoes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,8 @@ def rank(
     evidence = {one.memory.id: one.evidence for one in found}
     scored = sorted((one.memory for one in found), key=lambda memory: (-scores[memory.id], memory.id))
     fitting = [memory for memory in scored if evidence[memory.id] >= bar.enough]
-    least = bar.part * scores[fitting[0].id] if fitting else 0.0
+    echoes = {one.memory.id for one in found if one.echoes}
+    least = bar.part * next((scores[memory.id] for memory in fitting if memory.id not in echoes), 0.0)
     candidates = [memory for memory in fitting if scores[memory.id] >= least]
     returned, others = _choose(candidates, n, scores, vectors, weights.diversity)
     others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < least]

@@ -90,6 +90,9 @@ class WiderMemory:
     def core_changes(self) -> int:
         return self._own.core_changes + (self._user.core_changes if self._user else 0)
 
+    def supersede(self, old: int, new: int) -> bool:
+        return old >= 0 and new >= 0 and self._own.supersede(old, new)
+
     def use(self, memories: Collection[int]) -> None:
         self._own.use({id for id in memories if id >= 0})
         theirs = {-id for id in memories if id < 0}

@@ -15,6 +15,15 @@ FACT = 400  # characters of one
 _BULLET = re.compile(r"\s*(?:[-*\u2022]|\d{1,2}[.)])\s+(.+)")
 
 
+_REPLACES = re.compile(r"\[replaces (\d{1,9})\]\s+(.+)", re.DOTALL)
+
+
+def replaced_by(fact: str) -> tuple[int | None, str]:
+    """Split a fact into the id of the memory that it says it replaces, None for a new one, and its text."""
+    match = _REPLACES.fullmatch(fact)
+    return (int(match[1]), match[2]) if match else (None, fact)
+
+
 def facts_in(answer: str, *, truncated: bool = False) -> list[str]:
     """Return the distinct facts of an answer. Drop the last of a `truncated` answer, as it may be incomplete."""
     found = [match[1].strip() for line in answer.splitlines() if (match := _BULLET.fullmatch(line))]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from driver import FINISH, Home
 from loopback_site import Site, answer
-from server import Fault, Reply, ScriptedServer, command
+from server import Fault, Reply, Request, ScriptedServer, command
 
 
 @pytest.fixture
@@ -333,3 +333,53 @@ def test_what_a_power_cut_took_is_remembered_again_in_the_memory_it_was_in(
     assert served.run("resume", "-c", env=elsewhere).code == 0
     there = json.loads(served.run("memory", "list", "--json", env=elsewhere).out)
     assert not {memory["text"] for memory in there} & {text for _, text in kept}
+
+
+def test_a_fact_takes_the_place_of_an_older_one_and_never_of_what_the_user_said(
+    served: Home, server: ScriptedServer
+) -> None:
+    assert served.run("memory", "add", "The shop is painted green.").code == 0
+    write = command("write_to_file", filename="a.txt", text="a")
+    server.add(write, *FINISH, Reply("- The shop is built with make."))
+    assert served.run(*goal("Find out how the shop is built"), env=DISTILS).code == 0
+    [old] = [fact for fact in facts(served) if "with make" in fact["text"] and not fact["text"].startswith("A run")]
+
+    both = f"- [replaces {old['id']}] The shop is built with just.\n- [replaces 1] The shop is painted red."
+    server.add(write, *FINISH, Reply(both))
+    assert served.run(*goal("Build the shop, and see how it is built"), env=DISTILS).code == 0
+    asked = server.requests[-1].prompt
+    assert f"[{old['id']}] The shop is built with make." in asked and "painted green" not in asked
+    kept = {memory["text"]: memory for memory in listed(served)}
+    new = kept["The shop is built with just."]
+    assert kept[old["text"]]["source"] == f"private, superseded by {new['id']}"
+    assert kept["The shop is painted green."]["source"] == "user", "only he takes that back"
+
+    server.add(*FINISH)
+    assert served.run(*goal("Tell how the shop is built"), "--distil", "off", env=DISTILS).code == 0
+    first = server.requests[-1].prompt
+    assert "built with just" in first and "built with make" not in first
+
+
+def test_a_mistake_is_not_made_again_and_a_preference_is_kept(served: Home, server: ScriptedServer) -> None:
+    served.write("autoagent_workspace/settings.yaml", "colour: green\n")
+
+    def reads(request: Request) -> Reply:
+        """Read the settings where the prompt says they are, else where one would look first."""
+        known = "settings.yaml" in request.prompt
+        return command("read_file", filename="settings.yaml" if known else "config.yaml")
+
+    def writes(request: Request) -> Reply:
+        text = "Colour: green" if "British English" in request.prompt else "Color: green"
+        return command("write_to_file", filename="colour.txt", text=text)
+
+    learnt = "- The preferences of the window, such as its hue, are in settings.yaml. There is no config.yaml."
+    server.add(reads, command("read_file", filename="settings.yaml"), writes, *FINISH, Reply(learnt))
+    assert served.run(*goal("Write which hue the window has, as its preferences say"), env=DISTILS).code == 0
+    assert (served.folder / "autoagent_workspace/colour.txt").read_text() == "Color: green"
+    assert served.run("memory", "core", "add", "Write in British English.").code == 0
+
+    server.add(reads, writes, *FINISH, Reply("none"))
+    assert served.run(*goal("Write which hue the window has, as its preferences say"), env=DISTILS).code == 0
+    calls = [event["call"]["args"] for event in served.log() if event["type"] == "thought"]
+    assert calls[0]["filename"] == "settings.yaml", "config.yaml was tried in vain before"
+    assert (served.folder / "autoagent_workspace/colour.txt").read_text() == "Colour: green"

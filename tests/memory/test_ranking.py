@@ -100,6 +100,13 @@ def test_what_has_too_little_evidence_or_fits_far_less_than_the_best_is_left_out
     assert {out.id: out.reason for out in recall.left_out} == {2: "fits too little", 3: "fits far less than the best"}
 
 
+def test_a_memory_that_repeats_the_query_sets_no_bar_for_the_others() -> None:
+    found = [Candidate(memory(1), 0.9, 0.9, 2.0, echoes=True), Candidate(memory(2), 0.5, 0.4, 1.0)]
+    for echo, left in ((True, [1, 2]), (False, [1])):
+        some = [replace(found[0], echoes=echo), found[1]]
+        assert ids(ranking.rank(some, n=5, now=NOW, weights=PLAIN, vectors={}, bar=Bar(0.8, 0.9))) == left
+
+
 def test_evidence_lifts_what_words_alone_would_put_behind() -> None:
     found = [memory(1, 0.8), memory(2, 0.75)]
     assert ids(rank(found, [], n=2, weights=PLAIN, vectors={}, evidence={1: 0.5, 2: 1.5})) == [1, 2]
