@@ -211,16 +211,9 @@ def build(
     tail = "\n\n".join(part for part in parts if part)
     by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step
     tokens = fixed_tokens + sum(by_line) + 2 * PER_MESSAGE
-    opening = "\n\n".join(
-        filter(
-            None,
-            (
-                core_text(facts.core, facts.core_left, shares.core, count, facts.core_at),
-                _recollections(_OF_GOALS, facts.lasting, shares.lasting, count, facts.lasting_at),
-            ),
-        )
-    )
-    if opening:
+    core = core_text(facts.core, facts.core_left, shares.core, count, facts.core_at)
+    lasting = _recollections(_OF_GOALS, facts.lasting, shares.lasting, count, facts.lasting_at)
+    if opening := "\n\n".join(filter(None, (core, lasting))):
         tokens += sum(count(line) + 1 for line in opening.split("\n")) + 1
         tail = tail if history else f"{opening}\n\n{tail}"
         history = [replace(history[0], content=f"{opening}\n\n{history[0].content}"), *history[1:]] if history else []

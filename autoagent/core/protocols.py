@@ -218,16 +218,7 @@ class MemoryStore(Protocol):
     """
 
     def put(
-        self,
-        text: str,
-        *,
-        t: float,
-        kind: str,
-        source: str,
-        trusted: bool,
-        run: str,
-        step: int,
-        durable: bool = True,
+        self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int, durable: bool = True
     ) -> int | None:
         """Store a text with level 0. Return its id, or None if it has no content. `durable` is as for `change`.
 

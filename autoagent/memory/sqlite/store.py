@@ -105,16 +105,7 @@ class LocalStore(StoreBase):
     # What is kept -----------------------------------------------------------------------------------------------
 
     def put(
-        self,
-        text: str,
-        *,
-        t: float,
-        kind: str,
-        source: str,
-        trusted: bool,
-        run: str,
-        step: int,
-        durable: bool = True,
+        self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int, durable: bool = True
     ) -> int | None:
         """Store a text. It survives a crash once this returns, and a power cut if it is `durable`."""
         parts = texts.parts(text)
