@@ -41,7 +41,7 @@ from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.asking import Journal, dream_prompt, reranked
 from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, WORDS_ENOUGH, Question, terms
-from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights, rank
+from autoagent.memory.ranking import DAY, Candidate, RankingWeights, rank
 
 CHOSEN = ("note", "fact", "feedback", USER)  # kinds of what somebody chose to keep: one may supersede another
 SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
@@ -272,10 +272,10 @@ class LivingMemory:
             Candidate(m, meaning.get(id, 0.0), by_words.get(id, 0.0), weighed[id], m.text.startswith(RUN_RECORD))
             for id, m in candidates.items()
         ]
-        bar = Bar(ENOUGH, PART) if pushed else Bar(ENOUGH_ASKED)
+        enough, part = (ENOUGH, PART) if pushed else (ENOUGH_ASKED, 0.0)
         model = self._rerank if not pushed else None
         recall = rank(
-            found, n=breadth if model else k, now=now, weights=self.weights, vectors=vectors, bar=bar,
+            found, n=breadth if model else k, now=now, weights=self.weights, vectors=vectors, enough=enough, part=part,
         )  # fmt: skip
         if model is not None:
             recall = reranked(recall, k, query, model)
@@ -286,15 +286,13 @@ class LivingMemory:
         self.store.change(self._rising(used, now) + fading, durable=forgets)
         if forgets:
             self.store.empty_trash(now - self.rules.trash)
-        kept_out = [
-            LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if weighed[memory.id] >= bar.enough
-        ]
+        kept_out = [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if weighed[memory.id] >= enough]
         shown = recall.memories
         if pushed:
             shown = tuple(replace(memory, text=asked.passage(memory.text, PASSAGE)) for memory in shown)
         shown = tuple(replace(memory, evidence=weighed[memory.id]) for memory in shown)
         others = tuple(replace(one, evidence=weighed[one.id]) for one in (*recall.left_out, *kept_out))
-        return replace(recall, memories=shown, left_out=others, problem=problem, gate=bar.enough)
+        return replace(recall, memories=shown, left_out=others, problem=problem, gate=enough)
 
     def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
         """Return the memories. One whose newer one is gone counts again."""

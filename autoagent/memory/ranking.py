@@ -55,14 +55,6 @@ class Candidate:
     echoes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """The evidence that a memory needs, whatever its rank, and the part of the best score."""
-
-    enough: float = 0.0
-    part: float = 0.0
-
-
 def rank(
     found: Sequence[Candidate],
     *,
@@ -70,19 +62,20 @@ def rank(
     now: float,
     weights: RankingWeights,
     vectors: Mapping[int, bytes],
-    bar: Bar | None = None,
+    enough: float = 0.0,
+    part: float = 0.0,
 ) -> Recall:
     """Return at most n candidates, best first, with final scores from 0 to 1, and the others with the reason.
 
     Args:
         found: the candidates. Their scores may have any scale from 0 on.
         now: seconds since the epoch.
+        enough: the evidence that a memory needs, whatever its rank; `part`: of the best score.
         vectors: the known unit vectors (float32) of the candidates, all of one dimension.
 
     The result is deterministic: of equal scores the older id comes first.
     """
-    bar = bar or Bar()
-    parts = (1 - weights.words, weights.words, weights.evidence)
+    shares = (1 - weights.words, weights.words, weights.evidence)
     best = [max(values) or 1.0 for values in zip(*((c.meaning, c.words, c.evidence) for c in found), strict=True)]
     scores: dict[int, float] = {}
     for one in found:
@@ -90,17 +83,17 @@ def rank(
         age = max(now - memory.t, 0.0)
         recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
         earned = (1 - weights.recency * (1 - recency)) * (1 - weights.level / (memory.level + 1))
-        fit = sum(part * value / most for part, value, most in zip(parts, values, best, strict=True)) / sum(parts)
+        fit = sum(share * value / most for share, value, most in zip(shares, values, best, strict=True)) / sum(shares)
         scores[memory.id] = fit * earned * (SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0)
     evidence = {one.memory.id: one.evidence for one in found}
     scored = sorted((one.memory for one in found), key=lambda memory: (-scores[memory.id], memory.id))
-    fitting = [memory for memory in scored if evidence[memory.id] >= bar.enough]
+    fitting = [memory for memory in scored if evidence[memory.id] >= enough]
     echoes = {one.memory.id for one in found if one.echoes}
-    least = bar.part * next((scores[memory.id] for memory in fitting if memory.id not in echoes), 0.0)
+    least = part * next((scores[memory.id] for memory in fitting if memory.id not in echoes), 0.0)
     candidates = [memory for memory in fitting if scores[memory.id] >= least]
     returned, others = _choose(candidates, n, scores, vectors, weights.diversity)
     others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < least]
-    others += [(memory, "fits too little") for memory in scored if evidence[memory.id] < bar.enough]
+    others += [(memory, "fits too little") for memory in scored if evidence[memory.id] < enough]
     left_out = sorted(
         (LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others),
         key=lambda one: (-one.score, one.id),

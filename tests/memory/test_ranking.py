@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autoagent.core.memory import Recall, RetrievedMemory
 from autoagent.memory import ranking
-from autoagent.memory.ranking import DAY, Bar, Candidate, RankingWeights
+from autoagent.memory.ranking import DAY, Candidate, RankingWeights
 
 NOW = 1000 * DAY
 PLAIN = RankingWeights(words=0.5, recency=0, level=0, diversity=0, evidence=0)
@@ -95,7 +95,7 @@ def test_a_memory_like_one_already_taken_gives_way_to_another() -> None:
 def test_what_has_too_little_evidence_or_fits_far_less_than_the_best_is_left_out() -> None:
     found = [memory(1, 0.8), memory(2, 0.7), memory(3, 0.3), memory(4, 0.75)]
     evidence = {1: 1.2, 2: 0.7, 3: 0.9, 4: 1.1}
-    recall = rank(found, [], n=10, weights=PLAIN, vectors={}, evidence=evidence, bar=Bar(0.8, 0.9))
+    recall = rank(found, [], n=10, weights=PLAIN, vectors={}, evidence=evidence, enough=0.8, part=0.9)
     assert ids(recall) == [1, 4]
     assert {out.id: out.reason for out in recall.left_out} == {2: "fits too little", 3: "fits far less than the best"}
 
@@ -104,7 +104,7 @@ def test_a_memory_that_repeats_the_query_sets_no_bar_for_the_others() -> None:
     found = [Candidate(memory(1), 0.9, 0.9, 2.0, echoes=True), Candidate(memory(2), 0.5, 0.4, 1.0)]
     for echo, left in ((True, [1, 2]), (False, [1])):
         some = [replace(found[0], echoes=echo), found[1]]
-        assert ids(ranking.rank(some, n=5, now=NOW, weights=PLAIN, vectors={}, bar=Bar(0.8, 0.9))) == left
+        assert ids(ranking.rank(some, n=5, now=NOW, weights=PLAIN, vectors={}, enough=0.8, part=0.9)) == left
 
 
 def test_evidence_lifts_what_words_alone_would_put_behind() -> None:
