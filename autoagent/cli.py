@@ -42,6 +42,7 @@ SUBCOMMANDS = {
     "new-plugin": ("tools", "Write an extension to begin with."),
     "mcp": ("mcp", "List and allow MCP servers, or serve commands and memory to other agents."),
     "model": ("setup", "List, fetch or remove the embedded model."),
+    "fleet": ("fleet", "Run many tasks under one budget."),
     "test": ("test", "Play scenarios: scripted runs and what they should result in."),
     "skills": ("skills", "List skills, or keep how a run was done as one."),
     "migrate": ("setup", "Take over what AutoGPT has left in a folder into this one."),
@@ -54,7 +55,7 @@ SUBCOMMANDS = {
 }
 
 GROUPS = {
-    "Run": ("resume", "team", "test"),
+    "Run": ("resume", "team", "fleet", "test"),
     "Look": ("runs", "show", "report", "view", "replay", "why", "inbox"),
     "Go back": ("undo", "fork"),
     "Memory": ("memory",),

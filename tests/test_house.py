@@ -53,7 +53,7 @@ EDGES = {
     "rich": ["terminal/"],
     "starlette": ["web/app"],
     "uvicorn": ["web/serve"],
-    "click": ["cli", "subcommands/", "terminal/"],
+    "click": ["cli", "fleet/command_line", "subcommands/", "terminal/"],
     "av": ["services/media/whisper"],
     "faster_whisper": ["services/media/whisper"],
     "requests": ["services/", "network/"],

@@ -37,7 +37,8 @@ def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progre
         validator, size = first.validator, first.length
         if size is not None and size > limit:
             raise _too_large(first, limit)
-        with part(_version(url, validator, size)) as file:
+        version = hashlib.sha256(f"{url}\n{validator}\n{size}".encode()).hexdigest()[:16]
+        with part(version) as file:
             if not validator or size is None:
                 return _in_one_go(first, file, limit, progress)
             if file.seek(0, os.SEEK_END) > size:
@@ -89,10 +90,6 @@ def _require_rest(answer: HttpAnswer, file: BinaryIO) -> None:
 def _empty(file: BinaryIO) -> None:
     file.truncate(0)
     file.seek(0)
-
-
-def _version(url: str, validator: str, size: int | None) -> str:
-    return hashlib.sha256(f"{url}\n{validator}\n{size}".encode()).hexdigest()[:16]
 
 
 def _too_large(answer: HttpAnswer, limit: int) -> CommandError:

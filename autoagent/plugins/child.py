@@ -133,7 +133,7 @@ class _Child:
         what = message.pop("ask")
         known: dict[str, Callable[..., Any]] = {
             "load": self._load, "about": self._about, "prompt": self._prompt, "hook": self._hook,
-            "command": self._command,
+            "command": lambda name, args: _as_text(self._commands[name](**args)),
         }  # fmt: skip
         return known[what](**message)
 
@@ -202,9 +202,6 @@ class _Child:
                 self._commands[name] = function
                 commands.append({"name": name, "label": label, "parameters": _parameters(params, function)})
         return {**generator.state(), "commands": commands, "failed": failed, "about": self._about()}
-
-    def _command(self, name: str, args: dict[str, Any]) -> Any:
-        return _as_text(self._commands[name](**args))
 
     def _hook(self, hook: str, given: dict[str, Any]) -> Any:
         """Ask every plug-in that can handle it, one after the other: each has what the one before it made of it."""

@@ -14,6 +14,10 @@ SHOWN_BY_US = (RunStarted, Prompted, Thought, Proposed, Decided, Started, Ended)
 
 Hook = Callable[..., Any]
 
+GUESTS: dict[str, Hook] = {}
+"""Hooks of a program that runs this one in its own process: `model` wraps each model that is opened, `request` sends
+each request to an endpoint, `listen` hears each event."""
+
 
 @dataclass(slots=True)
 class Registrations:

@@ -48,13 +48,11 @@ class ProviderAnswer:
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError) as error:
-            raise CommandError(f"{self.provider} did not answer with JSON but with {self._described()}.") from error
+            found = f"{len(self.body):,} bytes of {self.media_type or 'an unnamed type'}"
+            raise CommandError(f"{self.provider} did not answer with JSON but with {found}.") from error
         if not isinstance(value, dict):
             raise CommandError(f"{self.provider} did not answer with a JSON object.")
         return value
-
-    def _described(self) -> str:
-        return f"{len(self.body):,} bytes of {self.media_type or 'an unnamed type'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _INPUT = "standard input"
 _IMAGES = {  # by how a file of the kind begins
     rb"\x89PNG\r\n\x1a\n": "png", rb"\xff\xd8\xff": "jpeg", rb"GIF8[79]a": "gif", rb"RIFF....WEBP": "webp",
 }  # fmt: skip
-_NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
 def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -113,7 +113,7 @@ class Attachments:
     def named_in(self, text: str) -> list[AgentMessage]:
         """Return the files named `@path` in a text. One that cannot be attached is reported, and stays a word."""
         found = []
-        for name in dict.fromkeys(match[1] or match[2] for match in _NAMED.finditer(text)):
+        for name in dict.fromkeys(match[1] or match[2] for match in NAMED.finditer(text)):
             try:
                 found.append(self.attached(name))
             except SettingsError as error:

@@ -17,7 +17,7 @@ from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening, parse_model
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer, UserAnswer, read_answer
 from autoagent.safety.rules import SavedRules
-from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
+from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, metered, rendered
 from autoagent.session.permissions import hold_workspace
 from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
@@ -221,7 +221,7 @@ def open_fast_model(settings: Settings, console: Console, model: Model) -> Model
     choice = settings.model_choice
     if not choice.provider.endpoint or choice.argument or settings.fast_llm == settings.smart_llm:
         return model
-    return choice.provider.open(_opening(settings, console, settings.fast_llm))
+    return metered(choice.provider.open(_opening(settings, console, settings.fast_llm)))
 
 
 def open_verifier(settings: Settings, console: Console, model: Model) -> Model | None:
@@ -231,7 +231,7 @@ def open_verifier(settings: Settings, console: Console, model: Model) -> Model |
         return None
     if not choice.provider.endpoint or not settings.verifier_llm:
         return model
-    return choice.provider.open(_opening(settings, console, settings.verifier_llm))
+    return metered(choice.provider.open(_opening(settings, console, settings.verifier_llm)))
 
 
 def open_ranker(settings: Settings, console: Console, model: Model) -> Model | None:
@@ -246,7 +246,7 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
         raise SettingsError(f"MEMORY_RERANK: the model {settings.memory_rerank!r} cannot put memories in order.")
     if choice == settings.model_choice:
         return model
-    return choice.provider.open(_opening(settings, console, choice.argument))
+    return metered(choice.provider.open(_opening(settings, console, choice.argument)))
 
 
 class ModelCaller:

@@ -16,6 +16,7 @@ from autoagent.core.events import Event
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Memory, Model
 from autoagent.registry.plugins import extensions
+from autoagent.registry.registrations import GUESTS
 from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.terminal.output import echo
 
@@ -28,7 +29,8 @@ Hooks = Sequence[tuple[str, Callable[..., Any]]]
 
 def hooks(place: str) -> Hooks:
     """Return the hooks of a place, in the order of the extensions."""
-    return [(one.plugin.called, hook) for one in extensions() for hook in one.added.hooks.get(place, ())]
+    own = [("guest", GUESTS[place])] if place in GUESTS else []
+    return [*own, *((one.plugin.called, hook) for one in extensions() for hook in one.added.hooks.get(place, ()))]
 
 
 def tell_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -44,7 +46,12 @@ def hooked_model(model: Model) -> Model:
     """Return the model with the hooks around its turn. They are looked for at the first one, as that takes time which
     the first question does not have.
     """
-    return cast(Model, _HookedModel(model))
+    return cast(Model, _HookedModel(metered(model)))
+
+
+def metered(model: Model) -> Model:
+    """Return the model as a program that takes part in this process wraps it."""
+    return cast(Model, GUESTS["model"](model)) if "model" in GUESTS else model
 
 
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:

@@ -243,5 +243,6 @@ def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
 run_flags = flags(_AGENT_FLAGS, _TASK_FLAGS, _RUN_FLAGS, _SCREEN_FLAGS, _AUTOGPT_FLAGS)
 resume_flags = flags(_AGENT_FLAGS, _RUN_FLAGS, _SCREEN_FLAGS)
 serve_flags = flags((_WORKSPACE_FLAG,), _RUN_FLAGS)
+fleet_flags = flags(_RUN_FLAGS, _SCREEN_FLAGS)
 team_flags = flags((_WORKSPACE_FLAG,), _RUN_FLAGS, _SCREEN_FLAGS)
 common_flags = flags(_COMMON_FLAGS)

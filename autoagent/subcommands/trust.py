@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -40,18 +41,22 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     elif revoke:
         _revoke(place.resolve())
     elif place.is_file():
-        _trust(Session.load(ctx.obj, more=_checks_in(place)))
+        _trust(Session.load(ctx.obj, more=_checks_in(place, ctx.obj)))
     else:
         _trust(Session.load(ctx.obj, folder=place.resolve(), task=True))
 
 
-def _checks_in(file: Path) -> list[UntrustedValue]:
+def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
     """Return the checks of a task file or a team file. Raises SettingsError if it is neither."""
     from autoagent.session.task_file import read_task
     from autoagent.teams.team_file import read_team
     from autoagent.text.yaml_file import read_mapping
 
-    if "roles" in read_mapping(file, None):
+    if file.suffix in (".jsonl", ".csv") or "tasks" in (keys := read_mapping(file, None)):
+        from autoagent.fleet.task_list import read_tasks
+
+        return read_tasks(file, Session.load(flags).settings).untrusted
+    if "roles" in keys:
         return checks_of_team(Path.cwd(), file, read_team(file))
     read_task(file)
     return checks_of_task(Path.cwd(), file)

@@ -89,7 +89,8 @@ class LocalModel:
         Raises SetupError: the runtime or the file is missing, or it is not a model.
         """
         if self._server is None:
-            _require_runtime()
+            if importlib.util.find_spec("xllamacpp") is None:
+                raise SetupError(f"The runtime of the embedded model is not installed. Install it: {_INSTALL}")
             _require_gguf(self._path)
             self._server = self._worker.submit(self._load)
         try:
@@ -251,11 +252,6 @@ def _mapped(error: Mapping[str, Any]) -> ModelError:
     if error.get("type") == "exceed_context_size_error":
         return ContextOverflow(f"The prompt has {error['n_prompt_tokens']} tokens, the window is {error['n_ctx']}.")
     return ModelError(f"The embedded model failed: {error.get('message', error)}")
-
-
-def _require_runtime() -> None:
-    if importlib.util.find_spec("xllamacpp") is None:
-        raise SetupError(f"The runtime of the embedded model is not installed. Install it: {_INSTALL}")
 
 
 def _require_gguf(path: Path) -> None:

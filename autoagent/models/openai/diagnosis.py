@@ -49,14 +49,11 @@ def offered_instead(settings: ModelSettings, model: str, *, named: bool) -> tupl
         is_own = is_private(urlsplit(endpoint).hostname or "")
     except ValueError:  # it is no address, which opening it says
         return ()
-    if named and not (is_own and _is_new(settings, endpoint, model)):
+    kept = Capabilities(settings.state_dir / "models.json").get(endpoint, model)
+    if named and not (is_own and kept == Capability()):
         return ()
     offered = list_models(endpoint, settings.api_key, timeout=3.0).models
     return () if _has(offered, model) else tuple(name for name in offered if re.fullmatch(r"\S{1,100}", name))
-
-
-def _is_new(settings: ModelSettings, endpoint: str, model: str) -> bool:
-    return Capabilities(settings.state_dir / "models.json").get(endpoint, model) == Capability()
 
 
 def _has(offered: Sequence[str], model: str) -> bool:

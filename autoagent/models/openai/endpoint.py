@@ -90,6 +90,7 @@ class Endpoint:
     """The endpoint and its connections, shared by its models and embedders.
 
     `silence`: seconds that one request may stay silent, or 0 for a default that depends on whether the server is local.
+    `around` sends each request, given how to heed a listener while it waits and how to send.
 
     Raises:
         SettingsError: the base URL is no http address.
@@ -105,6 +106,7 @@ class Endpoint:
         limits: RequestTimeouts | None = None,
         policy: Policy | None = None,
         silence: float = 0.0,
+        around: Callable[[Callable[[], float], Callable[[], Any]], Any] | None = None,
     ) -> None:
         self.base_url = (base_url or OPENAI_URL).rstrip("/")
         self.host = _host(self.base_url)
@@ -117,6 +119,7 @@ class Endpoint:
         self._organization = organization or None
         self._limits = limits or _limits(_OWN_MACHINE if self.private else RequestTimeouts(), silence)
         self._policy = policy or Policy()
+        self._around = around
         limits = self._limits
         self._refusals = Refusals(
             self.base_url, self.host, self._key, limits.connect, limits.silence, self._policy.clock
@@ -151,6 +154,9 @@ class Endpoint:
 
         def attempt() -> T:
             try:
+                if self._around is not None:
+                    heed = listener.heed if listener else partial(float, math.inf)
+                    return cast(T, self._around(heed, partial(self._attempt, path, body, read, listener)))
                 return self._attempt(path, body, read, listener)
             except BaseException as error:  # Ctrl-C too
                 if _may_cost(error):

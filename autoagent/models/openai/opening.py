@@ -8,6 +8,7 @@ from autoagent.core.errors import ModelError
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.retry import Policy
 from autoagent.registry.models import ModelSettings
+from autoagent.registry.registrations import GUESTS
 from autoagent.settings import EMBEDDER
 from autoagent.text.tokens import counter
 
@@ -36,6 +37,7 @@ def open_endpoint(settings: ModelSettings, policy: Policy | None = None, silence
         organization=settings.organization or None,
         silence=settings.silence or silence,
         policy=policy or set_here or usual,
+        around=GUESTS.get("request"),
     )
 
 

@@ -1,0 +1,26 @@
+"""Hundreds of runs under one budget.
+
+`task_list` reads the tasks, `record` keeps what was done (`fleet.jsonl`), `ledger` shares out money, tokens and
+requests, `head` starts workers and listens to them, `link` is the head's side of a run's own process, `results` reads a
+record, `command_line` makes `autoagent fleet`.
+
+Rank 4. May import session/, teams/ and what is below. Nothing below knows of it. Hands out `Fleet` for Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autoagent.fleet.lead import Fleet
+
+__all__ = ["Fleet"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `Fleet` when it is asked for: workers do not need it."""
+    if name != "Fleet":
+        raise AttributeError(name)
+    from autoagent.fleet.lead import Fleet
+
+    return Fleet

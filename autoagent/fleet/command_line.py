@@ -1,0 +1,148 @@
+"""The command `autoagent fleet`, made from the flags of a run and from the ways to start and resume one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+Flags = Mapping[str, Any]
+NOT_ALL = 9  # the exit code where a run has not finished
+ENDS = "Exit codes: 0 all runs finished, 9 not all did."
+MOST_BYTES = 32_000_000  # of a task file on standard input
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
+
+
+def limit_flags(function: Any) -> Any:
+    """Add the options that limit all runs together."""
+    retries = "Tries again of a run that fails or loses its worker with no other command done. Default: 2."
+    for name, kind, text in (
+        ("tpm", click.IntRange(min=0), "Tokens a minute, of all runs together."),
+        ("rpm", click.FloatRange(min=0), "Requests a minute to endpoints, of all runs together."),
+        ("retries", click.IntRange(min=0), retries),
+        ("parallel", click.IntRange(min=1), "Runs at the same time. Default: 2."),
+    ):
+        function = click.option(f"--{name}", type=kind, metavar="N", help=text)(function)
+    return function
+
+
+class FleetGroup(click.Group):
+    """A group whose subcommand `run` need not be named: the first argument may be the task file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = not args or args[0] in (*self.commands, "-h", "--help")
+        return super().parse_args(ctx, args if named else ["run", *args])
+
+
+def lead(ctx: click.Context, tasks: Path | bytes | None, out: Path | None, flags: dict[str, Any]) -> None:
+    """Lead a fleet to its end."""
+    from autoagent.fleet.lead import Fleet
+
+    as_json = bool(flags.pop("json_output", False))
+    with Fleet(tasks, out=out or "", json=as_json, events=as_json, **flags) as one:
+        for _ in one:
+            pass
+    ctx.exit(0 if all(row.finished for row in one.state.rows.values()) else NOT_ALL)
+
+
+def fleet_group(
+    run_flags: Callable[[Any], Any],
+    given_in: Callable[..., dict[str, Any]],
+    start: Callable[[Flags], int],
+    take_up: Callable[[Flags, str], int],
+    start_team: Callable[..., int],
+) -> click.Group:
+    """Return the command, whose runs take `run_flags`. `given_in` joins the flags that were given."""
+
+    @click.group("fleet", cls=FleetGroup, subcommand_metavar="FILE | COMMAND ...")
+    def fleet() -> None:
+        """Run the tasks of FILE, many at a time, under one budget: `autoagent fleet FILE` (see `fleet run --help`)."""
+
+    @fleet.command("run", epilog=ENDS)
+    @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+    @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Default: a new folder.")
+    @limit_flags
+    @run_flags
+    @click.pass_context
+    def run(ctx: click.Context, /, file: Path, out: Path | None, **given: Any) -> None:
+        """Run the tasks of FILE (YAML, .jsonl, .csv, or - for standard input), many at a time, under one budget.
+
+        Each has a workspace, a state folder and a log of its own under DIR/ID. Ctrl-C: no new runs, and running ones
+        end at their next call; twice: at once. `autoagent fleet resume DIR` goes on.
+        """
+        tasks = sys.stdin.buffer.read(MOST_BYTES + 1) if str(file) == "-" else file
+        lead(ctx, tasks, out, given_in(ctx.obj or {}, given))
+
+    @fleet.command("resume", epilog=ENDS)
+    @folder_argument
+    @limit_flags
+    @run_flags
+    @click.pass_context
+    def resume(ctx: click.Context, /, folder: Path, **given: Any) -> None:
+        """Go on with the fleet in DIR: with what has not come to an end of its own, each at its exact step.
+
+        Whether runs work without asking must be said anew (-c). Limits given here replace those of the fleet.
+        """
+        lead(ctx, None, folder, given_in(ctx.obj or {}, given))
+
+    @fleet.command("status")
+    @folder_argument
+    @click.option("--json", "as_json", is_flag=True, help="An object: summary, head (its process id or 0), runs.")
+    def status(folder: Path, as_json: bool) -> None:
+        """Show how the fleet in DIR stands, whether it is at work or not."""
+        from autoagent.fleet.display import show_status
+
+        show_status(folder, as_json=as_json)
+
+    @fleet.command("stop")
+    @folder_argument
+    @click.option("--now", is_flag=True, help="At once, not at the next call of each run.")
+    def stop(folder: Path, now: bool) -> None:
+        """Stop the fleet in DIR: no new runs, and running ones end at their next call."""
+        from autoagent.fleet.display import stop_head
+
+        stop_head(folder, now=now)
+
+    @fleet.command("results", epilog=ENDS)
+    @folder_argument
+    @click.option("--json", "as_json", is_flag=True, help="An object: summary, runs.")
+    @click.option("--csv", "csv_file", metavar="FILE", help="Write a row for each run to FILE; - prints them.")
+    @click.pass_context
+    def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
+        """Show the results of the fleet in DIR: how each run ended, how each goal is known to be met, what it took."""
+        from autoagent.fleet.display import show_results
+
+        ctx.exit(0 if show_results(folder, csv_file, as_json=as_json) else NOT_ALL)
+
+    @fleet.command("diff")
+    @click.argument("a", type=FOLDER)
+    @click.argument("b", type=FOLDER)
+    @click.option("--json", "as_json", is_flag=True, help="A list: id, a, b, and the change in steps, tokens, usd.")
+    def diff(a: Path, b: Path, as_json: bool) -> None:
+        """Compare the results of the fleets in A and B, run by run."""
+        from autoagent.fleet.display import show_difference
+
+        show_difference(a, b, as_json=as_json)
+
+    @fleet.command("worker", hidden=True)
+    @click.argument("descriptor", type=int)
+    @click.pass_context
+    def worker(ctx: click.Context, descriptor: int) -> None:
+        """Run what the head of a fleet orders over an inherited socket."""
+        from autoagent.fleet.link import joined
+
+        with joined(descriptor) as order:
+            given = {**(ctx.obj or {}), **order["given"]}
+            if order["run"]:
+                code = take_up(given, order["run"])
+            elif order["team"]:
+                code = start_team(given, Path(order["team"]), order["idea"] or None, None, None, human=False)
+            else:
+                code = start(given)
+        ctx.exit(code)
+
+    return fleet

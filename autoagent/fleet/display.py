@@ -1,0 +1,155 @@
+"""Shows a fleet: a table that is redrawn, plain lines in a pipe, or an event a line as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from autoagent.core.errors import StateError
+from autoagent.fleet.record import FleetState, Row, head_of, read_record
+from autoagent.fleet.results import as_csv, difference, listed, said, standing, summary
+from autoagent.terminal.columns import Column, Columns
+from autoagent.terminal.live_area import LiveArea
+from autoagent.terminal.output import echo, echo_json
+from autoagent.text.sanitize import escape_json
+from autoagent.text.text_file import write_text
+
+TABLE: Columns[Row] = Columns(
+    (
+        Column("RUN", lambda row: row.job.id),
+        Column("ATTEMPT", lambda row: str(row.attempt) if row.attempt > 1 else "", spare=1),
+        Column("STEP", lambda row: str(row.steps), right=True),
+        Column("TOKENS", lambda row: f"{row.tokens:,}", spare=2, right=True),
+        Column("COST", lambda row: f"${row.usd:.4f}", spare=3, right=True),
+    ),
+    Column("NOW", lambda row: row.doing),
+)
+
+
+class FleetScreen:
+    """Shows a fleet as it goes. `show` takes what the head and the record tell."""
+
+    def __init__(self, state: FleetState, *, as_json: bool) -> None:
+        self._state = state
+        self._json = as_json
+        self._began = time.monotonic()
+        live = not as_json and sys.stdout.isatty()
+        self._area = LiveArea(self._write, lambda: 0) if live else None
+        if self._area:
+            self._area.begin(self._lines)
+
+    def line(self, line: Mapping[str, Any]) -> None:
+        """Show a line of the record, or an event of a run."""
+        kind = line["type"]
+        if self._json:
+            self._write(f"{escape_json(json.dumps(line, ensure_ascii=False))}\n")
+        elif kind == "lost":
+            self.say(f"{line['id']}: {line['reason']} It is resumed.")
+        elif kind == "started" and line["again"]:
+            self.say(f"{line['id']}: attempt {line['attempt']}. {line['again']}")
+
+    def ended(self, row: Row) -> None:
+        """Show the end of a run."""
+        rows = self._state.rows.values()
+        if not self._json:
+            done = sum(one.state == "done" for one in rows)
+            figures = f"{row.steps} steps, {row.tokens:,} tokens, ${row.usd:.4f}, {row.seconds:.0f} s"
+            reason = "" if row.finished else f": {row.reason}"
+            self.say(f"{done}/{len(rows)}  {row.job.id}  {row.status}  {figures}{reason}")
+
+    def say(self, text: str) -> None:
+        """Print a line: on standard error where standard output is for JSON."""
+        hidden = self._area.hidden() if self._area else nullcontext()
+        with hidden:
+            echo(text, err=self._json)
+
+    def close(self, exhausted: str) -> None:
+        """Stop drawing. Say how the fleet stands, and why no call was made any more, '' for no such reason."""
+        if self._area:
+            self._area.close()
+        state, found = self._state, summary(self._state.rows.values())
+        echo(said(found), err=True)
+        if exhausted:
+            echo(exhausted, err=True)
+        going_on = "" if found["finished"] == found["runs"] else f"; `autoagent fleet resume {state.out}` goes on"
+        echo(f"Results: autoagent fleet results {state.out}{going_on}", err=True)
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def _lines(self, seconds: float) -> list[str]:
+        rows = list(self._state.rows.values())
+        columns, lines = shutil.get_terminal_size()
+        busy = [row for row in rows if standing(row) == "running"]
+        shown = busy[: max(1, lines - 6)]
+        more = [f"and {len(busy) - len(shown)} more at work"] if len(busy) > len(shown) else []
+        head = f"{said(summary(rows)).rstrip('.')}, {time.monotonic() - self._began:.0f} s"
+        return [head, *TABLE.lines(shown, columns - 2), *more]
+
+
+def show_status(out: Path, *, as_json: bool) -> None:
+    """Show how a fleet stands: the runs at work, and those that have not finished. Raises StateError."""
+    state, head = read_record(out), head_of(out)
+    found = summary(state.rows.values())
+    if as_json:
+        echo_json({"summary": found, "head": head, "runs": listed(state)})
+        return
+    for row in state.rows.values():
+        if row.state == "running" or (row.state == "done" and not row.finished):
+            stands = row.status if row.state == "done" else "running" if head else "interrupted"
+            echo(f"{row.job.id}  {stands}  {row.reason}".rstrip())
+    echo(said(found))
+    echo(f"It is led by process {head}." if head else "No process leads it now.")
+
+
+def stop_head(out: Path, *, now: bool) -> None:
+    """Tell the head of a fleet to stop. Raises StateError if none leads it."""
+    read_record(out)
+    if not (head := head_of(out)):
+        raise StateError(f"{out}: no process leads this fleet.")
+    for _ in range(2 if now else 1):
+        os.kill(head, signal.SIGTERM)
+        time.sleep(0.1)  # two signals at once would come as one
+    echo(f"Process {head} was told to stop.")
+
+
+def show_results(out: Path, csv_file: str | None, *, as_json: bool) -> bool:
+    """Show the results of a fleet, or write them as CSV. Return whether all runs have finished. Raises StateError."""
+    state = read_record(out)
+    rows, found = listed(state), summary(state.rows.values())
+    if as_json:
+        echo_json({"summary": found, "runs": rows})
+    elif csv_file == "-":
+        echo(as_csv(rows).rstrip("\n"))
+    elif csv_file:
+        write_text(Path(csv_file), as_csv(rows))
+    else:
+        for row in rows:
+            known = " ".join(known or "-" for known in row["known"])
+            figures = f"{row['steps']} steps  {row['tokens']:,} tokens  ${row['usd']:.4f}  {row['seconds']:.1f} s"
+            echo(f"{row['id']}  {row['status']}  {known}  {figures}  {row['folder']}")
+        echo(said(found))
+    return bool(found["finished"] == found["runs"])
+
+
+def show_difference(a: Path, b: Path, *, as_json: bool) -> None:
+    """Show the runs that ended otherwise in fleet B than in fleet A, and the figures of both. Raises StateError."""
+    one, other = ([*read_record(out).rows.values()] for out in (a, b))
+    rows = difference(one, other)
+    if as_json:
+        echo_json(rows)
+        return
+    for row in rows:
+        if row["a"] != row["b"]:
+            echo(f"{row['id']}  {row['a']} -> {row['b']}")
+    echo(f"A: {said(summary(one))}")
+    echo(f"B: {said(summary(other))}")

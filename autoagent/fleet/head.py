@@ -1,0 +1,403 @@
+"""The head of a fleet: starts workers, shares out the budget among them, and writes down what becomes of each run.
+
+One thread does all of it, so that no two decisions about the budget cross. A worker that dies is followed by another,
+which resumes the run from its log at its exact step. Not covered: a command that was running then may have acted on the
+world outside; the run is told so when it resumes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from autoagent import __version__
+from autoagent.core.errors import StateError
+from autoagent.core.model import Price
+from autoagent.core.task import Status
+from autoagent.fleet.ledger import Call, Ceilings, Ledger
+from autoagent.fleet.link import LOCK
+from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, tally_of
+
+OUTPUT = "output.txt"  # what a worker prints
+TICK = 0.5  # seconds between two looks at the screen
+GRACE = 5.0  # seconds that a worker has to end after SIGTERM
+ANSWERS = 30 * 86_400.0  # seconds for which a question waits for `autoagent answer`
+NEVER_AGAIN = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
+"""The ends that are final: a resumed fleet does not run them again."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker at work: its process, the head's end of its socket, its run, and the error that it has told."""
+
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+    row: Row
+    unread: bytearray = field(default_factory=bytearray)
+    problem: Mapping[str, Any] | None = None
+    asks: str = ""
+    doomed: float | None = None  # when it is killed
+
+    @classmethod
+    def start(cls, row: Row, output: Path) -> Worker:
+        """Start a process of this program that prints to a file. Raises StateError."""
+        ours, theirs = socket.socketpair()
+        number = theirs.fileno()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with theirs, os.fdopen(os.open(output, flags, 0o600), "ab") as file:
+                process = subprocess.Popen(  # noqa: S603 - this program itself
+                    [sys.executable, "-m", "autoagent", "fleet", "worker", str(number)],
+                    pass_fds=[number],
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,  # Ctrl-C at the terminal is for the head
+                    env={**os.environ, "PYTHONUTF8": "1"},
+                )
+        except OSError as error:
+            ours.close()
+            raise StateError(f"{output}: no worker can be started: {error.strerror}.") from error
+        ours.setblocking(False)
+        return cls(process, ours, row)
+
+    def wait(self) -> int:
+        """Return the exit code, negative for a signal. Kill a process that outlives its socket."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(GRACE)
+        self.process.kill()
+        return self.process.wait()
+
+
+class Head:
+    """Leads a fleet to its end. `flags` are those of `autoagent run` for every run."""
+
+    def __init__(self, state: FleetState, record: FleetRecord, flags: Mapping[str, Any]) -> None:
+        self.state = state
+        settings = state.settings
+        self.ledger = Ledger(Ceilings(settings["budget"], settings["max_tokens"], settings["rpm"], settings["tpm"]))
+        self.stops = 0  # how often the user has asked to stop
+        self._record = record
+        self._flags = flags
+        self._parallel, self._retries = int(settings["parallel"]), int(settings["retries"])
+        self._workers: dict[int, Worker] = {}
+        self._selector = selectors.DefaultSelector()
+        self._without_progress: dict[str, tuple[int, int]] = {}  # failures in a row, and the commands done then
+        self._queue: deque[Row] = deque()
+
+    def run(self) -> Iterator[Row]:
+        """Yield each run as it ends, until all have or the fleet is stopped."""
+        for row in self.state.rows.values():
+            if self.is_over(row):
+                continue
+            self._queue.append(row)
+        with self.stopped_by_signals():
+            try:
+                while True:
+                    goes_on = not self.stops and not self.ledger.exhausted
+                    while goes_on and self._queue and len(self._workers) < self._parallel:
+                        self.start_next()
+                    if not self._workers:
+                        break
+                    yield from self.listen()
+            finally:
+                self.end_all()
+
+    def is_over(self, row: Row) -> bool:
+        """Return whether a run needs no worker. Take up what its log says, which a killed head may not have noted."""
+        try:
+            tally = tally_of(self.state.folder(row))
+        except StateError:
+            return row.state == "done" and row.status in NEVER_AGAIN
+        self.ledger.set_spent(row.job.id, tally.usd + tally.unknown_usd, tally.stats.tokens + tally.unknown_tokens)
+        if row.state == "done" and row.status in NEVER_AGAIN:
+            return True
+        tally.fill(row)
+        if tally.stats.ended is not None and tally.stats.ended.status in NEVER_AGAIN:
+            self._note(row)
+            return True
+        row.state = "waiting"
+        return False
+
+    # Workers ---------------------------------------------------------------------------------------------------
+
+    def start_next(self) -> None:
+        """Start a worker for the run that has waited longest, in another folder if its log cannot be read."""
+        row = self._queue.popleft()
+        try:
+            run = row.run if tally_of(self.state.folder(row)).began else ""
+        except StateError as error:
+            row.attempt += 1
+            row.again = f"Attempt {row.attempt - 1} cannot be resumed and may have acted outside: {error}"
+            run = ""
+        row.attempt = row.attempt or 1
+        folder = self.state.folder(row)
+        if not run:
+            fill_workspace(row, folder)
+        worker = Worker.start(row, folder / OUTPUT)
+        row.state, row.status, row.reason, row.doing, row.run = "running", "", "", "starts", run
+        self._record.add("started", id=row.job.id, state="running", attempt=row.attempt, run=run, again=row.again)
+        self._workers[worker.connection.fileno()] = worker
+        self._selector.register(worker.connection, selectors.EVENT_READ, worker)
+
+    def order_for(self, row: Row) -> dict[str, Any]:
+        """Return the first message to a worker: what to run, with which flags."""
+        job, folder = row.job, self.state.folder(row).absolute()
+        given = {"answer_timeout": ANSWERS, **self._flags, **job.given}
+        given |= {"state_dir": str(folder / "state"), "plain_output": True, "skip_reprompt": True, "run_name": job.id}
+        if row.run:
+            given = {name: value for name, value in given.items() if name not in ("wish", "ai_goals")}
+        else:
+            given["workspace"] = str(folder / "workspace")
+            if "ai_goals" in given:  # no saved task completes these
+                given["ai_settings_file"] = str(folder / "none.yaml")
+                given.setdefault("ai_name", job.id)
+        return {
+            "folder": str(folder),
+            "given": given,
+            "run": row.run,
+            "team": job.team,
+            "idea": job.idea,
+            "whole": bool(self.state.settings["events"]),
+        }
+
+    def listen(self) -> Iterator[Row]:
+        """Hear the workers for a moment. Yield the runs that have ended."""
+        wait = min(TICK, self.ledger.wakes)
+        for key, _ in self._selector.select(wait):
+            if key.data is None:
+                os.read(key.fd, 64)  # a signal came
+                continue
+            worker: Worker = key.data
+            try:
+                data = worker.connection.recv(1 << 16)
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            worker.unread += data
+            *lines, rest = worker.unread.split(b"\n")
+            worker.unread = bytearray(rest)
+            for line in lines:
+                self.hear(worker, json.loads(line))
+            if not data and (row := self.worker_ended(worker)) is not None:
+                yield row
+        for answer in self.ledger.answers():
+            run, number = answer.key
+            for worker in self._workers.values():
+                if worker.row.job.id == run:
+                    self._tell(worker, {"n": number, "at_most": answer.at_most, "refusal": answer.refusal})
+        self.hurry()
+
+    def hear(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        row, ledger = worker.row, self.ledger
+        key = (row.job.id, message.get("n", 0))
+        match message["op"]:
+            case "hello":
+                self.welcome(worker, message)
+            case "call":
+                price = Price(*message["price"]) if message["price"] else None
+                ledger.waiting.append(Call(key, message["model"], message["prompt"], message["most"], price))
+            case "back":
+                ledger.came_back(key, message["usd"], message["prompt"], message["completion"])
+            case "failed":
+                ledger.failed(key)
+            case "turn":
+                ledger.turns.append(key)
+            case "slow":
+                ledger.slow_down(message["seconds"])
+            case "error":
+                worker.problem = message
+            case "event":
+                if not row.run:
+                    row.run = message["run"]
+                    self._record.add("run", id=row.job.id, run=row.run)
+                usd, tokens = message.get("usd", 0.0), message.get("tokens", 0)
+                ledger.logged(row.job.id, usd, tokens, replied=message.get("replied", False))
+                row.steps, row.usd, row.tokens = max(row.steps, message["step"]), row.usd + usd, row.tokens + tokens
+                worker.asks = message.get("asks", worker.asks)
+                row.doing = f"asks about {worker.asks}" if worker.asks else message.get("doing", row.doing)
+                if "event" in message:
+                    self._record.tell({"id": row.job.id, **message["event"]})
+
+    def welcome(self, worker: Worker, hello: Mapping[str, Any]) -> None:
+        """Give a worker its order, unless it is another version than this head."""
+        here, there = (__version__, platform.python_version()), (hello["version"], hello["python"])
+        if here != there:
+            text = "The {} has autoagent {} on Python {}".format
+            reason = f"{text('worker', *there)}, and {text('head', *here).lower()}; install the same on both."
+            worker.problem = {"reason": reason, "code": Status.SETUP.code}
+            worker.process.kill()
+        else:
+            self._tell(worker, self.order_for(worker.row))
+
+    def _tell(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        """Send a message. A worker that is gone is noticed when its socket is read."""
+        connection = worker.connection
+        with suppress(OSError):
+            connection.setblocking(True)
+            connection.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        connection.setblocking(False)
+
+    # Ends ------------------------------------------------------------------------------------------------------
+
+    def worker_ended(self, worker: Worker) -> Row | None:
+        """Note the end of a worker. Return its run if that is over for this head, None if it is tried again."""
+        row, connection = worker.row, worker.connection
+        self._selector.unregister(connection)
+        del self._workers[connection.fileno()]
+        connection.close()
+        code = worker.wait()
+        try:
+            tally = tally_of(self.state.folder(row))
+        except StateError as error:  # the next start makes another attempt
+            tally, worker.problem = RunTally(), {"reason": str(error), "code": Status.FAILED.code}
+        self.ledger.set_spent(row.job.id, tally.usd + tally.unknown_usd, tally.stats.tokens + tally.unknown_tokens)
+        tally.fill(row)
+        row.doing = ""
+        died = tally.stats.ended is None or bool(worker.problem)
+        if died:
+            problem = worker.problem or {"reason": said_of(code), "code": Status.FAILED.code}
+            statuses = {status.code: status for status in Status}
+            row.status, row.reason = statuses.get(problem["code"], Status.FAILED), problem["reason"]
+            self._record.add("lost", id=row.job.id, attempt=row.attempt, reason=row.reason, run=row.run)
+        if row.status == Status.FAILED and not self.stops and self.may_try_again(row, tally.returned):
+            row.state = "waiting"
+            self._queue.appendleft(row)
+            return None
+        self._note(row)
+        return row
+
+    def may_try_again(self, row: Row, returned: int) -> bool:
+        """Return whether a run that failed or lost its worker is tried again: so often without another command done."""
+        failures, before = self._without_progress.get(row.job.id, (0, returned))
+        failures = failures + 1 if before == returned else 1
+        self._without_progress[row.job.id] = failures, returned
+        return failures <= self._retries
+
+    def _note(self, row: Row) -> None:
+        """Write down the end of a run."""
+        row.state = "done"
+        fields = {name: value for name, value in asdict(replace(row, doing="")).items() if name not in ("job", "doing")}
+        self._record.add("ended", id=row.job.id, **fields)
+
+    def hurry(self) -> None:
+        """Have running workers end if the fleet is to stop: at their next call, or at once."""
+        now = time.monotonic()
+        for worker in self._workers.values():
+            if self.stops and worker.doomed is None:
+                worker.doomed = float("inf")
+                self._tell(worker, {"stop": "The fleet is stopped; `autoagent fleet resume` goes on."})
+                if worker.asks:
+                    worker.process.terminate()
+            if self.stops > 1 and worker.doomed == float("inf"):
+                worker.doomed = now + GRACE
+                worker.process.terminate()
+            if worker.doomed is not None and now > worker.doomed:
+                worker.process.kill()
+
+    def end_all(self) -> None:
+        """End every worker that is still there, when the caller stops listening."""
+        for worker in self._workers.values():
+            worker.process.terminate()
+            worker.connection.close()
+        for worker in self._workers.values():
+            worker.wait()
+        self._selector.close()
+
+    @contextmanager
+    def stopped_by_signals(self) -> Iterator[None]:
+        """Take each signal as a request to stop: no new runs, and running ones end at their next call; a second one: at
+        once. Only in the main thread.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        here, there = socket.socketpair()
+        there.setblocking(False)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self.stops += 1
+
+        before = {number: signal.signal(number, stop) for number in numbers}
+        wakeup = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
+        self._selector.register(here, selectors.EVENT_READ, None)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            here.close()
+            there.close()
+
+
+def said_of(code: int) -> str:
+    """Return why a worker ended without a word."""
+    if code < 0:
+        return f"The worker was ended by {signal.Signals(-code).name}."
+    return f"The worker ended with exit code {code} before its run did."
+
+
+def fill_workspace(row: Row, folder: Path) -> None:
+    """Make the workspace of a run that begins, with the files of its task. Raises StateError if that fails."""
+    workspace = folder / "workspace"
+    try:
+        shutil.rmtree(workspace, ignore_errors=True)  # of a start that was killed before its run began
+        workspace.mkdir(mode=0o700, parents=True)
+        (folder / OUTPUT).touch(mode=0o600)
+        for path in map(Path, row.job.files):
+            if path.is_dir():
+                shutil.copytree(path, workspace, symlinks=True, dirs_exist_ok=True)
+            else:
+                shutil.copy2(path, workspace / path.name)
+    except OSError as error:
+        raise StateError(f"{error.filename or workspace}: cannot be copied: {error.strerror}.") from error
+
+
+def end_orphans(state: FleetState) -> None:
+    """Have workers of a head that was killed end: after their step, then by signals."""
+    paths = [state.folder(row) / LOCK for row in state.rows.values()]
+    for path in paths:
+        deadline = time.monotonic() + 2 * GRACE
+        while (pid := holder(path)) and time.monotonic() < deadline + GRACE:
+            if time.monotonic() > deadline - GRACE:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
+            time.sleep(0.1)
+
+
+def holder(path: Path) -> int:
+    """Return the process id of the worker that holds a run's folder, 0 if none does."""
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return 0
+    except BlockingIOError:
+        return int(os.read(descriptor, 32) or 0)
+    finally:
+        os.close(descriptor)

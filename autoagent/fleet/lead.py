@@ -1,0 +1,110 @@
+"""Leads a fleet from its tasks or from its record: the way in for the command line and for Python programs.
+
+from autoagent.fleet import Fleet
+
+with Fleet("tasks.yaml", out="results", parallel=4, budget=5.0, continuous=True) as fleet:
+    for row in fleet:
+        print(row.job.id, row.status, row.usd)
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from autoagent import __version__
+from autoagent.core.errors import SettingsError, StateError
+from autoagent.fleet.head import Head, end_orphans
+from autoagent.fleet.record import NAME, FleetRecord, FleetState, Row, read_record
+from autoagent.fleet.task_list import STDIN, TaskList, decoded, read_tasks, tasks_of
+from autoagent.session import build
+from autoagent.session.session import Session
+
+LIMITS: Mapping[str, float] = {
+    "parallel": 2, "retries": 2, "budget": 0.0, "max_tokens": 0, "rpm": 0.0, "tpm": 0, "events": False
+}  # fmt: skip
+"""The limits of a fleet by their flags, with their defaults: runs at the same time, tries of a run that fails without
+a step forward, and in all USD, tokens, requests and tokens a minute, 0 for no limit. `events`: --json has whole events.
+"""
+
+
+class Fleet(AbstractContextManager["Fleet"]):
+    """A fleet that is started, or resumed where `tasks` is None. Iterate over it for each run as it ends.
+
+    `tasks` is a task file, its text from standard input as bytes, or objects with the keys of one. All but a file
+    count as the user's own words. `flags` are LIMITS, and those of `autoagent run` by the names of settings: `model`,
+    `continuous`, `allow`. `json`: how it is shown on the screen, None for not at all.
+
+    Raises:
+        SettingsError: something in the tasks, or a limit, cannot be used.
+        SetupError: the folder or the task file has to be trusted first.
+        StateError: another process leads a fleet in `out`, or there is one already.
+    """
+
+    def __init__(
+        self,
+        tasks: str | Path | bytes | Iterable[Mapping[str, Any]] | None = None,
+        *,
+        out: str | Path = "",
+        json: bool | None = None,
+        **flags: Any,
+    ) -> None:
+        limits = {name: flags.pop(name) for name in LIMITS if name in flags}
+        self.out = Path(out) if out else Path(f"fleet-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        self._flags = flags
+        from autoagent.fleet.display import FleetScreen
+
+        self._screen: FleetScreen | None = None
+        found = TaskList()
+        if tasks is None:
+            self.state = read_record(self.out)
+            session = Session.open(flags)
+        else:
+            if (self.out / NAME).exists():
+                raise StateError(f"{self.out}: a fleet is here; `autoagent fleet resume {self.out}` goes on with it.")
+            held = Session.load(flags).settings
+            if isinstance(tasks, bytes):
+                found = read_tasks(STDIN, held, decoded(STDIN, tasks))
+            else:
+                found = read_tasks(Path(tasks), held) if isinstance(tasks, (str, Path)) else tasks_of(tasks, held)
+            session = Session.open(flags, more=found.untrusted)
+            for value in found.untrusted:
+                if not session.holds(value):
+                    raise SettingsError(f"{value.called}: nothing was started, as it is not trusted.")
+            for job in found.jobs:
+                if "continuous_limit" in job.given and not flags.get("continuous"):
+                    raise SettingsError(f"{job.id}: `steps` goes with -c/--continuous.")
+            self.state = FleetState(self.out, LIMITS, {job.id: Row(job) for job in found.jobs})
+        self._record = FleetRecord(self.out, build.mask_of(session.settings))
+        if json is not None:
+            self._screen = FleetScreen(self.state, as_json=json)
+            self._record.tell = self._screen.line
+        self.state.settings = {**self.state.settings, **limits}
+        if tasks is None:
+            end_orphans(self.state)
+            self._record.add("limits", settings=limits)
+        else:
+            versions = {"version": __version__, "python": platform.python_version()}
+            jobs = [asdict(job) for job in found.jobs]
+            self._record.add("fleet", settings=self.state.settings, runs=jobs, **versions)
+        self.head = Head(self.state, self._record, flags)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield each run as it ends."""
+        screen = self._screen
+        for row in self.head.run():
+            if screen:
+                screen.ended(row)
+            yield row
+
+    def __exit__(self, *exc: object) -> None:
+        """Give the folder back to others."""
+        if self._screen:
+            self._screen.close(self.head.ledger.exhausted)
+        os.close(self._record.lock)

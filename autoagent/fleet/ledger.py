@@ -1,0 +1,213 @@
+"""One budget of money and tokens for all workers, and one rate of requests: reserved before each call, exact at any
+parallelism.
+
+A call is granted while its longest reply fits. Where the budget gets short, its reply is limited to a multiple of what
+came before. Near the ceiling a call waits until every other one has come back. Then its reply is cut to what is left,
+or it is refused, as by the budget of a single run (agent/budget.py).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from autoagent.agent.budget import FIRST_REPLY, estimated_cost
+from autoagent.core.model import Price
+
+REPLIES = 20  # the last ones of a model, by which the next is judged
+LONGER = 1.25  # than the longest of them, the next one may be
+ROOMY = 4  # times the longest of them, no reply is expected to be, where the budget gets short
+SPARE = 3  # calls like it must fit beside a call that may reply at its longest
+MINUTE = 60.0
+FIRST_GAP, LONGEST_GAP = 0.1, 5.0  # seconds between requests once the server has refused one for their number
+
+Key = tuple[str, int]
+"""A call: the run's id and the number that its worker has given it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Limits over all runs. 0 means none."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    rpm: float = 0.0
+    tpm: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that asks for its share: tokens of the prompt as its worker counts them, and of the longest reply."""
+
+    key: Key
+    model: str
+    prompt: int
+    most: int
+    price: Price | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a call: the most tokens of its reply (0: no limit), or why it is refused."""
+
+    key: Key
+    at_most: int = 0
+    refusal: str = ""
+
+
+@dataclass(slots=True)
+class Amount:
+    """Money (USD) and tokens."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+    def add(self, usd: float, tokens: int) -> None:
+        """Add another amount."""
+        self.usd += usd
+        self.tokens += tokens
+
+
+class Ledger:
+    """Keeps what is spent, by run, and what is reserved, by call. One thread uses it."""
+
+    def __init__(self, ceilings: Ceilings, clock: Callable[[], float] = time.monotonic) -> None:
+        self.ceilings = ceilings
+        self.exhausted = ""  # why a call was refused
+        self.waiting: deque[Call] = deque()  # calls for their share, the oldest first
+        self.turns: deque[Key] = deque()  # requests to endpoints for their turn
+        self._clock = clock
+        self._spent: dict[str, Amount] = {}  # as the logs have it
+        self._total = Amount()
+        self._held: dict[Key, Amount] = {}
+        self._unlogged: dict[str, deque[tuple[Amount, bool]]] = {}  # calls that came back; True: until any event
+        self._calls: dict[Key, Call] = {}
+        self._replies: dict[str, deque[int]] = {}
+        self._scales: dict[str, deque[float]] = {}
+        self._minute: deque[tuple[float, int]] = deque()  # when, tokens
+        self._paused = self._next_turn = -math.inf
+        self._gap = 0.0
+
+    def set_spent(self, run: str, usd: float, tokens: int) -> None:
+        """Take over what the log of a run says, and forget the calls of its worker, which has ended."""
+        before = self._spent.get(run, Amount())
+        self._total.add(usd - before.usd, tokens - before.tokens)
+        self._spent[run] = Amount(usd, tokens)
+        self._unlogged.pop(run, None)
+        for key in [key for key in self._held if key[0] == run]:
+            del self._held[key]
+        self.waiting = deque(call for call in self.waiting if call.key[0] != run)
+        self.turns = deque(key for key in self.turns if key[0] != run)
+        self._calls = {key: call for key, call in self._calls.items() if key[0] != run}
+
+    def came_back(self, key: Key, usd: float, prompt: int, completion: int) -> None:
+        """Keep the price of a call, whose reservation ends, until its run has it in the log."""
+        call, held = self._calls.pop(key, None), self._held.pop(key, None)
+        if call is None or held is None:
+            return
+        if call.prompt and prompt:
+            self._scales.setdefault(call.model, deque(maxlen=REPLIES)).append(prompt / call.prompt)
+        if completion:
+            self._replies.setdefault(call.model, deque(maxlen=REPLIES)).append(completion)
+        amount = Amount(usd, prompt + completion)
+        self._unlogged.setdefault(key[0], deque()).append((amount, False))
+        if self.ceilings.tpm:
+            self._minute.append((self._clock(), amount.tokens - held.tokens))
+
+    def failed(self, key: Key) -> None:
+        """Keep the reservation of a call that failed until its run's next event, which says what it cost."""
+        self._calls.pop(key, None)
+        if (held := self._held.pop(key, None)) is not None:
+            self._unlogged.setdefault(key[0], deque()).append((held, True))
+
+    def logged(self, run: str, usd: float, tokens: int, *, replied: bool) -> None:
+        """Add what an event of a run says was spent. `replied`: for a model's reply."""
+        self._total.add(usd, tokens)
+        self._spent.setdefault(run, Amount()).add(usd, tokens)
+        waiting = self._unlogged.get(run)
+        while waiting and waiting[0][1]:
+            waiting.popleft()
+        if waiting and replied:
+            waiting.popleft()
+
+    def slow_down(self, seconds: float) -> None:
+        """Send no request for so long, and fewer after that: the server has refused one for their number."""
+        self._paused = max(self._paused, self._clock() + seconds)
+        self._gap = min(LONGEST_GAP, max(FIRST_GAP, 2 * self._gap))
+
+    def answers(self) -> Iterator[Answer]:
+        """Yield an answer for each call that need not wait any longer, the oldest first."""
+        while self.waiting and (answer := self.decide(self.waiting[0])) is not None:
+            self.waiting.popleft()
+            yield answer
+        now = self._clock()
+        while self.turns and now >= max(self._paused, self._next_turn):
+            rate = MINUTE / self.ceilings.rpm if self.ceilings.rpm else 0.0
+            self._next_turn = now + max(rate, self._gap)
+            self._gap = self._gap * 0.95 if self._gap > FIRST_GAP / 10 else 0.0
+            yield Answer(self.turns.popleft())
+
+    @property
+    def wakes(self) -> float:
+        """The seconds until time alone lets a call go on, infinity if none waits for that."""
+        moments = [max(self._paused, self._next_turn)] if self.turns else []
+        moments += [self._minute[0][0] + MINUTE] if self.waiting and self._minute else []
+        return max(0.0, min(moments) - self._clock()) if moments else math.inf
+
+    def decide(self, call: Call) -> Answer | None:
+        """Return the answer to a call, None if it has to wait."""
+        prompt = math.ceil(call.prompt * max(self._scales.get(call.model, ()), default=1.0))
+        replies = self._replies.get(call.model)
+        expected = min(call.most, int(LONGER * max(replies)) if replies else FIRST_REPLY)
+        now, ceilings = self._clock(), self.ceilings
+        if ceilings.tpm:
+            while self._minute and self._minute[0][0] <= now - MINUTE:
+                self._minute.popleft()
+            if self._minute and sum(tokens for _, tokens in self._minute) + prompt + expected > ceilings.tpm:
+                return None
+        reply = call.most
+        if replies and self._longest(call, (prompt + reply) * SPARE) < reply:
+            reply = min(reply, max(FIRST_REPLY, ROOMY * max(replies)))
+        if self._longest(call, prompt) < reply:
+            if self._held or any(self._unlogged.values()):
+                return None
+            reply = self._longest(call, prompt)
+            if reply < expected:
+                return self.refuse(call, prompt, expected)
+        amount = Amount(estimated_cost(prompt, reply, call.price) or 0.0, prompt + reply)
+        self._held[call.key] = amount
+        self._calls[call.key] = call
+        if ceilings.tpm:
+            self._minute.append((now, amount.tokens))
+        return Answer(call.key, reply if ceilings.usd or ceilings.tokens else 0)
+
+    def _longest(self, call: Call, prompt: int) -> int:
+        """Return the tokens of the longest reply within the ceilings, beside all that is spent and reserved."""
+        others = [*self._held.values(), *(amount for kept in self._unlogged.values() for amount, _ in kept)]
+        left: list[float] = [call.most]
+        if self.ceilings.tokens:
+            taken = self._total.tokens + sum(one.tokens for one in others)
+            left.append(self.ceilings.tokens - taken - prompt)
+        if self.ceilings.usd and call.price is not None:
+            usd = self.ceilings.usd - self._total.usd - sum(one.usd for one in others)
+            usd -= prompt * call.price.prompt / 1e6
+            if usd < 0:
+                left.append(-1)
+            elif call.price.completion > 0:
+                left.append(usd / call.price.completion * 1e6)
+        return math.floor(min(left) + 1e-6)
+
+    def refuse(self, call: Call, prompt: int, expected: int) -> Answer:
+        """Return the answer to a call that nothing can be left for, and keep its reason."""
+        ceilings, left = self.ceilings, self.ceilings.usd - self._total.usd
+        cost = estimated_cost(prompt, expected, call.price) or 0.0
+        if ceilings.usd and call.price is not None and cost > left:
+            said = f"${cost:.4f}; of the fleet's budget of ${ceilings.usd:g} ${max(0.0, left):.4f} is left"
+        else:
+            left = max(0, ceilings.tokens - self._total.tokens)
+            said = f"{prompt + expected} tokens; of the fleet's {ceilings.tokens} (--max-tokens) {left} are left"
+        self.exhausted = f"The next call may take {said}."
+        return Answer(call.key, refusal=self.exhausted)

@@ -1,0 +1,252 @@
+"""A run's own process as a worker of a fleet: asks the head before each call and request, and tells it each event.
+
+It is an ordinary run of `autoagent`, in which this module takes part by hooks. Head and worker talk in JSON lines over
+a socket that the worker inherits. Without its head a worker makes no further call: it ends at the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import platform
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from autoagent import __version__
+from autoagent.core.codec import to_json
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import ForUser, StateError, StopRun
+from autoagent.core.events import Answered, Decided, Event, Prompted, Proposed, Rejected, Spent, Started, Thought
+from autoagent.core.model import Asking, Completion, Message
+from autoagent.core.protocols import Listener, Model
+from autoagent.core.task import Outcome, Status
+from autoagent.models.openai.retry import Fault
+from autoagent.registry.registrations import GUESTS
+from autoagent.text.sanitize import shorten
+from autoagent.text.tokens import PER_MESSAGE, counter
+
+LOOK = 0.2  # seconds between two looks whether to wait on
+PREDECESSOR = 30.0  # seconds for which the process that had this run before may still finish its step
+PROBE_TOKENS = 4_000  # of the few small questions that find out how a model is to be asked
+LOCK = "worker.lock"
+
+
+class HeadLink:
+    """The connection to the head. Any thread may ask and tell."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = connection.makefile("rb")
+        self._sending = threading.Lock()
+        self._numbers = iter(range(1, 1 << 62))
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._answered = threading.Condition()
+        self._stopped = ""
+
+    def tell(self, op: str, **fields: Any) -> None:
+        """Send a message. Nothing is sent to a head that is gone."""
+        line = json.dumps({"op": op, **fields}, separators=(",", ":")).encode() + b"\n"
+        try:
+            with self._sending:
+                self._connection.sendall(line)
+        except OSError:
+            self._stop("The head of the fleet is gone; `autoagent fleet resume` goes on.")
+
+    def order(self) -> dict[str, Any]:
+        """Wait for the head's first message. Raises StateError if there is none."""
+        if not (line := self._lines.readline()):
+            raise StateError("The head of the fleet is gone.")
+        threading.Thread(target=self._listen, name="head", daemon=True).start()
+        return cast("dict[str, Any]", json.loads(line))
+
+    def ask(self, op: str, heed: Callable[[], float], **fields: Any) -> dict[str, Any]:
+        """Ask the head and wait for its answer, `heed` being called meanwhile. Its number in the answer is `n`.
+
+        Raises StopRun if the run is to end, and whatever `heed` raises.
+        """
+        number = next(self._numbers)
+        if not self._stopped:
+            self.tell(op, n=number, **fields)
+        try:
+            while True:
+                with self._answered:
+                    if self._stopped:
+                        raise StopRun(Outcome(Status.STOPPED, self._stopped))
+                    if (answer := self._answers.pop(number, None)) is not None:
+                        break
+                    self._answered.wait(LOOK)
+                heed()
+        except BaseException:  # Ctrl-C too
+            self.tell("failed", n=number)
+            raise
+        if reason := answer.get("refusal"):
+            raise StopRun(Outcome(Status.BUDGET, reason))
+        return answer
+
+    def _listen(self) -> None:
+        for line in self._lines:
+            message = json.loads(line)
+            if "n" not in message:
+                self._stop(message["stop"])
+                continue
+            with self._answered:
+                self._answers[message["n"]] = message
+                self._answered.notify_all()
+        self._stop("The head of the fleet is gone; `autoagent fleet resume` goes on.")
+
+    def _stop(self, reason: str) -> None:
+        self._stopped = self._stopped or reason
+        with self._answered:
+            self._answered.notify_all()
+
+
+class MeteredModel:
+    """A model whose every call is reserved in the fleet's budget before, and given back after it."""
+
+    def __init__(self, model: Model, head: HeadLink) -> None:
+        self._model = model
+        self._head = head
+        self._count = counter(model.name)
+        self._probed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    @property
+    def asking(self) -> Asking:
+        """The model's way of being asked, which may have to be found out by asking."""
+        if self._probed:
+            return self._model.asking
+        granted = self._reserve(PROBE_TOKENS, PROBE_TOKENS, lambda: math.inf)
+        try:
+            self._probed = True
+            return self._model.asking
+        finally:  # its price is known once the run logs it
+            self._head.tell("failed", n=granted["n"])
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        at_most: int | None = None,
+        listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Completion:
+        """See protocols.Model. Raises StopRun where the fleet's budget does not cover the call."""
+        count = self._count
+        prompt = sum(count(message.content) + PER_MESSAGE for message in messages)
+        prompt += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
+        prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in commands)
+        most = max_tokens + self._model.reasoning_room
+        heed = listener.heed if listener else lambda: math.inf
+        granted = self._reserve(prompt, min(most, at_most or most), heed)
+        try:
+            completion = self._model.complete(
+                messages,
+                commands=commands,
+                max_tokens=max_tokens,
+                at_most=min(filter(None, (at_most, granted["at_most"])), default=None),
+                listener=listener,
+                schema=schema,
+            )
+        except BaseException:  # Ctrl-C too
+            self._head.tell("failed", n=granted["n"])
+            raise
+        usage = completion.usage
+        self._head.tell("back", n=granted["n"], usd=usage.cost or 0.0, prompt=usage.prompt, completion=usage.completion)
+        return completion
+
+    def _reserve(self, prompt: int, most: int, heed: Callable[[], float]) -> dict[str, Any]:
+        price = self._model.price
+        prices = [price.prompt, price.completion, price.cached] if price else None
+        return self._head.ask("call", heed, model=self._model.name, prompt=prompt, most=most, price=prices)
+
+
+def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], Any]) -> Any:
+    """Send a request when it is its turn. Tell the head if the server wants fewer of them."""
+    head.ask("turn", heed)
+    try:
+        return send()
+    except Fault as fault:
+        if fault.after is not None:
+            head.tell("slow", seconds=fault.after)
+        raise
+
+
+def told(head: HeadLink, whole: bool, event: Event) -> None:
+    """Tell the head of an event: what it cost, and what the run does now; `whole`: all of it."""
+    fields: dict[str, Any] = {"run": event.run, "type": event.type, "step": 0 if event.agent else event.step}
+    match event:
+        case Thought() | Rejected() | Answered() | Spent():
+            usage = event.usage
+            fields |= {"usd": usage.cost or 0.0, "tokens": usage.prompt + usage.completion}
+            fields["replied"] = bool(usage.completion)
+        case Prompted():
+            fields["doing"] = "thinks"
+        case Proposed() if not event.agent:
+            fields["asks"] = event.call.name
+        case Decided() if not event.agent:
+            fields["asks"] = ""
+        case Started():
+            argument = next(iter(event.call.args.values()), "")
+            fields["doing"] = f"{event.call.name} {shorten(' '.join(str(argument).split()), 40)}".rstrip()
+    if whole:
+        fields["event"] = to_json(event)
+    head.tell("event", **fields)
+
+
+@contextmanager
+def joined(descriptor: int) -> Iterator[dict[str, Any]]:
+    """Join the fleet over an inherited socket: yield the order, and take part in the run that follows.
+
+    Raises StateError if the head is gone, or another process still has this run.
+    """
+    os.set_inheritable(descriptor, False)
+    with socket.socket(fileno=descriptor) as connection:
+        head = HeadLink(connection)
+        head.tell("hello", version=__version__, python=platform.python_version(), pid=os.getpid())
+        order = head.order()
+        order["given"] = {k: tuple(v) if isinstance(v, list) else v for k, v in order["given"].items()}
+        with held_alone(Path(order["folder"]) / LOCK):
+            GUESTS["listen"] = lambda event: told(head, order["whole"], event)
+            GUESTS["model"] = lambda model: MeteredModel(model, head)
+            GUESTS["request"] = lambda heed, send: send_in_turn(head, heed, send)
+            try:
+                yield order
+            except ForUser as error:
+                head.tell("error", reason=str(error), code=error.exit_code)
+                raise
+            except StopRun as error:
+                head.tell("error", reason=str(error), code=error.outcome.status.code)
+                raise
+
+
+@contextmanager
+def held_alone(path: Path) -> Iterator[None]:
+    """Hold the lock of a run's folder, with this process's id in it. Raises StateError if another process keeps it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        until = time.monotonic() + PREDECESSOR
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise StateError(f"Another process still has the run in {path.parent}.") from None
+                time.sleep(LOOK)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)

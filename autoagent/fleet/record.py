@@ -1,0 +1,232 @@
+"""`fleet.jsonl`: the one record of a fleet, append-only. Status, resume and results are readings of it and of the runs'
+own logs.
+
+A kernel lock lets one head write it at a time. No secret is written: every text is masked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autoagent.agent.stats import RunStats
+from autoagent.core.durable_files import add_lines
+from autoagent.core.errors import StateError
+from autoagent.core.events import (
+    Answered,
+    Changed,
+    Ended,
+    Event,
+    Prompted,
+    Rejected,
+    Returned,
+    RunStarted,
+    Spent,
+    Thought,
+)
+from autoagent.core.task import Status
+from autoagent.fleet.task_list import Job
+from autoagent.log.reader import read, run_ids
+from autoagent.text.text_file import open_regular
+
+VERSION = 1
+NAME, LOCK = "fleet.jsonl", "fleet.lock"
+
+
+@dataclass(slots=True)
+class Row:
+    """One run of the fleet, as it stands.
+
+    `state`: waiting, running or done. `known` tells of each goal how it is known to be met, '' if it is not.
+    `unknown_usd`: the most that calls may have cost whose worker died before their price was known.
+    """
+
+    job: Job
+    state: str = "waiting"
+    attempt: int = 0
+    status: str = ""
+    reason: str = ""
+    run: str = ""
+    known: tuple[str, ...] = ()
+    steps: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    unknown_usd: float = 0.0
+    seconds: float = 0.0
+    again: str = ""  # what a former attempt may have done
+    doing: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "done" and self.status == Status.FINISHED
+
+
+@dataclass(slots=True)
+class FleetState:
+    """A record as read: the settings of the fleet, and its runs in their order."""
+
+    out: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def folder(self, row: Row) -> Path:
+        """Return the folder of a run; a later attempt has one of its own in it."""
+        folder = self.out / row.job.id
+        return folder if row.attempt <= 1 else folder / f"attempt-{row.attempt}"
+
+
+class FleetRecord:
+    """The record, held by the head of the fleet in this process."""
+
+    def __init__(self, out: Path, mask: Callable[[Any], Any]) -> None:
+        """Take the lock of the folder. Raises StateError if another head has it, or it cannot be used."""
+        self._path = out / NAME
+        self._mask = mask
+        self.tell: Callable[[Mapping[str, Any]], None] = lambda line: None  # hears each line
+        try:
+            out.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.lock = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StateError(f"{out}: cannot be used: {error.strerror}.") from error
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self.lock)
+            raise StateError(f"{out}: another process leads this fleet (`autoagent fleet status`).") from None
+        os.ftruncate(self.lock, 0)
+        os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
+
+    def add(self, type: str, **fields: Any) -> None:
+        """Write a line, synced."""
+        line = self._mask({"v": VERSION, "t": round(time.time(), 3), "type": type, **fields})
+        try:
+            add_lines(self._path, f"{json.dumps(line, ensure_ascii=False)}\n")
+        except OSError as error:
+            raise StateError(f"{self._path}: cannot be written: {error.strerror}.") from error
+        self.tell(line)
+
+
+def head_of(out: Path) -> int:
+    """Return the process id of the head that leads the fleet now, or 0 if none does."""
+    try:
+        descriptor = os.open(out / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return 0
+    except BlockingIOError:
+        return int(os.read(descriptor, 32) or 0)
+    finally:
+        os.close(descriptor)
+
+
+def read_record(out: Path) -> FleetState:
+    """Read the record of a fleet. Raises StateError if there is none, or a line but the last is damaged."""
+    state, path = FleetState(out), out / NAME
+    try:
+        with open_regular(path) as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise StateError(f"{path}: cannot be read: {error.strerror}.") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            take_up(state, json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break  # torn by a crash
+            raise StateError(f"{path}:{number}: is damaged: {error}.") from error
+    if not state.rows:
+        raise StateError(f"{out}: no fleet was started here.")
+    return state
+
+
+def take_up(state: FleetState, line: Mapping[str, Any]) -> None:
+    """Take up one line of a record."""
+    kind = line["type"]
+    if kind == "fleet":
+        state.settings = line["settings"]
+        for one in line["runs"]:
+            job = Job(**{**one, "files": tuple(one["files"])})
+            state.rows.setdefault(job.id, Row(job))
+    elif kind == "limits":
+        state.settings = {**state.settings, **line["settings"]}
+    elif "id" in line:
+        row = state.rows[line["id"]]
+        names = [name for name in Row.__dataclass_fields__ if name in line and name != "job"]
+        for name in names:
+            setattr(row, name, tuple(line[name]) if name == "known" else line[name])
+
+
+class RunTally:
+    """Fold a run's log into its figures, its end, and the calls whose price nobody knows."""
+
+    def __init__(self) -> None:
+        self.stats = RunStats()
+        self.usd = self.unknown_usd = 0.0  # of calls with a known price
+        self.unknown_tokens = 0
+        self.returned = 0  # commands
+        self.began = False
+        self._open: dict[str, tuple[float, int]] = {}  # calls by agent: the most that each may cost
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self.stats.add(event)
+        match event:
+            case Prompted():
+                self._open[event.agent] = event.estimate or 0.0, event.tokens
+            case Thought() | Rejected() | Spent() | Answered():
+                self.usd += event.usage.cost or 0.0
+                self._open.pop(event.agent, None)
+            case RunStarted() if not event.agent and not isinstance(event, Changed):
+                self.began = True
+                self.cut_off()
+            case Returned():
+                self.returned += 1
+            case Ended() if not event.agent:
+                self._open.clear()
+
+    def cut_off(self) -> None:
+        """Count the calls that were open when the worker died at their highest price."""
+        self.unknown_usd += sum(usd for usd, _ in self._open.values())
+        self.unknown_tokens += sum(tokens for _, tokens in self._open.values())
+        self._open.clear()
+
+    def fill(self, row: Row) -> None:
+        """Write the figures into a row."""
+        stats = self.stats
+        row.steps, row.tokens, row.usd, row.seconds = stats.step, stats.tokens, self.usd, stats.seconds
+        row.unknown_usd, row.run = self.unknown_usd, stats.run
+        if stats.ended is not None:
+            row.status, row.reason = stats.ended.status, stats.ended.reason
+            goals = len(stats.task.goals) if stats.task else 0
+            row.known = tuple(stats.standing(number) for number in range(goals))
+
+
+def tally_of(folder: Path) -> RunTally:
+    """Fold the log of a run's folder. Nothing began if it has none. Raises StateError for a damaged log."""
+    tally = RunTally()
+    for event in events_of(folder):
+        tally.add(event)
+    if tally.stats.ended is None:
+        tally.cut_off()
+    return tally
+
+
+def events_of(folder: Path) -> Iterator[Event]:
+    """Yield the events of the run in a folder's state, of the newest that began."""
+    state = folder / "state"
+    for run in run_ids(state):
+        with suppress(FileNotFoundError):
+            events = read(state, run)
+            if (first := next(events, None)) is not None:
+                yield first
+                yield from events
+                return

@@ -1,0 +1,109 @@
+"""Results of a fleet, read from its record: a row for each run, rates over repeats, the difference of two fleets."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+from math import comb
+from statistics import mean, stdev
+from typing import Any
+
+from autoagent.core.task import Status
+from autoagent.fleet.record import FleetState, Row
+
+COLUMNS = (
+    "id", "task", "attempt", "status", "known", "steps", "tokens", "usd", "unknown_usd", "seconds", "folder", "reason",
+    "again",
+)  # fmt: skip
+
+
+def listed(state: FleetState) -> list[dict[str, Any]]:
+    """Return the runs as JSON objects."""
+    rows = state.rows.values()
+    return [
+        {
+            "id": row.job.id,
+            "task": row.job.task,
+            "attempt": row.attempt,
+            "status": row.status if row.state == "done" else row.state,
+            "known": list(row.known),
+            "steps": row.steps,
+            "tokens": row.tokens,
+            "usd": round(row.usd, 6),
+            "unknown_usd": round(row.unknown_usd, 6),
+            "seconds": round(row.seconds, 3),
+            "folder": str(state.folder(row)),
+            "reason": row.reason,
+            "again": row.again,
+        }
+        for row in rows
+    ]
+
+
+def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the rows as CSV. A cell that a spreadsheet would take for a formula begins with an apostrophe."""
+    out = StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        cells = {**row, "known": " ".join(known or "-" for known in row["known"])}
+        writer.writerow({key: f"'{cell}" if str(cell)[:1] in ("=", "+", "@") else cell for key, cell in cells.items()})
+    return out.getvalue()
+
+
+def summary(rows: Iterable[Row]) -> dict[str, Any]:
+    """Return the figures over all runs: how many stand how, the sums, and pass@k where tasks are repeated."""
+    rows = list(rows)
+    counts = Counter("stuck" if row.status == Status.STUCK else standing(row) for row in rows)
+    found: dict[str, Any] = {"runs": len(rows), **{name: counts[name] for name in STANDINGS}}
+    found |= {"steps": sum(row.steps for row in rows), "tokens": sum(row.tokens for row in rows)}
+    found |= {name: round(math.fsum(getattr(row, name) for row in rows), 6) for name in ("usd", "unknown_usd")}
+    tasks: dict[str, list[bool]] = {}
+    for row in rows:
+        if row.state == "done":
+            tasks.setdefault(row.job.task, []).append(row.finished)
+    if tasks and max(map(len, tasks.values())) > 1:
+        for k in (1, min(map(len, tasks.values()))):
+            # the chance that one of k tries passes, estimated without bias from more tries of the same task
+            rates = [1 - comb(len(tries) - sum(tries), k) / comb(len(tries), k) for tries in tasks.values()]
+            spread = stdev(rates) / math.sqrt(len(rates)) if len(rates) > 1 else 0.0
+            found[f"pass@{k}"], found[f"pass@{k} standard error"] = round(mean(rates), 4), round(spread, 4)
+    return found
+
+
+STANDINGS = ("finished", "running", "waiting", "stuck", "failed")
+
+
+def standing(row: Row) -> str:
+    """Return where a run stands, in a word of STANDINGS."""
+    if row.state != "done":
+        return row.state
+    return "finished" if row.finished else "failed"
+
+
+def said(found: Mapping[str, Any]) -> str:
+    """Return a summary as a line."""
+    counts = ", ".join(f"{found[name]} {name}" for name in STANDINGS if found[name])
+    line = f"{found['runs']} runs: {counts}; {found['steps']:,} steps, {found['tokens']:,} tokens, ${found['usd']:.4f}"
+    if found["unknown_usd"]:
+        line += f" (and at most ${found['unknown_usd']:.4f} for calls that were cut off)"
+    tries = [name for name in found if f"{name} standard error" in found]
+    rates = [f"{name} {found[name]:.3f} ± {found[f'{name} standard error']:.3f}" for name in tries]
+    return "; ".join([line, *rates]) + "."
+
+
+def difference(one: Sequence[Row], other: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the runs whose ends differ between two fleets, by id, and the change of their cost."""
+    first, second = ({row.job.id: row for row in rows} for rows in (one, other))
+    found = []
+    for id in dict.fromkeys((*first, *second)):
+        a, b = first.get(id), second.get(id)
+        ends = ("-" if one is None else one.status if one.state == "done" else one.state for one in (a, b))
+        row: dict[str, Any] = {"id": id, **dict(zip("ab", ends, strict=True))}
+        if a is not None and b is not None:
+            row |= {"steps": b.steps - a.steps, "tokens": b.tokens - a.tokens, "usd": round(b.usd - a.usd, 6)}
+        found.append(row)
+    return found

@@ -1,0 +1,365 @@
+"""Reads the tasks of a fleet: YAML, JSON lines, CSV or Python objects. docs/scale.md describes them.
+
+Nothing starts before all of a file is read. Errors name file, line and key. Values that run a program, reach out or
+read outside of the file's folder are listed for the user to trust, unless they are the user's own words.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from autoagent.core.errors import SettingsError
+from autoagent.core.task import MOST_GOALS, Goal
+from autoagent.session.load import parse
+from autoagent.session.permissions import UntrustedValue, may_set
+from autoagent.settings import Settings
+from autoagent.text.text_file import open_regular
+from autoagent.text.typed_goal import parse_goal, typed
+from autoagent.text.yaml_file import YamlEntry, mapping_of
+
+MOST_BYTES = 32_000_000  # of a task file
+MOST_RUNS = 100_000  # of a fleet
+MOST_REPEATS = 1_000
+MOST_FILES, MOST_FILE_BYTES = 20_000, 1_000_000_000  # copied into one workspace
+STDIN = Path("standard input")
+
+ID = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
+NUMBERS = {"budget": float, "max_tokens": int, "max_seconds": float, "steps": int}
+TEXTS = {"model": "model", "name": "ai_name", "role": "ai_role"}
+WORK = ("wish", "goal", "goals", "team")
+TASK_KEYS = ("id", *WORK, "check", "idea", *TEXTS, *NUMBERS, "files", "repeat", "settings")
+DEFAULT_KEYS = tuple(key for key in TASK_KEYS if key not in ("id", *WORK, "check", "idea"))
+SOURCE = "a program, run as a goal is checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a fleet: its id, the task's id, its flags, the team file ('' for none), the files for its workspace.
+
+    All of it can be written as JSON.
+    """
+
+    id: str
+    task: str
+    given: Mapping[str, Any]
+    team: str = ""
+    idea: str = ""
+    files: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class TaskList:
+    """The runs of a fleet, and the values in its file that need the user's trust."""
+
+    jobs: list[Job] = field(default_factory=list)
+    untrusted: list[UntrustedValue] = field(default_factory=list)
+
+
+def read_tasks(path: Path, held: Settings, text: str | None = None) -> TaskList:
+    """Read a task file, or the `text` of standard input in place of a file. Raises SettingsError."""
+    own = text is not None
+    if text is None:
+        text = read_bounded(path)
+    else:
+        path = STDIN
+    defaults: Mapping[str, YamlEntry] = {}
+    lines = path.suffix == ".jsonl" or (own and text.lstrip().startswith("{"))
+    if path.suffix == ".csv":
+        tasks = csv_tasks(path, text)
+    elif lines:
+        defaults, tasks = json_tasks(path, text)
+    else:
+        found = mapping_of(text, path, ("defaults", "tasks"), "key of a task file")
+        defaults = found["defaults"].members(DEFAULT_KEYS, "default of tasks") if "defaults" in found else {}
+        tasks = found["tasks"].items() if "tasks" in found else []
+    if not tasks:
+        raise SettingsError(f"{path}: tasks: there is none; list them under `tasks:`.")
+    return listed_tasks(path, defaults, tasks, held, own=own)
+
+
+def tasks_of(tasks: Iterable[Mapping[str, Any]], held: Settings) -> TaskList:
+    """Return the runs of tasks that a Python program describes, with the keys of a file. Raises SettingsError."""
+    path = Path("tasks")
+    entries = [entry_of(path, number, json.loads(json.dumps(task))) for number, task in enumerate(tasks, 1)]
+    return listed_tasks(path, {}, entries, held, own=True)
+
+
+def listed_tasks(
+    path: Path, defaults: Mapping[str, YamlEntry], tasks: Sequence[YamlEntry], held: Settings, *, own: bool
+) -> TaskList:
+    """Return the runs of all tasks. Raises SettingsError."""
+    found = TaskList()
+    base = Path.cwd() if own else path.parent
+    seen: dict[str, str] = {}
+    for entry in tasks:
+        keys = {**defaults, **entry.members(TASK_KEYS, "key of a task")}
+        if "id" not in keys or not keys["id"].text():
+            raise SettingsError(f"{entry.place}: id: is missing; give each task an `id` of its own.")
+        task, repeat = keys["id"].text(), 1
+        if "repeat" in keys:
+            repeat = int(number_of(keys["repeat"], int))
+            if not 1 <= repeat <= MOST_REPEATS:
+                raise SettingsError(f"{keys['repeat'].where}: must be from 1 to {MOST_REPEATS:,}, not {repeat}.")
+        if not ID.fullmatch(task):
+            what = "letters, digits, `.`, `_` and `-`, at most 100, the first a letter or digit"
+            raise SettingsError(f"{keys['id'].where}: {task!r} cannot name a folder; use {what}.")
+        reader = TaskReader(path, base, keys, held)
+        given, team, files = reader.given(), reader.team(), reader.files()
+        idea = keys["idea"].text() if "idea" in keys else ""
+        if not own:
+            found.untrusted += reader.untrusted
+        for number in range(1, repeat + 1):
+            id = task if repeat == 1 else f"{task}.{number}"
+            if id.lower() in seen:
+                raise SettingsError(
+                    f"{keys['id'].where}: the id {id!r} is taken by {seen[id.lower()]}; rename one of them."
+                )
+            seen[id.lower()] = keys["id"].place
+            found.jobs.append(Job(id, task, given, team, idea, files))
+        if len(found.jobs) > MOST_RUNS:
+            raise SettingsError(f"{entry.place}: these are more than {MOST_RUNS:,} runs; split the file.")
+    unique = {value.mark: value for value in found.untrusted}
+    found.untrusted = list(unique.values())
+    return found
+
+
+class TaskReader:
+    """Reads one task, with the defaults among its `keys`, and collects its values that need trust."""
+
+    def __init__(self, path: Path, base: Path, keys: Mapping[str, YamlEntry], held: Settings) -> None:
+        self.untrusted: list[UntrustedValue] = []
+        self._path = path
+        self._base = base
+        self._keys = keys
+        self._held = held
+
+    def given(self) -> dict[str, Any]:
+        """Return the task as flags of `autoagent run`. Raises SettingsError."""
+        keys = self._keys
+        given: dict[str, Any] = {flag: keys[key].text() for key, flag in TEXTS.items() if key in keys}
+        given |= {key: number_of(keys[key], kind) for key, kind in NUMBERS.items() if key in keys}
+        if "steps" in given:
+            given["continuous_limit"] = given.pop("steps")
+        if "model" in given:
+            self.take_setting("model", keys["model"])
+        if "settings" in keys:
+            for name, entry in keys["settings"].members(Settings.__dataclass_fields__, "setting").items():
+                given[name] = self.take_setting(name, entry)
+        work = [key for key in WORK if key in keys]
+        if len(work) != 1:
+            where = keys[work[1]].where if work else keys["id"].place
+            raise SettingsError(f"{where}: a task has one of `wish`, `goal`, `goals` and `team`.")
+        if "check" in keys and work != ["goal"]:
+            raise SettingsError(f"{keys['check'].where}: goes with `goal`; each of `goals` has its own.")
+        if work == ["wish"]:
+            given["wish"] = self.words(keys["wish"])
+        elif work == ["goal"]:
+            given["ai_goals"] = [self.goal(keys["goal"], keys.get("check"))]
+        elif work == ["goals"]:
+            items = keys["goals"].items()
+            if not 1 <= len(items) <= MOST_GOALS:
+                raise SettingsError(f"{keys['goals'].where}: holds {len(items)} goals; a run has 1 to {MOST_GOALS}.")
+            for item in items:
+                has_keys = item.node.id == "mapping" and any(key.value == "text" for key, _ in item.node.value)
+                parts = item.members(("text", "check"), "key of a goal") if has_keys else {"text": item}
+                given.setdefault("ai_goals", []).append(self.goal(parts["text"], parts.get("check")))
+        return given
+
+    def team(self) -> str:
+        """Return the path of the team file, or '' for none. Raises SettingsError if it is no team."""
+        if "team" not in self._keys:
+            return ""
+        from autoagent.session.session import checks_of_team
+        from autoagent.teams.team_file import read_team
+
+        path = self._base / self._keys["team"].text()
+        definition = read_team(path)
+        if not definition["idea"] and "idea" not in self._keys:
+            raise SettingsError(f"{self._keys['team'].where}: neither this task nor {path} has an `idea`.")
+        self.untrusted += checks_of_team(Path.cwd(), path, definition)
+        return str(path)
+
+    def files(self) -> tuple[str, ...]:
+        """Return the paths to copy into the workspace, absolute. Raises SettingsError for one that cannot be."""
+        if "files" not in self._keys:
+            return ()
+        entry, found = self._keys["files"], []
+        for name in entry.texts():
+            path = Path(os.path.normpath(self._base.absolute() / name))
+            if not path.exists():
+                raise SettingsError(f"{entry.where}: {name!r} is not there ({path}).")
+            count = size = 0
+            for file in files_in(path):
+                count, size = count + 1, size + file.lstat().st_size
+                if count > MOST_FILES or size > MOST_FILE_BYTES:
+                    most = f"{MOST_FILES:,} files or {MOST_FILE_BYTES // 1_000_000:,} MB"
+                    raise SettingsError(f"{entry.where}: {name!r} is more than {most}.")
+            if not path.resolve().is_relative_to(self._base.resolve()):
+                self.ask(entry, "files", name, "copied into the workspace, where the model reads it")
+            found.append(str(path))
+        return tuple(found)
+
+    def take_setting(self, name: str, entry: YamlEntry) -> str:
+        """Return a setting's text once it is known to be valid. Raises SettingsError for one that no file may set."""
+        declared = Settings.__dataclass_fields__[name].metadata
+        text = ", ".join(entry.texts()) if entry.is_list else entry.text()
+        if declared["secret"]:
+            raise SettingsError(f"{entry.where}: is a secret; workers take it from the environment.")
+        if name in ("workspace", "state_dir") or declared["folder"] == "never":
+            raise SettingsError(f"{entry.where}: is not for a task to say.")
+        value, now = parse(name, text, entry.where), getattr(self._held, name)
+        if value != now and not may_set(declared["folder"], value, now, self._held, Path.cwd()):
+            self.ask(entry, name, text, declared["help"].partition(";")[0])
+        return text
+
+    def words(self, entry: YamlEntry) -> str:
+        """Return a wish or goal. Raises SettingsError for an empty one, and for one with a check in its words."""
+        from autoagent.session.attachments import NAMED
+
+        text = " ".join(entry.text().split())
+        if not text:
+            raise SettingsError(f"{entry.where}: is empty.")
+        if parse_goal(text).check:
+            raise SettingsError(f"{entry.where}: ` :: ` makes no check here; write `goal:` and `check:`.")
+        for name in (match[1] or match[2] for match in NAMED.finditer(text)):
+            self.ask(entry, "@", name, "attached, so that the model reads it")
+        return text
+
+    def goal(self, entry: YamlEntry, check: YamlEntry | None) -> str:
+        """Return a goal as it would be typed. Raises SettingsError for a check that no shell can run here."""
+        text = self.words(entry)
+        if check is None or not check.text():
+            return typed(Goal(text))
+        goal = Goal(text, " ".join(check.text().split("\n")))
+        if parse_goal(typed(goal)) != goal:
+            raise SettingsError(f"{check.where}: {goal.check!r} is nothing that a shell can run here.")
+        self.ask(check, "check", str(goal.check), SOURCE)
+        return typed(goal)
+
+    def ask(self, entry: YamlEntry, name: str, value: str, about: str) -> None:
+        """Add a value that needs trust, under its file as seen from the current folder."""
+        place = Path(os.path.normpath(Path.cwd() / self._path))
+        file = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
+        line = entry.node.start_mark.line + 1
+        self.untrusted.append(UntrustedValue(file=str(file), line=line, name=name, value=value, about=about))
+
+
+def read_bounded(path: Path) -> str:
+    """Read a task file. Raises SettingsError if it is missing, too large or not UTF-8."""
+    try:
+        with open_regular(path) as file:
+            raw = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file; docs/scale.md has an example.") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
+    return decoded(path, raw)
+
+
+def decoded(path: Path, raw: bytes) -> str:
+    """Return the text of a task file. Raises SettingsError if it is too large or not UTF-8."""
+    if len(raw) > MOST_BYTES:
+        raise SettingsError(f"{path}: is larger than {MOST_BYTES // 1_000_000} MB; split it.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"{path}:{line}: is not UTF-8; save the file as UTF-8.") from None
+
+
+def json_tasks(path: Path, text: str) -> tuple[Mapping[str, YamlEntry], list[YamlEntry]]:
+    """Read JSON lines: a task each, the first may be `{"defaults": {...}}`. Raises SettingsError."""
+    defaults: Mapping[str, YamlEntry] = {}
+    tasks: list[YamlEntry] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line, object_pairs_hook=unique_keys)
+        except (ValueError, RecursionError) as error:
+            raise SettingsError(f"{path}:{number}: is not a JSON object: {error}.") from None
+        if not isinstance(value, dict):
+            raise SettingsError(f"{path}:{number}: is not a JSON object; write a task on each line.")
+        if not tasks and not defaults and value.keys() == {"defaults"}:
+            known = entry_of(path, number, value["defaults"], "defaults")
+            defaults = known.members(DEFAULT_KEYS, "default of tasks")
+        else:
+            tasks.append(entry_of(path, number, value))
+    return defaults, tasks
+
+
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError if it names a key twice."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("it names a key twice")
+    return found
+
+
+def csv_tasks(path: Path, text: str) -> list[YamlEntry]:
+    """Read CSV: the first row has the keys; empty cells are left out. Raises SettingsError."""
+    rows = csv.reader(StringIO(text), strict=True)
+    tasks: list[YamlEntry] = []
+    try:
+        keys = [key.strip() for key in next(rows, [])]
+        known = [key for key in TASK_KEYS if key not in ("goals", "settings")]
+        for key in keys:
+            if key not in known or keys.count(key) > 1:
+                why = "is named twice" if key in known else "is no key of a task"
+                raise SettingsError(f"{path}:1: the column {key!r} {why}. Known are: {', '.join(known)}.")
+        for row in rows:
+            if len(row) > len(keys):
+                raise SettingsError(f"{path}:{rows.line_num}: has {len(row)} cells; there are {len(keys)} columns.")
+            cells = {key: cell.strip() for key, cell in zip(keys, row, strict=False) if cell.strip()}
+            if cells:
+                tasks.append(entry_of(path, rows.line_num, cells))
+    except csv.Error as error:
+        raise SettingsError(f"{path}:{rows.line_num}: is not CSV: {error}.") from None
+    return tasks
+
+
+def entry_of(path: Path, line: int, value: Any, key: str = "") -> YamlEntry:
+    """Return a JSON value of a file's line (from 1) as an entry, so that it is read and refused like YAML."""
+
+    def node(value: Any) -> SimpleNamespace:
+        at = {"start_mark": SimpleNamespace(line=line - 1), "tag": "", "style": '"' if isinstance(value, str) else None}
+        if isinstance(value, dict):
+            pairs = [(node(str(key)), node(member)) for key, member in value.items()]
+            return SimpleNamespace(id="mapping", value=pairs, **at)
+        if isinstance(value, list):
+            return SimpleNamespace(id="sequence", value=[node(item) for item in value], **at)
+        at["tag"] = ":null" if value is None else ""
+        return SimpleNamespace(id="scalar", value=value if isinstance(value, str) else json.dumps(value), **at)
+
+    return YamlEntry(path, key, node(value))
+
+
+def number_of(entry: YamlEntry, kind: type[int] | type[float]) -> float:
+    """Return a number above 0. Raises SettingsError for anything else."""
+    try:
+        number = kind(entry.text())
+    except ValueError:
+        number = 0
+    if not (math.isfinite(number) and number > 0):
+        what = "a whole number" if kind is int else "a number"
+        raise SettingsError(f"{entry.where}: must be {what} above 0, not {entry.text()!r}.")
+    return number
+
+
+def files_in(path: Path, skip: Collection[str] = ()) -> Iterator[Path]:
+    """Yield a file, or the files of a folder however deep. Links are not followed."""
+    if not path.is_dir():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = [name for name in folders if name not in skip]
+        yield from (Path(folder) / name for name in names)

@@ -1,0 +1,30 @@
+"""Fleets in a home of their own, whose tasks a scripted server does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
+
+from collections.abc import Iterator
+
+import pytest
+from driver import Home
+from fleets import worked
+from server import ScriptedServer
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer(worked) as server:
+        yield server
+
+
+@pytest.fixture
+def home(tmp_path: Path, server: ScriptedServer) -> Home:
+    """A user's folder, whose model has a price: $2 a million tokens in, $8 out."""
+    home = Home(tmp_path)
+    home.point_at(server, "gpt-4.1")
+    home.env |= {"MEMORY_BACKEND": "no_memory", "AUTOAGENT_SANDBOX": "none", "AUTOAGENT_ASKING": "tools"}
+    return home

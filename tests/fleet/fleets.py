@@ -1,0 +1,66 @@
+"""Tasks for fleets, the model that does them, and what their logs must say."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from driver import Home
+from server import Command, Request, command
+
+PARTS = 3
+CALLS = PARTS + 1
+USAGE = {"prompt_tokens": 3000, "completion_tokens": 100}
+CENTS = (3000 * 2 + 100 * 8) / 1e6  # USD of each call
+
+SMALL_CENTS = (100 * 2 + 10 * 8) / 1e6  # of a verifier's
+
+
+def worked(request: Request) -> Command:
+    """Write one part after the other, as the history says what is written, then finish."""
+    for number in range(1, PARTS + 1):
+        if f"to part-{number}.txt" not in request.prompt:
+            return replace(command("write_to_file", filename=f"part-{number}.txt", text=f"{number}\n"), usage=USAGE)
+    return replace(command("task_complete", reason="All parts are written."), usage=USAGE)
+
+
+def tasks(number: int, **more: Any) -> str:
+    """Return a task file as JSON lines."""
+    made = [{"id": f"t{n:03}", "goal": "Write all parts", "check": "test -s part-3.txt", **more} for n in range(number)]
+    return "\n".join(map(json.dumps, made))
+
+
+def record(out: Path) -> list[dict[str, Any]]:
+    """Return the lines of a fleet's record."""
+    return [json.loads(line) for line in (out / "fleet.jsonl").read_text().splitlines()]
+
+
+def results(home: Home, out: str = "out") -> dict[str, Any]:
+    """Return what `fleet results --json` says."""
+    found: dict[str, Any] = json.loads(home.run("fleet", "results", out, "--json").out)
+    return found
+
+
+def events(out: Path, id: str) -> list[dict[str, Any]]:
+    """Return the events of a run of a fleet."""
+    (log,) = (out / id / "state" / "runs").glob("*/events.jsonl")
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def assert_done_once(out: Path, ids: Iterable[str]) -> None:
+    """Check that each run finished in one log, with the workspace of a run that nobody killed, nothing run twice."""
+    for id in ids:
+        written = {path.name: path.read_text() for path in (out / id / "workspace").iterdir()}
+        assert written == {f"part-{n}.txt": f"{n}\n" for n in range(1, PARTS + 1)}
+        log = events(out, id)
+        assert [event["status"] for event in log if event["type"] == "ended"][-1] == "finished"
+        returned = {event["call_id"] for event in log if event["type"] == "returned"}
+        again = Counter(
+            json.dumps(event["call"]["args"]) for event in log
+            if event["type"] == "started" and event["call"]["id"] in returned
+        )  # fmt: skip
+        assert set(again.values()) == {1}, f"{id} did a command twice that had returned: {again}"

@@ -1,0 +1,284 @@
+"""Fleets of real workers on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from driver import PATIENCE, Hanging, Home
+from fleets import CALLS, CENTS, SMALL_CENTS, assert_done_once, events, record, results, tasks, worked
+from server import Fault, Request, ScriptedServer, command
+
+from autoagent.core.errors import StateError
+from autoagent.fleet import Fleet
+
+
+def run(home: Home, text: str, *flags: str, out: str = "out") -> tuple[int, str]:
+    done = home.run("fleet", "-", "-c", "--out", out, *flags, stdin=text)
+    return done.code, done.text
+
+
+def test_all_tasks_are_done_each_in_a_folder_of_its_own(home: Home, server: ScriptedServer) -> None:
+    code, text = run(home, tasks(3), "--parallel", "2")
+    assert code == 0, text
+    assert "3/3" in text and "3 runs: 3 finished" in text
+    out = home.folder / "out"
+    assert_done_once(out, ("t000", "t001", "t002"))
+    found = results(home)
+    assert found["summary"]["usd"] == pytest.approx(3 * CALLS * CENTS)
+    assert [run["known"] for run in found["runs"]] == [["checked"]] * 3
+    assert len(server.requests) == 3 * CALLS
+    assert [line["type"] for line in record(out)].count("ended") == 3
+
+
+def children(pid: int) -> list[int]:
+    """The workers of a head."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def test_a_fleet_outlives_kills_of_workers_and_of_its_head(home: Home, server: ScriptedServer) -> None:
+    survive(home, server, number=5, kills=4, seed=1)
+
+
+@pytest.mark.slow
+def test_a_hundred_tasks_outlive_sixty_kills(home: Home, server: ScriptedServer) -> None:
+    survive(home, server, number=100, kills=60, seed=2)
+
+
+def survive(home: Home, server: ScriptedServer, *, number: int, kills: int, seed: int) -> None:
+    """Kill workers and the head by turns, each at a random moment, and check that nothing is lost and nothing twice."""
+    chance, out = random.Random(seed), home.folder / "out"
+    home.write("tasks.jsonl", tasks(number).replace(', "check": "test -s part-3.txt"', ""))
+    flags = ("-c", "--parallel", "3", "--retries", "9", "--accept-claims")
+    done = 0
+    while True:
+        begun = (out / "fleet.jsonl").exists()
+        head = home.start("fleet", *(("resume", "out") if begun else ("tasks.jsonl", "--out", "out")), *flags)
+        while head.poll() is None and done < kills:
+            time.sleep(chance.uniform(0.5, 4.0))
+            with suppress(ProcessLookupError, IndexError):
+                os.kill(head.pid if done % 2 else chance.choice(children(head.pid)), signal.SIGKILL)
+                done += 1
+        _, err = head.communicate(timeout=PATIENCE * number)
+        if head.returncode == 0:
+            break
+        assert head.returncode == -signal.SIGKILL, err
+    assert done >= 2
+    ids = [f"t{n:03}" for n in range(number)]
+    assert_done_once(out, ids)
+    ends = Counter(line["id"] for line in record(out) if line["type"] == "ended" and line["status"] == "finished")
+    assert ends == dict.fromkeys(ids, 1)
+    found = results(home)
+    logged = [event["usage"] for id in ids for event in events(out, id) if event.get("usage")]
+    assert found["summary"]["usd"] == pytest.approx(sum(usage["cost"] for usage in logged), abs=1e-6)
+    served = len(server.requests) * CENTS + len(server.verifications) * SMALL_CENTS
+    assert found["summary"]["usd"] <= served + 1e-9
+    assert served <= found["summary"]["usd"] + found["summary"]["unknown_usd"] + 1e-9
+
+
+@pytest.mark.parametrize(("number", "paid"), [(4, 9)])
+def test_a_budget_is_never_exceeded_however_many_runs_share_it(
+    home: Home, server: ScriptedServer, number: int, paid: int
+) -> None:
+    code, text = run(home, tasks(number), "--parallel", "4", "--budget", f"{paid * CENTS:.6f}")
+    assert code == 9 and "of the fleet's budget of $0.0612" in text
+    assert_used_up(home, server, paid)
+    again = home.run("fleet", "resume", "out", "-c", "--budget", "none")
+    assert again.code == 0, again.text
+    assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(number)])
+    assert len(server.requests) == number * CALLS
+
+
+@pytest.mark.slow
+def test_a_budget_for_sixty_of_a_hundred_tasks_is_used_to_the_cent(home: Home, server: ScriptedServer) -> None:
+    code, text = run(home, tasks(100), "--parallel", "8", "--budget", f"{60 * CALLS * CENTS:.6f}")
+    assert code == 9, text
+    assert_used_up(home, server, 60 * CALLS)
+
+
+def assert_used_up(home: Home, server: ScriptedServer, paid: int) -> None:
+    """Check that what was spent is within the budget, to the cent: the next call would not have fitted."""
+    found = results(home)["summary"]
+    assert found["usd"] == pytest.approx(len(server.requests) * CENTS)
+    assert paid * CENTS - 0.01 < found["usd"] <= paid * CENTS + 1e-9
+    assert found["unknown_usd"] == 0.0
+
+
+def test_tokens_are_shared_out_as_money_is(home: Home, server: ScriptedServer) -> None:
+    code, text = run(home, tasks(2), "--parallel", "2", "--max-tokens", str(5 * 3100 + 400))
+    assert code == 9 and "of the fleet's 15900 (--max-tokens)" in text
+    assert 4 <= len(server.requests) <= 5
+
+
+def test_a_refusal_for_too_many_requests_slows_all_runs(home: Home, server: ScriptedServer) -> None:
+    """Every third request is refused for two seconds; but for those on their way then, none comes within them."""
+    times: list[float] = []
+    refused: list[float] = []
+
+    def refuse(request: Request) -> Fault | None:
+        times.append(time.monotonic())
+        if len(times) % 3:
+            return None
+        refused.append(times[-1])
+        return Fault(429, "too many requests", headers={"Retry-After": "2"})
+
+    server.refuses = refuse
+    code, text = run(home, tasks(4), "--parallel", "4")
+    assert code == 0, text
+    assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(4)])
+    assert len(refused) >= 5
+    early = [t - r for r in refused for t in times if 0.7 < t - r < 1.95]
+    assert not early, early
+
+
+def test_requests_a_minute_are_spaced_for_all_runs_together(home: Home, server: ScriptedServer) -> None:
+    times: list[float] = []
+    server.refuses = lambda request: times.append(time.monotonic())
+    code, text = run(home, tasks(2), "--parallel", "2", "--rpm", "120")
+    assert code == 0, text
+    assert times[-1] - times[0] >= (len(times) - 1) * 0.5 - 1.0  # the first waits for imports
+
+
+def test_ctrl_c_stops_at_the_next_call_and_resume_goes_on(home: Home, server: ScriptedServer) -> None:
+    home.write("tasks.jsonl", tasks(4).replace(', "check": "test -s part-3.txt"', ""))
+    hanging = Hanging(command("write_to_file", filename="part-1.txt", text="1\n"))
+    server.script = [hanging]
+    server._every = None
+    head = home.start("fleet", "tasks.jsonl", "-c", "--out", "out", "--parallel", "1", "--accept-claims")
+    hanging.is_asked()
+    status = json.loads(home.run("fleet", "status", "out", "--json").out)
+    assert status["head"] == head.pid and status["summary"]["running"] == 1
+    second = home.run("fleet", "resume", "out", "-c")
+    assert second.code == 1 and "another process leads this fleet" in second.err
+    head.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    server._every = worked
+    hanging.leave()
+    out, err = head.communicate(timeout=PATIENCE)
+    assert head.returncode == 9, err
+    assert "autoagent fleet resume out` goes on" in err and "The fleet is stopped" in out
+    assert len([line for line in record(home.folder / "out") if line["type"] == "started"]) == 1
+    assert home.run("fleet", "resume", "out", "-c", "--parallel", "3").code == 0
+    assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(4)])
+
+
+def test_a_question_is_answered_from_the_inbox(home: Home, server: ScriptedServer) -> None:
+    head = home.start("fleet", "-", "--out", "out")
+    head.stdin.write(tasks(1))
+    head.stdin.close()
+    for _ in range(CALLS):
+        for _ in range(600):
+            waiting = json.loads(home.run("inbox", "--json").out)
+            if waiting:
+                break
+            time.sleep(0.1)
+        assert waiting and waiting[0]["command"]["name"] in ("write_to_file", "task_complete")
+        assert home.run("answer", waiting[0]["id"], "y -9").code == 0
+        if head.poll() is None:
+            break
+    head.stdin = None
+    head.communicate(timeout=PATIENCE)
+    assert head.returncode == 0
+    assert_done_once(home.folder / "out", ["t000"])
+
+
+def test_a_failing_run_is_tried_again_and_then_left(home: Home, server: ScriptedServer) -> None:
+    server.refuses = lambda request: Fault(400, "no")
+    code, text = run(home, tasks(1), "--retries", "1")
+    assert code == 9 and "answered 400: no" in text
+    started = [line for line in record(home.folder / "out") if line["type"] == "started"]
+    assert len(started) == 2
+    server.refuses = lambda request: None
+    assert home.run("fleet", "resume", "out", "-c").code == 0
+    assert_done_once(home.folder / "out", ["t000"])
+
+
+def test_files_repeats_and_rates(home: Home, server: ScriptedServer) -> None:
+    home.write("data/a.txt", "a")
+    home.write("data/deep/b.txt", "b")
+    text = json.dumps(
+        {"id": "x", "goal": "Write all parts", "check": "test -s part-3.txt", "repeat": 2, "files": "data"}
+    )
+    assert run(home, text)[0] == 0
+    assert home.read("out/x.2/workspace/deep/b.txt") == "b"
+    summary = results(home)["summary"]
+    assert summary["pass@1"] == summary["pass@2"] == 1.0 and summary["finished"] == 2
+    assert home.run("fleet", "diff", "out", "out").code == 0
+    rows = home.run("fleet", "results", "out", "--csv", "-").out.splitlines()
+    assert rows[0].startswith("id,task,attempt,status,known") and rows[1].startswith(
+        "x.1,x,1,finished,checked,4,12400,"
+    )
+
+
+WRONG = (
+    ("a.yaml", "- {id: a, wish: b}\n- {id: a, wish: c}", "a.yaml:3: id: the id 'a' is taken by a.yaml:2"),
+    ("a.yaml", "- id: a\n  wsh: b", "a.yaml:3: wsh: there is no such key of a task. Did you mean wish?"),
+    ("a.yaml", "- id: a", "a.yaml:2: a task has one of `wish`, `goal`, `goals` and `team`."),
+    ("a.yaml", "- {id: a, wish: b, budget: much}", "a.yaml:2: budget: must be a number above 0"),
+    ("a.yaml", "- {id: ../a, wish: b}", "a.yaml:2: id: '../a' cannot name a folder"),
+    ("a.yaml", "- {id: a, wish: b, files: no}", "a.yaml:2: files: 'no' is not there"),
+    ("a.yaml", "- {id: a, wish: b, settings: {openai_api_key: k}}", "openai_api_key: is a secret"),
+    ("a.yaml", "- {id: a, wish: b, repeat: 0}", "a.yaml:2: repeat: must be a whole number above 0"),
+    ("a.yaml", '- {id: a, goal: "b :: true"}', "a.yaml:2: goal: ` :: ` makes no check here"),
+    ("a.yaml", "- {id: a, goal: b, check: no-such-program}", "'no-such-program' is nothing that a shell can run"),
+    ("a.jsonl", '{"id": "a", "wish": "b"}\n{"id": "b", "x": 1}\n', "a.jsonl:2: x: there is no such key"),
+    ("a.jsonl", '{"id": "a"\n', "a.jsonl:1: is not a JSON object"),
+    ("a.jsonl", '{"id": "a", "id": "b"}\n', "a.jsonl:1: is not a JSON object: it names a key twice."),
+    ("a.csv", "id,wish,colour\na,b,c\n", "a.csv:1: the column 'colour' is no key of a task"),
+    ("a.csv", "id,wish\na,b\na,c\n", "a.csv:3: id: the id 'a' is taken by a.csv:2"),
+)
+
+
+@pytest.mark.parametrize(("file", "text", "said"), WRONG)
+def test_what_is_wrong_is_named_before_anything_starts(home: Home, file: str, text: str, said: str) -> None:
+    home.write(file, f"tasks:\n{text}\n" if file == "a.yaml" else text)
+    done = home.run("fleet", file, "-c", "--out", "out")
+    assert done.code == 2 and said in done.err, done.err
+    assert not (home.folder / "out").exists()
+
+
+def test_a_task_files_checks_and_reach_wait_for_trust(home: Home, server: ScriptedServer) -> None:
+    home.write("secret/key.txt", "s")
+    home.write(
+        "given/tasks.yaml",
+        "tasks:\n  - {id: a, goal: Write all parts, check: test -s part-3.txt, files: ../secret}\n"
+        "  - {id: b, goal: 'Look at @/etc/hostname', settings: {allow_downloads: 'true'}}\n",
+    )
+    refused = home.run("fleet", "given/tasks.yaml", "-c", "--out", "out")
+    assert refused.code == 3 and not (home.folder / "out").exists()
+    for name in ("2 check", "2 files", "3 @", "3 allow_downloads"):
+        assert f"given/tasks.yaml:{name}" in refused.err
+    assert home.run("trust", "given/tasks.yaml").code == 0
+    assert home.run("fleet", "given/tasks.yaml", "-c", "--out", "out", "--accept-claims").code == 0
+    assert home.read("out/a/workspace/key.txt") == "s"
+
+
+def test_python_iterates_over_results(place: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMORY_BACKEND", "no_memory")
+    monkeypatch.setenv("AUTOAGENT_SANDBOX", "none")
+    given = [{"id": "a", "goal": "Write all parts", "check": "test -s part-3.txt", "repeat": 2}]
+    with Fleet(given, out="out", continuous=True) as fleet:
+        rows = list(fleet)
+    assert sorted(row.job.id for row in rows) == ["a.1", "a.2"]
+    assert all(row.finished and row.known == ("checked",) for row in rows)
+    assert_done_once(place / "out", ["a.1", "a.2"])
+    with pytest.raises(StateError, match="a fleet is here"):
+        Fleet(given, out="out")
+
+
+def test_no_key_is_written_anywhere(home: Home, server: ScriptedServer) -> None:
+    key = "sk-" + "a1B2c3D4" * 4
+    home.env["OPENAI_API_KEY"] = key
+    assert run(home, tasks(1))[0] == 0
+    assert server.requests[0].headers["authorization"] == f"Bearer {key}"
+    for path in (home.folder / "out").rglob("*"):
+        assert not path.is_file() or key.encode() not in path.read_bytes(), path
