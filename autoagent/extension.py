@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from autoagent.commands.context import Context
+from autoagent.commands.context import Context, Setting
 from autoagent.commands.registry import Command, CommandOutput, Registry, command
+from autoagent.commands.support.extras import Extra
 from autoagent.core.commands import Call, Effects, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, SettingsError, SetupError, StateError
 from autoagent.core.events import Event
@@ -33,14 +34,15 @@ from autoagent.registry.memory import Backend, StoreOpening
 from autoagent.registry.models import ModelOpening, Provider
 from autoagent.registry.registrations import Registrations
 from autoagent.registry.sandbox import SandboxKind
+from autoagent.services.api_client import host_of, reason_of, unreachable
 from autoagent.workspace.gate import Workspace
 
 __all__ = [
     "Backend", "Call", "Change", "Command", "CommandError", "CommandOutput", "Completion", "Context", "Effects",
-    "Embedder", "EmbedderKind", "EmbedderOpening", "Event", "Host", "Listener", "MemoryStore", "Message", "Model",
-    "ModelOpening", "Proposal", "Provider", "Registrations", "Result", "ResultMeta", "RetrievedMemory", "SandboxKind",
-    "SettingsError", "SetupError", "StateError", "Stats", "StoreOpening", "Verdict", "command", "registered",
-    "try_command",
+    "Embedder", "EmbedderKind", "EmbedderOpening", "Event", "Extra", "Host", "Listener", "MemoryStore", "Message",
+    "Model", "ModelOpening", "Proposal", "Provider", "Registrations", "Result", "ResultMeta", "RetrievedMemory",
+    "SandboxKind", "Setting", "SettingsError", "SetupError", "StateError", "Stats", "StoreOpening", "Verdict",
+    "command", "host_of", "reason_of", "registered", "try_command", "unreachable",
 ]  # fmt: skip
 
 Shown = TypeVar("Shown", bound=Event)

@@ -67,7 +67,6 @@ EDGES = {
     "openpyxl": ["documents/office"],
     "ddgs": ["services/search"],
     "playwright": ["services/browser"],
-    "tweepy": ["services/twitter"],
     "xllamacpp": ["models/local/llama"],
 }
 

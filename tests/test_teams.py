@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -364,6 +366,48 @@ def test_what_is_said_of_a_check_is_what_it_came_to() -> None:
     assert message(*wrote) == "Its check `true` was not run."
     assert message(Checked(goal=0, met=False, output="x", data={"untrusted": "u"})) == "Its check `true` fails."
     assert message(Checked(goal=0, met=True)) == "Its check `true` passes."
+
+
+class Asks(Action):
+    """Asks several things at once."""
+
+    async def run(self, messages: list[Message]) -> str:
+        return " ".join(await asyncio.gather(*(self._aask(f"What is {letter}?") for letter in "abc")))
+
+
+def test_questions_of_a_turn_are_asked_side_by_side(place: Path, server: ScriptedServer) -> None:
+    together = threading.Barrier(3, timeout=60)
+
+    def answer(request: Request) -> Reply:
+        together.wait()
+        return Reply(request.prompt[-2])
+
+    server._every = answer
+    role = Role("A", "Asker", actions=[Asks])
+    assert asyncio.run(role.run("Ask")).content == "a b c"
+    events = log_of(place)
+    assert {event.text for event in events if isinstance(event, Answered)} == {"a", "b", "c"}
+    [run] = run_ids(place / ".autoagent")
+    log = place / ".autoagent" / "runs" / run / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    cut = next(number for number, event in enumerate(events) if isinstance(event, Answered)) + 1
+    log.write_bytes(b"".join(lines[:cut]))
+    server._every = lambda request: Reply(request.prompt[-2])
+    before = len(server.requests)
+    team = Team("A", roles=[Role("A", "Asker", actions=[Asks])])
+    team.run_project("Ask")
+    asyncio.run(team.run(1, resume=run))
+    assert team.env.history.get()[-1].content == "a b c"
+    assert len(server.requests) - before == 2, "what was answered is not asked again"
+
+
+def test_an_output_may_be_a_pydantic_class(place: Path, server: ScriptedServer) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    city = pydantic.create_model("City", name=(str, ...), people=(int, ...))
+    server.add(Reply('{"name": "Bern"}'), Reply('{"name": "Bern", "people": 134000}'))
+    role = Role("A", "Asker", actions=[Action("Tell", instruction="Name a city", output=city)])
+    said = asyncio.run(role.run("Go"))
+    assert (said.instruct_content.people, json.loads(said.content)["name"]) == (134000, "Bern")
 
 
 # Roles, messages, memories ---------------------------------------------------------------------------------------

@@ -16,6 +16,9 @@ from autoagent.core.protocols import Media, Memory, Sandbox, SubAgents, Web
 from autoagent.network.addresses import Address
 from autoagent.workspace.gate import Workspace
 
+Setting = Callable[[str], Any]
+"""Returns the setting of a name."""
+
 
 class _Absent:
     """A stand-in for a missing service: any use of it is refused."""
@@ -29,6 +32,10 @@ class _Absent:
 
 def _no_model(prompt: str) -> str:
     raise CommandError("There is no model here to ask.")
+
+
+def _no_setting(name: str) -> Any:
+    raise CommandError(f"There is no setting {name} here.")
 
 
 def in_a_shell(line: str) -> Sequence[str]:
@@ -53,7 +60,7 @@ class Context:
     `has_room` returns whether a text fits into one result's share of the window, `returned` the result of an earlier
     step of this agent, None if it ran no command. `dream(context, prompt)` makes a dream of fragments. `call` is the id
     of this call. `unanswered` is the answer to a question that nobody answers, '' for a failure. `git_authorization`
-    returns the Authorization header for cloning from an address, '' for none.
+    returns the Authorization header for cloning from an address, '' for none. `setting(name)` returns a setting.
     """
 
     workspace: Workspace
@@ -76,6 +83,7 @@ class Context:
     call: str = ""
     unanswered: str = ""
     git_authorization: Callable[[Address], str] = lambda address: ""
+    setting: Setting = _no_setting
     sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))  # noqa: RUF009 - it has no state
     web: Web = cast(Web, _Absent("no way to the web"))  # noqa: RUF009
     media: Media = cast(Media, _Absent("no provider of media"))  # noqa: RUF009

@@ -1,4 +1,4 @@
-"""The commands on pictures, recordings and tweets. Who draws, listens and publishes is chosen in the settings."""
+"""The commands on pictures and recordings. Who draws and listens is chosen in the settings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Annotated
 from autoagent.commands.context import Context
 from autoagent.commands.files import Filename
 from autoagent.commands.registry import Command, CommandOutput, command
-from autoagent.commands.support.extras import OFFLINE_AUDIO, TWITTER
+from autoagent.commands.support.extras import OFFLINE_AUDIO
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.settings import Settings
 
 PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; providers refuse more, or silently drop it
 RECORDING_LIMIT = 25_000_000  # bytes, which is what OpenAI's endpoint takes
-TWEET_LIMIT = 280
 NAME_LIMIT = 40  # characters of a picture's name that come from its prompt
 
 
@@ -67,36 +66,6 @@ def read_audio_from_file(context: Context, filename: Filename) -> CommandOutput:
     return CommandOutput(words or f"No words are spoken in {name}.", ResultMeta(untrusted=f"recording {name}"))
 
 
-def _preview_tweet(context: Context, text: str) -> str:
-    _check_tweet(text)
-    where = context.media.tweets_at
-    said = f"Published through {where}, for all to read" if where else "Only tried out, nothing is sent"
-    return f"{said} ({len(text)} of {TWEET_LIMIT} characters):\n{text}"
-
-
-@command(
-    "send_tweet",
-    "Send a tweet",
-    risk="irreversible",
-    rare=True,
-    available=TWITTER.reason,
-    preview=_preview_tweet,
-    effects=Effects(),
-    autogpt=["twitter"],
-)
-def send_tweet(context: Context, text: Annotated[str, f"at most {TWEET_LIMIT} characters", "text"]) -> str:
-    _check_tweet(text)
-    return context.media.tweet(text)
-
-
-def _check_tweet(text: str) -> None:
-    """Refuse what X would refuse. It counts a URL as 23 characters and most of Asia's as two; here each counts one."""
-    if not text.strip():
-        raise CommandError("The tweet is empty.")
-    if len(text) > TWEET_LIMIT:
-        raise CommandError(f"The tweet has {len(text)} characters; {TWEET_LIMIT} are the most.")
-
-
 def _no_provider(variable: str, provider: str, settings: Settings) -> str:
     """Explain why a provider cannot be used, or '' if it can. A self-hosted server may need no key."""
     if not provider:
@@ -108,4 +77,4 @@ def _no_provider(variable: str, provider: str, settings: Settings) -> str:
     return ""
 
 
-COMMANDS: tuple[Command, ...] = (generate_image, read_audio_from_file, send_tweet)
+COMMANDS: tuple[Command, ...] = (generate_image, read_audio_from_file)

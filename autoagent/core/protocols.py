@@ -423,9 +423,9 @@ class Web(Protocol):
 
 
 class Media(Protocol):
-    """Pictures, recordings and tweets. All methods raise CommandError with the provider and the reason.
+    """Pictures and recordings. All methods raise CommandError with the provider and the reason.
 
-    `draws_at`, `listens_at` and `tweets_at` are the hosts that receive the data, or '' if it stays on this machine.
+    `draws_at` and `listens_at` are the hosts that receive the data, or '' if it stays on this machine.
     """
 
     @property
@@ -434,20 +434,14 @@ class Media(Protocol):
     @property
     def listens_at(self) -> str: ...
 
-    @property
-    def tweets_at(self) -> str: ...
-
     def draw(self, prompt: str) -> tuple[bytes, str]:
         """Draw a picture. Return its bytes and file suffix (`.png`)."""
 
     def transcribe(self, name: str, recording: bytes) -> str:
         """Return the words spoken in a recording with the file name `name`."""
 
-    def tweet(self, text: str) -> str:
-        """Publish a tweet. Return its address, or a note that it was only tried out."""
-
     def take_usage(self) -> Usage:
-        """Return the cost of pictures and transcripts since the last call. The cost of tweets is unknown."""
+        """Return the cost of pictures and transcripts since the last call."""
 
 
 class ToolServer(Protocol):

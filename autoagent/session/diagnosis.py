@@ -157,7 +157,7 @@ def _plugins() -> Iterator[Finding]:
                 yield Finding("plug-in", "ok", f"{plugin.called} ({plugin.group}): {record.summary}")
     for one in selection.added():
         names = ", ".join(command.spec.name for command in one.commands)
-        if names:
+        if names and not one.plugin.is_ours:
             yield Finding("plug-in", "ok", f"{one.plugin.called} ({one.plugin.group}): {names}")
         if one.problem:
             yield Finding("plug-in", "warn", one.problem)
@@ -186,9 +186,11 @@ def _guarded(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[
 
 def _extras(settings: Settings) -> Iterator[Finding]:
     """Report missing packages that the settings ask for: the commands that need them are not offered."""
-    from autoagent.commands.support.extras import EXTRAS
+    from autoagent.commands.selection import all_commands
+    from autoagent.commands.support.extras import EXTRAS, Extra
 
-    for extra in EXTRAS:
+    declared = (getattr(command.available, "__self__", None) for command in all_commands())
+    for extra in dict.fromkeys((*EXTRAS, *(extra for extra in declared if isinstance(extra, Extra)))):
         if extra.is_missing(settings):
             yield Finding(extra.name, "warn", extra.problem, extra.remedy)
 

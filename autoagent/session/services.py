@@ -177,6 +177,7 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
         "web": web_of(settings),
         "git_authorization": github_authorization(settings),
         "media": ChosenMedia(settings),
+        "setting": partial(getattr, settings),
     }
 
 

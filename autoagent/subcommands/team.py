@@ -42,8 +42,9 @@ def team(
     """Have the team of FILE work on IDEA, or on the idea of the file, round by round.
 
     In each round every role reads what was published before it, those with news act at once, and what they write is
-    published when the round ends. It ends when nobody has news or the rounds that FILE plans are over (exit 0), at the
-    last round (exit 4) or when the investment is used up (exit 7); `autoagent resume` goes on.
+    published when the round ends. It ends when nobody has news or the rounds that FILE plans are over: exit 0, 9 if not
+    verified, 10 if a role's work is not done. It also ends at the last round (exit 4), and when the investment is used
+    up (exit 7). `autoagent resume` goes on.
     """
     given = given_in(ctx.obj or {}, given)
     with told_as_event(given):

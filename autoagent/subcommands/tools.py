@@ -53,7 +53,9 @@ def commands(ctx: click.Context, as_json: bool) -> None:
     from autoagent.commands import selection
 
     registry = selection.available(Session.read(ctx.obj).settings)
-    plugins = {command.spec.name: one.plugin for one in selection.added() for command in one.commands}
+    plugins = {
+        command.spec.name: one.plugin for one in selection.added() if not one.plugin.is_ours for command in one.commands
+    }
     for problem in filter(None, (one.problem for one in selection.added())):
         echo(f"autoagent: {problem}", err=True)
     rows: list[dict[str, Any]] = []

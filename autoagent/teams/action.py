@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal
-from autoagent.teams.llm import Llm
+from autoagent.teams.llm import Llm, filled
 from autoagent.teams.message import Message
 from autoagent.text.quoting import marked
 
@@ -35,6 +36,8 @@ class Action:
     `check` is a shell command that exits 0 once the work is done: as long as it does not, the agent goes on. `model` is
     that of the endpoint which does it, empty for the role's. What comes of it is for `send_to`, empty for all; but if a
     line of it is one of the texts in `when` alone, for whom that names: a role, or `end`, which ends the team's work.
+    With `output`, a pydantic class or a mapping of names to kinds (see llm.KINDS) or to lists of choices, the answer is
+    JSON with these fields, which is the `instruct_content`; then `when` names a value of one of them.
     """
 
     name: str = ""
@@ -45,6 +48,7 @@ class Action:
     model: str = ""
     send_to: Any = ""
     when: Mapping[str, Any] = {}
+    output: Any = None
     desc: str = ""
 
     config: Any = None
@@ -71,7 +75,7 @@ class Action:
         """
         return self._by_instruction(args)
 
-    async def _by_instruction(self, args: Sequence[Any]) -> str:
+    async def _by_instruction(self, args: Sequence[Any]) -> Any:
         if not self.instruction:
             raise SettingsError(f"The action {self.name} has no instruction: give it one, or a run of its own.")
         messages = next((given for given in args if isinstance(given, Sequence) and not isinstance(given, str)), ())
@@ -81,7 +85,7 @@ class Action:
             return await self.write_file(prompt)
         if self.commands:
             return await self.use_commands(prompt)
-        return await self._aask(prompt)
+        return await (filled(self.llm, prompt, self.output, self.name) if self.output else self._aask(prompt))
 
     def use(self, tools: Iterable[Tool]) -> None:
         """Give it commands, and functions of the program's own, to work with."""
@@ -125,13 +129,14 @@ class Action:
 
     def receivers(self, text: str) -> Any:
         """Return whom a result of this text is for."""
-        lines = {line.strip(_MARKS).casefold() for line in text.splitlines()}
-        return next((to for said, to in self.when.items() if said.strip(_MARKS).casefold() in lines), self.send_to)
+        said = map(str, json.loads(text).values()) if self.output else text.splitlines()
+        lines = {line.strip(_MARKS).casefold() for line in said}
+        return next((to for name, to in self.when.items() if name.strip(_MARKS).casefold() in lines), self.send_to)
 
     def _filled(self, messages: Sequence[Message]) -> str:
         """Return the instruction with what it names in place; with all that was read before it, if it names nothing."""
         prompt = self._in_place(messages)
-        if not self.when:
+        if not self.when or self.output:
             return prompt
         return f"{prompt}\n\nLet one line of your answer be one of these, and nothing else: {', '.join(self.when)}."
 

@@ -54,7 +54,7 @@ class Llm:
         return SimpleNamespace(choices=[SimpleNamespace(message=said)])
 
     async def _ask(self, prompt: str, system: str) -> str:
-        return self._role.turn.ask(prompt, system or self._role.prefix, self._purpose, self._model)
+        return await self._role.turn.aask(prompt, system or self._role.prefix, self._purpose, self._model)
 
 
 @dataclass(slots=True)
@@ -81,17 +81,50 @@ class ActionNode:
 
     async def fill(self, *, req: str, llm: Llm, **_: Any) -> ActionNode:
         """Ask a model for the fields, again where its answer does not fit. Raises ModelError if none does."""
-        schema = json.dumps(self._model.model_json_schema(), ensure_ascii=False)
-        asked = f"{req}\n\nAnswer with one JSON object alone, which fits this JSON Schema:\n{schema}"
-        problem = ""
-        for _attempt in range(TRIES):
-            answer = await llm.aask(f"{asked}{problem}")
-            try:
-                found = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
-                self.instruct_content = self._model.model_validate(found)
-            except ValueError as error:  # those of json and of pydantic are such
-                problem = f"\n\nYour last answer does not fit: {error}"
-            else:
-                self.content = json.dumps(found, ensure_ascii=False)
-                return self
-        raise ModelError(f"{self.key}: the model gave no answer that fits in {TRIES} tries.{problem}")
+        found = await filled(llm, req, self._model, self.key)
+        self.content, self.instruct_content = found.content, found.instruct_content
+        return self
+
+
+KINDS = {"text": "string", "integer": "integer", "number": "number", "boolean": "boolean", "list": "array"}
+"""The kinds of a field, with their names in JSON Schema."""
+
+_TYPES: dict[str, type[Any] | tuple[type[Any], ...]] = {
+    "string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list,
+}  # fmt: skip
+
+
+async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
+    """Have a model fill in the fields of a pydantic class, or of a mapping of names to kinds or lists of choices.
+
+    Ask again where its answer does not fit. Raises ModelError if none does.
+    """
+    if hasattr(output, "model_validate"):
+        schema, fit = output.model_json_schema(), output.model_validate
+    else:
+        kinds = {
+            name: {"enum": [*kind]} if not isinstance(kind, str) else {"type": KINDS[kind]}
+            for name, kind in output.items()
+        }
+        schema = {"type": "object", "properties": kinds, "required": [*kinds], "additionalProperties": False}
+
+        def fit(found: Any) -> Any:
+            if not isinstance(found, dict) or found.keys() != kinds.keys():
+                raise ValueError(f"it must be an object with {', '.join(kinds)}, and nothing else")
+            for name, kind in kinds.items():
+                value = found[name]
+                fits = value in kind["enum"] if "enum" in kind else isinstance(value, _TYPES[str(kind["type"])])
+                if not fits or (isinstance(value, bool) and kind.get("type") in ("integer", "number")):
+                    raise ValueError(f"{name} does not fit {json.dumps(kind, ensure_ascii=False)}")
+            return found
+
+    form = json.dumps(schema, ensure_ascii=False)
+    asked, problem = f"{req}\n\nAnswer with one JSON object alone, which fits this JSON Schema:\n{form}", ""
+    for _attempt in range(TRIES):
+        answer = await llm.aask(f"{asked}{problem}")
+        try:
+            found = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
+            return ActionOutput(json.dumps(found, ensure_ascii=False), fit(found))
+        except ValueError as error:  # those of json and of pydantic are such
+            problem = f"\n\nYour last answer does not fit: {error}"
+    raise ModelError(f"{whose}: the model gave no answer that fits in {TRIES} tries.{problem}")

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec
@@ -41,6 +41,9 @@ from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
 from autoagent.teams.role import Role
 from autoagent.text.tokens import PER_MESSAGE, counter
+
+if TYPE_CHECKING:
+    from autoagent.teams.verdict import Court
 
 CUT_SHORT = "replies that were cut short"
 NO_WRITER = "no file can be written here; `autoagent commands` says why."
@@ -66,6 +69,7 @@ class Office:
     interruptible: Callable[[], AbstractContextManager[object]]
     copies: Copies
     tainted: TaintedFiles
+    court: Court
 
     @property
     def writer(self) -> CommandSpec | None:
@@ -101,7 +105,9 @@ class Member:
         self._office = office
         self._rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()
         self._order: WorkerSpec | None = None
-        self._models: dict[str, Model] = {}  # by the name that is wanted
+        self._models: dict[str, list[Model]] = {}  # by the name that is wanted: those that nobody is asking
+        self._asked: list[tuple[asyncio.Future[str], tuple[str, str, str, str]]] = []  # and not answered yet
+        self._lock = threading.Lock()  # of the answers of an earlier process
         self._round: Round | None = None
         self._named = self._agents = 0  # messages and agents of this turn
 
@@ -166,26 +172,59 @@ class Member:
         message.content = recorded.content  # as it is in the log: without secrets
         self.now.written[message.id] = message
 
-    def ask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
+    async def aask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
+        answer = asyncio.get_running_loop().create_future()
+        self._asked.append((answer, (prompt, system, purpose, model)))
+        await asyncio.sleep(0)  # those that are asked at once have all been asked after that
+        if self._asked:
+            batch, self._asked = self._asked, []
+            await self._answer(batch)
+        return str(await answer)
+
+    async def _answer(self, batch: Sequence[tuple[asyncio.Future[str], tuple[str, str, str, str]]]) -> None:
+        """Answer questions that were asked at once. Whoever has too little money is asked again after the others."""
+        short = list(batch)
+        if len(batch) > 1 and not self.role.is_human:
+            shares = [self.now.budget.share(1 / (len(batch) - number), time.time()) for number in range(len(batch))]
+            asked = [asyncio.to_thread(self._ask, *asks, share) for (_, asks), share in zip(batch, shares, strict=True)]
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            for share in filter(None, shares):
+                share.give_back()
+            short = []
+            for (answer, asks), said in zip(batch, found, strict=True):
+                if isinstance(said, NoMoneyException):
+                    short.append((answer, asks))
+                elif isinstance(said, BaseException):
+                    answer.set_exception(said)
+                else:
+                    answer.set_result(said)
+        for answer, asks in short:
+            try:
+                answer.set_result(self._ask(*asks, self.now.budget))
+            except Exception as error:  # it is whoever asks that is told
+                answer.set_exception(error)
+
+    def _ask(self, prompt: str, system: str, purpose: str, model: str, budget: Budget | None) -> str:
         assert self.worker is not None
         self.worker.check()
         prompt, system = self.order.log.masked(prompt), self.order.log.masked(system)
         sha256 = hashlib.sha256(json.dumps([system, prompt]).encode("utf-8", "backslashreplace")).hexdigest()
-        answers = self.now.answers
-        if any(answer.sha256 == sha256 for answer in answers):
-            while (answer := answers.popleft()).sha256 != sha256:
-                pass  # it does not ask that any more
-            self.now.given.append(answer)
-            return answer.text
+        with self._lock:
+            if known := next((answer for answer in self.now.answers if answer.sha256 == sha256), None):
+                self.now.answers.remove(known)
+                self.now.given.append(known)
+                return known.text
+        if budget is None:
+            raise NoMoneyException(NOTHING_LEFT)
         if self.role.is_human:
             said = self._office.pool.refer(self.worker, lambda: self._office.ask_person(self.role, prompt))
             answer = Answered(purpose=purpose, sha256=sha256, text=str(said), usage=Usage(), human=True)
         else:
-            found = self._complete(prompt, system, model or self.role.model)
+            found = self._complete(prompt, system, model or self.role.model, budget)
             answer = Answered(
                 purpose=purpose, sha256=sha256, text=found.text, usage=found.usage, truncated=found.truncated
             )
-        recorded = self.record(answer)
+        recorded = self.record(answer, budget)
         assert isinstance(recorded, Answered)
         return recorded.text
 
@@ -194,7 +233,7 @@ class Member:
     ) -> str:
         if self.role.is_human:
             yours = f"\n\n{file} is yours to write, in the workspace." if file else ""
-            return self.ask(f"{goal.text}{yours}", self.role.prefix, purpose)
+            return self._ask(f"{goal.text}{yours}", self.role.prefix, purpose, "", self.now.budget)
         if file and self._office.writer is None:  # a file that its action names is looked at before the team begins
             raise SettingsError(f"{self.role}, {purpose}: {NO_WRITER}")
         self._agents += 1
@@ -213,10 +252,10 @@ class Member:
             raise StopRun(outcome)
         return self._result(state, outcome.status, outcome.reason)
 
-    def record(self, event: Event) -> Event:
-        """Write an event of this role, which may cost something."""
+    def record(self, event: Event, budget: Budget | None = None) -> Event:
+        """Write an event of this role. What it costs is the turn's, or counts for this share of its budget."""
         recorded = self.order.log.append(replace(event, step=self.now.number))
-        self.now.budget.add(recorded)
+        (budget or self.now.budget).add(recorded)
         if isinstance(recorded, Answered):
             self.now.given.append(recorded)
         return recorded
@@ -246,10 +285,11 @@ class Member:
             self._named += 1
             self.role.rc.memory.name(message, f"{self.now.number}.{self.key}.{self._named}")
 
-    def _complete(self, prompt: str, system: str, named: str) -> Completion:
+    def _complete(self, prompt: str, system: str, named: str, budget: Budget) -> Completion:
         """Ask the model of this name within what the limits leave."""
-        model = self._models[named] = self._models.get(named) or self._office.open_model(self.key, named)
-        budget, count = self.now.budget, counter(model.name)
+        free = self._models.setdefault(named, [])
+        model = free.pop() if free else self._office.open_model(self.key, named)
+        count = counter(model.name)
         messages = [PromptMessage("system", system)] * bool(system) + [PromptMessage("user", prompt)]
         sent = sum(count(message.content) + PER_MESSAGE for message in messages)
         room = min(self._office.reply_tokens, model.window // 2) or reply_tokens(model.window)
@@ -264,7 +304,7 @@ class Member:
         def charge() -> None:
             """Record what was paid beside the answers."""
             if (usage := model.take_usage()) != Usage():
-                self.record(Spent(purpose=CUT_SHORT, usage=usage))
+                self.record(Spent(purpose=CUT_SHORT, usage=usage), budget)
 
         def before_retry(reason: str) -> None:
             charge()
@@ -279,6 +319,7 @@ class Member:
             )
         finally:  # a stop counts, too: what it cut short was paid for
             charge()
+            free.append(model)
 
     def _hire(self, key: str, goal: Goal, commands: Sequence[str], file: str, model: str) -> RunningWorker:
         """Start an agent under this role, with all that is left of the turn's budget."""

@@ -79,11 +79,11 @@ class LLM(Llm):
 
     async def _ask(self, prompt: str, system: str) -> str:
         if (turn := WORKING.get()) is not None:
-            return turn.ask(prompt, system, "LLM")
+            return await turn.aask(prompt, system, "LLM")
 
         class Ask(Action):
-            def run(self, *_: Any, **__: Any) -> str:
-                return self._hired.turn.ask(prompt, system, self.name)
+            async def run(self, *_: Any, **__: Any) -> str:
+                return await self._hired.turn.aask(prompt, system, self.name)
 
         team = Team("LLM", roles=[_Role("LLM", actions=[Ask])], investment=max(0.0, INVESTMENT - self._spent))
         team.run_project(prompt)

@@ -79,8 +79,12 @@ class TeamPlan:
         from autoagent.teams.copies import Copies
         from autoagent.teams.member import Office
         from autoagent.teams.rounds import TeamRun
+        from autoagent.teams.verdict import Court
 
         settings, console, registry = self.session.settings, self.console, opened.plan.registry
+        policy = opened.policy
+        if not self.team.definition:  # a program judges what it has made itself
+            policy = dataclasses.replace(policy, verifier=None, accept_claims=True)
         office = Office(
             pool=opened.pool,
             open_model=lambda key, named: build.model_of_worker(settings, console, opened.plan.model, key, named),
@@ -96,6 +100,7 @@ class TeamPlan:
                 console.warn,
             ),
             tainted=opened.tainted,
+            court=Court(opened.tools, policy, console),
         )
         start, log, budget = opened.plan.start, opened.log, opened.budget
         self.running = TeamRun(self.team.env, start, office, log, budget, until=self.until)

@@ -51,8 +51,11 @@ class RoleReactMode(StrEnum):
 class Turn(Protocol):
     """The turn of a role, in a thread of its own. All methods raise StopRun if the team is to end."""
 
-    def ask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
-        """Return the answer of this model, of the role's where none is named, or of the person in its place."""
+    async def aask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
+        """Return the answer of this model, of the role's where none is named, or of the person in its place.
+
+        Questions asked at once (asyncio.gather) are answered side by side, each with an equal share of the money left.
+        """
 
     def use_commands(
         self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "", model: str = ""

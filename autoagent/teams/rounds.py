@@ -36,7 +36,7 @@ from autoagent.subagents.worker import Worker, WorkerSpec
 from autoagent.teams.copies import Merged, conflicting
 from autoagent.teams.environment import Environment
 from autoagent.teams.member import Member, Office, Round, published
-from autoagent.teams.message import CONFLICT, END, Message, addresses_of
+from autoagent.teams.message import CONFLICT, END, REQUIREMENT, Message, addresses_of
 from autoagent.teams.role import Role
 
 LOOK = 1.0  # seconds after which a round looks up though nobody has woken it
@@ -99,7 +99,8 @@ class TeamRun:
         self._office.pool.mailbox.close()
         for member in self._members.values():
             member.role.turn = None
-        yield self._record(Ended(status=self.outcome.status, reason=self.outcome.reason))
+        outcome = self.outcome
+        yield self._record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))
 
     # The beginning -----------------------------------------------------------------------------------------------
 
@@ -197,11 +198,16 @@ class TeamRun:
         if self._open is not None:
             yield from self._finish([key for key in self._open.acts if key not in self._open.acted])
         planned = self._start.settings["team"]["definition"].get("n_round", 0)
-        while (acts := self._read()) and self._ender is None:
+        while True:
+            acts = self._read()
+            if not acts or self._ender is not None:
+                rounds = f"round {self._env.round}" if self._env.round else "the beginning"
+                yield from self._end(f"After {rounds} nobody has news to act on.")
+                continue
             if self._env.round >= self._until:
                 self.rounds_over = True
                 if planned and self._env.round >= planned:
-                    raise self._finished(f"All {planned} rounds that the team plans are over.")
+                    yield from self._end(f"All {planned} rounds that the team plans are over.", planned=True)
                 names = ", ".join(self._members[key].role.name for key in acts)
                 reason = f"The last of {self._until} rounds (--n-round) is over; there is news for {names}."
                 raise StopRun(Outcome(Status.LIMIT, reason))
@@ -210,22 +216,34 @@ class TeamRun:
             yield self._record(RoundBegan(acts=tuple(acts), waits=waits))
             self._open = _Unfinished(tuple(acts))
             yield from self._finish(acts)
-        rounds = f"round {self._env.round}" if self._env.round else "the beginning"
-        raise self._finished(f"After {rounds} nobody has news to act on.")
 
-    def _finished(self, reason: str) -> StopRun:
-        """Return the end of the work: unverified where an action that may end it has not."""
+    def _end(self, reason: str, *, planned: bool = False) -> Iterator[Event]:
+        """End the work by the verdict on it: unverified where an action that may end it has not. Raises StopRun.
+
+        Where the user says what is missing instead, publish that.
+        """
         if self._ender is not None:
-            return StopRun(Outcome(Status.FINISHED, f"Ended by {self._ender.sent_from} in round {self._env.round}."))
+            reason = f"Ended by {self._ender.sent_from} in round {self._env.round}."
         judges = [
             f"{role} ({action})"
             for role in self._env.roles
             for action in role.actions
             if any(END in addresses_of(to) for to in action.when.values())
         ]
-        if not judges:
-            return StopRun(Outcome(Status.FINISHED, reason))
-        return StopRun(Outcome(Status.UNVERIFIED, f"{reason} {', '.join(judges)} did not say that the work is done."))
+        if judges and self._ender is None:
+            reason = f"{reason} {', '.join(judges)} did not say that the work is done."
+            raise StopRun(Outcome(Status.UNVERIFIED, reason))
+        from autoagent.teams.verdict import verdict
+
+        history = self._env.history.get()
+        outcome, said = yield from verdict(
+            self._office.court, self._start, self._log, self._env.round, history[-1].content if history else "", reason,
+            planned=planned or self._ender is not None,
+        )  # fmt: skip
+        if not said:
+            raise StopRun(outcome)
+        self._ender = None
+        yield from self._tell(f"user.{self._env.round}.{len(self._spoken)}", Message(said, "Human", REQUIREMENT))
 
     def _read(self) -> list[str]:
         """Let every role read what is new. Return the keys of those that have something to act on."""

@@ -15,6 +15,7 @@ from typing import Any
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import RunStarted
 from autoagent.teams.action import OUTSIDE, Action, leaves_workspace
+from autoagent.teams.llm import KINDS
 from autoagent.teams.message import END, REQUIREMENT
 from autoagent.teams.role import Role, RoleReactMode
 from autoagent.teams.team import Team
@@ -23,7 +24,7 @@ from autoagent.text.yaml_file import YamlEntry, read_mapping
 TEAM_KEYS = ("name", "idea", "investment", "n_round", "roles")
 ROLE_TEXTS = ("name", "profile", "goal", "constraints", "desc", "model")
 ROLE_KEYS = (*ROLE_TEXTS, "is_human", "may_be_human", "watch", "react_mode", "max_react_loop", "actions")
-ACTION_KEYS = ("name", "instruction", "commands", "file", "check", "model", "send_to", "when")
+ACTION_KEYS = ("name", "instruction", "commands", "file", "check", "model", "send_to", "when", "output")
 _YES, _NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
@@ -129,6 +130,16 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
         if "file" in found:
             raise SettingsError(f"{found['when'].where}: an action with a file cannot have it.")
         action["when"] = {said: to.texts() for said, to in found["when"].members().items()}
+    if "output" in found:
+        action["output"] = {}
+        for name, kind in found["output"].members().items():
+            action["output"][name] = kind.texts() if kind.is_list else kind.text()
+            if not (kind.is_list or kind.text() in KINDS):
+                raise SettingsError(
+                    f"{kind.where}: {kind.text()!r} is none; use {', '.join(KINDS)} or a list of choices."
+                )
+        if "commands" in found or "file" in found:
+            raise SettingsError(f"{found['output'].where}: an action with commands or a file cannot have it.")
     if "commands" in found:
         action["commands"] = found["commands"].texts()
     if "file" in found:

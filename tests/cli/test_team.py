@@ -103,7 +103,7 @@ def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[.
     assert "team.yaml has changed since this run began. The run goes on with the team as it was" in done.err
     assert said(home)[2:] == [("Carol", "Carol 1")]
     assert done.events[-1]["reason"] == "After round 3 nobody has news to act on."
-    assert {event["agent"] for event in home.log() if event["type"] == "answered"} == {"1", "2", "3"}
+    assert {event["agent"] for event in home.log() if event["type"] == "answered"} == {"", "1", "2", "3"}
     (home.folder / "team.yaml").unlink()
     assert "team.yaml: there is no such file" in home.run("resume", home.runs[0], env=WIDE).text
     shown = home.run("show", home.runs[0], env=WIDE).text
@@ -225,6 +225,7 @@ def test_the_investment_is_a_limit_for_all(team: Callable[..., Home], server: Sc
     usage = {"prompt_tokens": 1000, "completion_tokens": 1000}  # 0.01 USD
     home = team(answer=lambda request: Reply("x", usage=usage))
     hosted(home, server)
+    home.env |= {"AUTOAGENT_VERIFY": "no", "AUTOAGENT_ACCEPT_CLAIMS": "yes"}
     broke = home.run("team", "team.yaml", "--investment", "0")
     assert (broke.code, server.requests) == (7, []), broke.text
     assert "BUDGET USED UP: Insufficient funds: 0" in broke.text
@@ -476,7 +477,7 @@ def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], serv
 
     server.requests.clear()
     server._every = lambda request: Reply("```\n{wrong}\n```")
-    assert home.run("team", "team.yaml", "Go", "-m", "none", "-c").code == 0
+    assert home.run("team", "team.yaml", "Go", "-m", "none", "-c").code == 10
     assert "not right yet (stuck)" in said(home)[0][1], "the others read what is wrong with it"
     assert said(home)[0][1].endswith("Its check `! grep wrong a.py` fails: exit status 1. {wrong}")
     assert len(server.requests) == 4 and home.read("autoagent_workspace/a.py") == "{wrong}\n"
@@ -533,6 +534,61 @@ def test_a_team_ends_true_when_its_judge_says_so(team: Callable[..., Home], serv
     done = undecided.run("team", "team.yaml", "-m", "none", env=WIDE)
     assert done.code == 9, done.text
     assert "nobody has news to act on. Ben(Judge) (Judge) did not say that the work is done." in done.text
+
+
+RECKONS = """\
+idea: Say what 6 times 7 is
+roles:
+  - {name: Ann, profile: Reckoner, actions: [{name: Say, instruction: Say it}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("finding", "quote", "code", "proof"),
+    [("met", "It is 42", 0, "shown"), ("met", "It is 41", 9, "claimed"), ("not met", "", 9, "claimed")],
+)
+def test_the_end_of_a_team_is_the_end_of_its_goal(
+    team: Callable[..., Home], server: ScriptedServer, finding: str, quote: str, code: int, proof: str
+) -> None:
+    def judges(shown: str) -> str:
+        assert "1. Say what 6 times 7 is" in shown and "It is 42." in shown
+        return json.dumps({"goals": [{"n": 1, "why": "so it is", "verdict": finding, "evidence": quote}]})
+
+    server.judges = judges
+    home = team(RECKONS, lambda request: Reply("It is 42."))
+    done = home.run("team", "team.yaml", "-c", "-m", "none", env=WIDE)
+    assert done.code == code, done.text
+    assert home.log()[-1]["goals"] == [proof]
+    assert ("The work is" in done.text) == (code == 9)
+
+
+def test_a_role_whose_check_stays_red_is_no_success(team: Callable[..., Home], server: ScriptedServer) -> None:
+    home = team(FILE, lambda request: Reply("```\nwrong\n```") if "Alice" in request.prompt[:200] else None)
+    home.run("trust", "team.yaml")
+    done = home.run("team", "team.yaml", "Go", "-c", "-m", "none", env=WIDE)
+    assert done.code == 10, done.text
+    assert "NOT MET: After round 2 nobody has news to act on. Not done: Alice:" in done.text
+    home = team(FILE, lambda request: Reply("```\nright\n```") if "Alice" in request.prompt[:200] else None)
+    home.env["AUTOAGENT_ACCEPT_CLAIMS"] = "no"
+    done = home.run("team", "team.yaml", "Go", "-c", "-m", "none", env=WIDE)
+    assert (done.code, home.log()[-1]["goals"]) == (0, ["checked"]), done.text
+
+
+def test_an_output_has_its_fields_and_hands_on_by_one(team: Callable[..., Home], server: ScriptedServer) -> None:
+    answers = iter(['{"verdict": "maybe", "score": 3}', 'Well: {"verdict": "REJECTED", "score": 3}'])
+    home = team(
+        "roles:\n"
+        "  - {name: Ann, profile: Judge, actions: [{name: Judge, instruction: Judge it,\n"
+        "     when: {REJECTED: Bea, APPROVED: end}, output: {verdict: [APPROVED, REJECTED], score: integer}}]}\n"
+        "  - {name: Bea, profile: Mender, watch: [], actions: [{name: Mend, instruction: Mend it}]}\n",
+        lambda request: Reply(next(answers)) if "named Ann" in request.prompt else None,
+    )
+    done = home.run("team", "team.yaml", "Go", env=WIDE)
+    assert done.code == 9, done.text
+    assert said(home) == [("Ann", '{"verdict": "REJECTED", "score": 3}'), ("Bea", "Bea 1")]
+    assert "verdict does not fit" in server.requests[1].prompt
+    [judged] = [event for event in home.log() if event["type"] == "published" and event["sent_from"] == "Ann"]
+    assert judged["extra"]["instruct_content"]["value"] == {"verdict": "REJECTED", "score": 3}
 
 
 @pytest.mark.parametrize(

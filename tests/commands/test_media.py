@@ -25,7 +25,6 @@ from autoagent.workspace.gate import Workspace
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 WAV = b"RIFF\x24\0\0\0WAVEfmt and so on"
-KEYS = ("twitter_consumer_key", "twitter_consumer_secret", "twitter_access_token", "twitter_access_secret")
 
 
 class Media:
@@ -153,32 +152,6 @@ def test_real_speech_is_read_on_this_machine(tmp_path: Path) -> None:
     result = room.run("read_audio_from_file", filename="note.wav")
     assert result.ok and "lock the door" in result.text, result.text
     assert result.meta.to_json() == {"untrusted": "recording note.wav"}
-
-
-# send_tweet ------------------------------------------------------------------------------------------------------
-
-
-def test_a_tweet_is_shown_before_it_is_sent(tmp_path: Path) -> None:
-    room = Media(tmp_path, twitter_url="http://127.0.0.1:1", **dict.fromkeys(KEYS, "key-0123456789"))
-    proposal = room.proposal("send_tweet", text="Good morning.")
-    assert proposal.risk == "irreversible"
-    assert proposal.preview == "Published through 127.0.0.1:1, for all to read (13 of 280 characters):\nGood morning."
-
-
-def test_without_keys_a_tweet_is_only_tried_out(tmp_path: Path) -> None:
-    room = Media(tmp_path)
-    preview = room.proposal("send_tweet", text="Good morning.").preview
-    assert preview == "Only tried out, nothing is sent (13 of 280 characters):\nGood morning."
-    result = room.run("send_tweet", text="Good morning.")
-    assert result.ok and result.text.startswith("Tried out only, nothing was sent: TW_CONSUMER_KEY, TW_CONSUMER_SECRET")
-
-
-@pytest.mark.parametrize(("text", "complaint"), [("", "is empty"), ("x" * 281, "has 281 characters; 280 are the most")])
-def test_a_tweet_that_cannot_be_one_is_refused_before_the_question(tmp_path: Path, text: str, complaint: str) -> None:
-    room = Media(tmp_path)
-    assert complaint in room.proposal("send_tweet", text=text).preview
-    assert not room.run("send_tweet", text=text).ok
-    assert room.run("send_tweet", text="x" * 280).ok
 
 
 # Which of them there are -----------------------------------------------------------------------------------------

@@ -42,18 +42,7 @@ def is_installed(extra: Extra) -> bool:
     return importlib.util.find_spec(extra.package) is not None
 
 
-def _tweets(settings: Settings) -> bool:
-    """Return whether tweets are really sent: without all four keys one is only tried out."""
-    return bool(
-        settings.twitter_consumer_key
-        and settings.twitter_consumer_secret
-        and settings.twitter_access_token
-        and settings.twitter_access_secret
-    )
-
-
 BROWSER = Extra("browser", "playwright", "-b/USE_WEB_BROWSER", lambda settings: bool(settings.browser_name))
-TWITTER = Extra("twitter", "tweepy", "a tweet with all four TW_ keys", _tweets)
 OFFLINE_AUDIO = Extra(
     "offline-audio",
     "faster_whisper",
@@ -61,4 +50,4 @@ OFFLINE_AUDIO = Extra(
     lambda settings: settings.audio_provider == "offline",
 )
 MCP = Extra("mcp", "mcp", "a list of MCP servers", lambda settings: settings.mcp_servers_file.is_file())
-EXTRAS = (BROWSER, TWITTER, OFFLINE_AUDIO, MCP)
+EXTRAS = (BROWSER, OFFLINE_AUDIO, MCP)

@@ -1,4 +1,4 @@
-"""The providers of pictures and transcripts and the account for tweets, as the settings choose them."""
+"""The providers of pictures and transcripts, as the settings choose them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from autoagent.core.model import Usage
 from autoagent.services.api_client import Provider
 from autoagent.services.media.images import draw_hugging_face, draw_openai, draw_web_ui, suffix_of
 from autoagent.services.media.transcription import hear_hugging_face, hear_offline, hear_openai, recognised
-from autoagent.services.twitter import Twitter
 from autoagent.settings import OPENAI_URL, Settings
 
 
@@ -21,7 +20,6 @@ class ChosenMedia:
         drawing, hearing = _DRAWING.get(settings.image_provider), _HEARING.get(settings.audio_provider)
         self._drawing = (drawing[0](settings), drawing[1]) if drawing else None
         self._hearing = (hearing[0](settings), hearing[1]) if hearing else None
-        self._twitter = _twitter(settings)
         self._spent = Usage()
 
     @property
@@ -33,11 +31,6 @@ class ChosenMedia:
     def listens_at(self) -> str:
         """As Media has it."""
         return self._hearing[0].host if self._hearing else ""
-
-    @property
-    def tweets_at(self) -> str:
-        """As Media has it."""
-        return self._twitter.host
 
     def draw(self, prompt: str) -> tuple[bytes, str]:
         """As Media has it."""
@@ -60,24 +53,10 @@ class ChosenMedia:
         self._spent += Usage(cost=cost)
         return text
 
-    def tweet(self, text: str) -> str:
-        """As Media has it."""
-        return self._twitter.send(text)
-
     def take_usage(self) -> Usage:
         """As Media has it."""
         spent, self._spent = self._spent, Usage()
         return spent
-
-
-def _twitter(settings: Settings) -> Twitter:
-    keys = {
-        "TW_CONSUMER_KEY": settings.twitter_consumer_key,
-        "TW_CONSUMER_SECRET": settings.twitter_consumer_secret,
-        "TW_ACCESS_TOKEN": settings.twitter_access_token,
-        "TW_ACCESS_TOKEN_SECRET": settings.twitter_access_secret,
-    }
-    return Twitter(settings.twitter_url, keys)
 
 
 def _openai(settings: Settings) -> Provider:

@@ -6,14 +6,14 @@ import base64
 import hashlib
 import hmac
 import re
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, unquote
 
 import pytest
+from autoagent_twitter import send_tweet
 from provider_server import ProviderServer, Received, Sent
 
-from autoagent.core.errors import CommandError
-from autoagent.services.media.media import ChosenMedia
+from autoagent.extension import CommandError, Context
 from autoagent.settings import Settings
 
 pytest.importorskip("tweepy", reason="needs the extra `twitter`")
@@ -26,8 +26,14 @@ KEYS = {
 }
 
 
+def room(**settings: Any) -> Context:
+    """The context of the command: with settings, without anything else."""
+    chosen, absent = Settings(**settings), cast(Any, None)
+    return Context(absent, absent, absent, setting=lambda name: getattr(chosen, name))
+
+
 def tweet(url: str, **keys: Any) -> str:
-    return ChosenMedia(Settings(twitter_url=url, **keys)).tweet("Good morning: a café & 日本")
+    return str(send_tweet.function(room(twitter_url=url, **keys), text="Good morning: a café & 日本"))
 
 
 def signature(url: str, parameters: dict[str, str]) -> str:
@@ -63,7 +69,6 @@ def test_without_all_four_keys_nothing_is_sent(left_out: str) -> None:
         said = tweet(server.url, **keys)
         assert server.received == []
     assert re.fullmatch(r"Tried out only, nothing was sent: TW_\w+ not set\.", said)
-    assert ChosenMedia(Settings(**keys)).tweets_at == ""
 
 
 @pytest.mark.parametrize(
@@ -92,3 +97,21 @@ def test_where_nothing_answers_the_address_is_named() -> None:
         url = server.url
     with pytest.raises(CommandError, match=r"nothing answers at 127\.0\.0\.1.*TW_URL"):
         tweet(url, **KEYS)
+
+
+def test_a_tweet_is_shown_before_it_is_sent() -> None:
+    assert (send_tweet.spec.risk, send_tweet.spec.category) == ("irreversible", "media")
+    assert send_tweet.preview is not None
+    shown = send_tweet.preview(room(twitter_url="http://127.0.0.1:1", **KEYS), text="Good morning.")
+    assert shown == "Published through 127.0.0.1:1, for all to read (13 of 280 characters):\nGood morning."
+    tried = send_tweet.preview(room(), text="Good morning.")
+    assert tried == "Only tried out, nothing is sent (13 of 280 characters):\nGood morning."
+
+
+@pytest.mark.parametrize(("text", "complaint"), [("", "is empty"), ("x" * 281, "has 281 characters; 280 are the most")])
+def test_a_tweet_that_cannot_be_one_is_refused_before_the_question(text: str, complaint: str) -> None:
+    assert send_tweet.preview is not None
+    for ask in (send_tweet.preview, send_tweet.function):
+        with pytest.raises(CommandError, match=complaint):
+            ask(room(), text=text)
+    assert str(send_tweet.function(room(), text="x" * 280)).startswith("Tried out only")

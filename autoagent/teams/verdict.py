@@ -1,0 +1,88 @@
+"""The verdict on a team's work: as with any run, an end is true where a check, a verifier or the user says so."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+
+from autoagent.agent.authorize import Authorization
+from autoagent.agent.side_call import SideCall
+from autoagent.agent.state import Policy, State, Tools
+from autoagent.agent.verify import Verification
+from autoagent.core.commands import Proof
+from autoagent.core.events import Event, Returned, RunStarted, Snapshot, Started
+from autoagent.core.protocols import Listener, Recorder
+from autoagent.core.task import Outcome, Status
+from autoagent.subagents.subagent_state import SubAgentState
+
+
+@dataclass(frozen=True, slots=True)
+class Court:
+    """What a verdict takes: those of the run's parts that its own agent would have."""
+
+    tools: Tools
+    policy: Policy
+    listener: Listener
+
+
+def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
+    """Return the agents of each role in the last round in which it had some."""
+    states: dict[str, SubAgentState] = {}
+    for event in events:
+        if event.agent.count(".") == 2:
+            states.setdefault(event.agent, SubAgentState(event.agent)).add(event)
+    newest: dict[str, tuple[int, list[SubAgentState]]] = {}
+    for key, state in states.items():
+        role, number, _ = key.split(".")
+        last, found = newest.get(role, (0, []))
+        newest[role] = (int(number), [state]) if int(number) > last else (last, [*found, state])
+    return [state for _, found in newest.values() for state in found]
+
+
+def verdict(
+    court: Court, start: RunStarted, log: Recorder, step: int, answer: str, reason: str, *, planned: bool
+) -> Generator[Event, None, tuple[Outcome, str]]:
+    """Yield what happens. Return how a team ends, and what the user wants first, '' for nothing.
+
+    `answer` is its last word. A `planned` end needs no verdict, unless an agent of a role has not done its work.
+    """
+    newest = newest_work(log.events())
+    if undone := [state for state in newest if state.outcome is None or state.outcome.status != Status.FINISHED]:
+        said = [f"{state.task.name}: {state.outcome.reason if state.outcome else 'cut off'}" for state in undone]
+        return Outcome(Status.UNMET, f"{reason} Not done: {'; '.join(said)}", ("unmet",)), ""
+    if planned or not start.task.goals:
+        return Outcome(Status.FINISHED, reason), ""
+    goals = [(state, number) for state in newest for number, goal in enumerate(state.task.goals) if goal.check]
+    if goals and all((check := state.checked.get(number)) and check.met for state, number in goals):
+        return Outcome(Status.FINISHED, reason, ("checked",)), ""
+    state = State(start, court.tools, court.policy, log)
+    state.step = step
+    begun: dict[str, Event] = {}
+    for event in log.events():
+        match event:
+            case Snapshot(apart=False):
+                state.work.add(event)
+            case Started():
+                begun[event.agent] = event
+            case Returned() if event.agent in begun:
+                state.work.add(begun.pop(event.agent))
+                state.work.add(event)
+    tools, policy = court.tools, court.policy
+    if tools.snapshots is not None and (tree := tools.snapshots.take()) != state.work.tree:
+        yield state.record(Snapshot(tree=tree))
+    found = "not verified"
+    proof: Proof = "claimed"
+    if policy.verifier is not None:
+        call = SideCall(state, policy.verifier, policy, court.listener)
+        [judged] = yield from Verification(state, call, tools, policy).judge([0], tools.context.workspace, answer)
+        found = f"{judged.finding}: {judged.why}"
+        proof = "shown" if judged.finding == "met" else "claimed"
+    if proof == "claimed" and not policy.accept_claims:
+        changed = ", ".join(state.work.changed)
+        files = f"Files changed: {changed}" if changed else "No file was changed."
+        claims = f"{start.task.goals[0].text}\n  {found}\n{files}"
+        user = Authorization(state, tools, policy, court.listener).accepts(claims)
+        if not user.allowed:
+            return Outcome(Status.UNVERIFIED, f"{reason} The work is {found}", ("claimed",)), user.reason
+        proof = "accepted"
+    return Outcome(Status.FINISHED, reason, (proof,)), ""
