@@ -72,7 +72,9 @@ def _command(server: ToolServer, tool: ServerTool, name: str, parameters: tuple[
         answer = server.call(tool, args)
         if answer.failed:
             raise CommandError(answer.text or "The server says that it failed, and not why.")
-        return CommandOutput(answer.text or "(nothing)", ResultMeta(untrusted=source))
+        for file, data in answer.files.items():
+            context.workspace.write(file, data)
+        return CommandOutput(answer.text or "(nothing)", ResultMeta(untrusted=source, changed=tuple(answer.files)))
 
     spec = CommandSpec(
         name=name,

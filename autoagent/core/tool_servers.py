@@ -105,7 +105,8 @@ class ServerTool:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """The answer to a call. `failed`: the server reports a failure."""
+    """The answer to a call. `failed`: the server reports a failure. `files` are pictures and the like."""
 
     text: str
     failed: bool = False
+    files: Mapping[str, bytes] = field(default_factory=dict)

@@ -33,7 +33,7 @@ a person who answers without reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from autoagent.core.commands import OUTWARD, PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, Risk
@@ -95,7 +95,7 @@ class ExfiltrationGuard:
     that of the agent that gave it. `add` raises StateError where a tainted file cannot be recorded.
     """
 
-    NOT_KEPT = ("_tainted", "_specs", "_network", "confined")  # in a checkpoint
+    NOT_KEPT = ("_tainted", "_specs", "_network", "confined", "is_ruled")  # in a checkpoint
 
     def __init__(
         self,
@@ -109,6 +109,7 @@ class ExfiltrationGuard:
         self._specs = {spec.name: spec for spec in specs}
         self._network = network
         self.confined = True
+        self.is_ruled: Callable[[Call], bool] = lambda call: False  # whether a rule of the user's lets a call run
         self._sources: dict[str, str] = {}  # what tainted the run, and in words when; the newest last
         self._ever = ""  # the newest of all that ever were, those too that came by a memory since dropped
         self._brought: dict[int, str] = {}  # the source of each recalled memory that is from outside
@@ -252,6 +253,8 @@ class ExfiltrationGuard:
     def examine(self, proposal: Proposal) -> Proposal:
         """Return the proposal, with a warning if only a fresh answer of a person may allow it."""
         name, effects = proposal.call.name, self._effects(proposal.call)
+        if effects is None and self.is_ruled(proposal.call):
+            return proposal
         if effects is None:
             does = f"{name} does not declare what it does: it may read anything, and send it anywhere."
             return replace(proposal, warning=does)

@@ -164,6 +164,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, (*registry.specs, *all_specs()), network=settings.sandbox_network)
     rulebook = build.rulebook_of(settings, workspace, registry.specs)
+    guard.is_ruled = lambda call: rulebook.allows(call) is not None
     fast = model if plan.plugins.answer else build.open_fast_model(settings, console, model)
     verifier = build.open_verifier(settings, console, model)
     parts = _memory_parts(plan, budget)

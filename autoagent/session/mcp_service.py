@@ -7,8 +7,10 @@ those that the guard warns of, which need a rule.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +36,12 @@ from autoagent.session.extension_hooks import hooked_authorizer, hooked_registry
 from autoagent.session.plan import kept_settings, limits_of, said_settings
 from autoagent.session.session import Session
 from autoagent.settings import Settings
+from autoagent.terminal.output import echo
 from autoagent.text.quoting import EXPLANATION, marked
 
 if TYPE_CHECKING:
     from autoagent.memory.living_memory import LivingMemory
+    from autoagent.services.mcp.server import Loopback
     from autoagent.terminal.console import Console
 
 
@@ -170,8 +174,8 @@ def offer_of(spec: CommandSpec) -> ServerTool:
     return ServerTool(name=spec.name, description=spec.label, schema=command_schema.arguments(spec), hints=hints)
 
 
-def serve_commands(session: Session, console: Console) -> None:
-    """Serve the commands on standard input and output until the client leaves.
+def serve_commands(session: Session, console: Console, port: int | None = None) -> None:
+    """Serve the commands on standard input and output until the client leaves, or over HTTP on a port.
 
     Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
@@ -191,6 +195,7 @@ def serve_commands(session: Session, console: Console) -> None:
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
     rulebook = build.rulebook_of(settings, workspace)
+    guard.is_ruled = lambda call: rulebook.allows(call) is not None
     inner = Continuous() if settings.continuous else Unattended()
     parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
     model: Any = ModelWhenAsked(lambda: build.open_model(settings, console))
@@ -208,7 +213,10 @@ def serve_commands(session: Session, console: Console) -> None:
         outcome = Outcome(Status.FINISHED, "The client has left.")
         try:
             offers = [offer_of(spec) for spec in registry.specs]
-            serve("autoagent", INSTRUCTIONS, offers, service.call, interruptible=interrupts.allowed)
+            serve(
+                "autoagent", INSTRUCTIONS, offers, service.call,
+                interruptible=interrupts.allowed, http=place_of(settings, port),
+            )  # fmt: skip
         except KeyboardInterrupt:
             outcome = Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")
         except StopRun as stop:
@@ -216,6 +224,29 @@ def serve_commands(session: Session, console: Console) -> None:
         service.end(outcome)
     if outcome.status != Status.FINISHED:
         raise StopRun(outcome)
+
+
+def place_of(settings: Settings, port: int | None) -> Loopback | None:
+    """Return where HTTP is served, None for standard input and output. Its token stays the same for a state folder.
+
+    Raises StateError if the token cannot be kept.
+    """
+    from autoagent.services.mcp.server import Loopback
+
+    if port is None:
+        return None
+    path = settings.state_dir / "mcp" / "token"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_text(secrets.token_urlsafe(32))
+        token = path.read_text().strip()
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}.") from error
+    if len(token) < 32:
+        raise StateError(f"{path} holds no token; delete it.")
+    return Loopback(port, token, lambda url: echo(f"{url}\nAuthorization: Bearer {token}"))
 
 
 def _nobody(question: str, timeout: float | None) -> str:

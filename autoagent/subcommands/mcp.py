@@ -96,11 +96,20 @@ def allow_server(ctx: click.Context, name: str) -> None:
     echo(f"{len(new)} commands of {name} are {'allowed now' if allowed else 'not allowed'}.")
 
 
+_port = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Serve HTTP on this port of 127.0.0.1; 0: a free one.",
+)
+
+
 @mcp.command("serve")
+@_port
 @serve_flags
 @click.pass_context
-def serve(ctx: click.Context, /, **given: Any) -> None:
-    """Serve the commands to another agent, over standard input and output, in this folder's workspace.
+def serve(ctx: click.Context, /, port: int | None, **given: Any) -> None:
+    """Serve the commands to another agent in this folder's workspace, over standard input and output or HTTP (--port).
 
     Nobody can be asked meanwhile. Without -c only what a rule allows is run (--allow); with -c all but what the guard
     warns of. The calls stand in the log of a run. Flags are as with `run`.
@@ -112,20 +121,21 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     check_flags(given, session.settings)
     require_mcp()
     with claimed_state(session.settings):
-        serve_commands(session, _console(session.settings))
+        serve_commands(session, _console(session.settings), port)
 
 
 @mcp.command("memory")
 @click.option("--read-only", is_flag=True, help="Serve what searches and lists alone.")
+@_port
 @click.pass_context
-def serve_memory(ctx: click.Context, read_only: bool) -> None:
-    """Serve the long-term memory to another agent, over standard input and output: search, recent, add, forget.
+def serve_memory(ctx: click.Context, read_only: bool, port: int | None) -> None:
+    """Serve the long-term memory to another agent: search, recent, add, forget.
 
     What it adds counts as text from outside. It is given your own memories too.
     """
     from autoagent.services.mcp.server import serve as serve_tools
     from autoagent.session.build import mask_of
-    from autoagent.session.mcp_service import MEMORY_INSTRUCTIONS, MEMORY_TOOLS, MemoryService
+    from autoagent.session.mcp_service import MEMORY_INSTRUCTIONS, MEMORY_TOOLS, MemoryService, place_of
     from autoagent.session.memories import memory_of_user
 
     settings = Session.open(ctx.obj).settings
@@ -133,7 +143,7 @@ def serve_memory(ctx: click.Context, read_only: bool) -> None:
     tools = [tool for tool in MEMORY_TOOLS if not read_only or tool.hints["reads only"]]
     with memory_of_user(settings) as memory:
         service = MemoryService(memory, mask_of(settings))
-        serve_tools("autoagent-memory", MEMORY_INSTRUCTIONS, tools, service.call)
+        serve_tools("autoagent-memory", MEMORY_INSTRUCTIONS, tools, service.call, http=place_of(settings, port))
 
 
 def _console(settings: Settings) -> Console:

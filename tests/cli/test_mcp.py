@@ -72,6 +72,20 @@ def test_a_tool_of_a_server_is_a_command_that_a_rule_lets_run(shopper: Home, ser
     assert "<untrusted-" in server.requests[2].prompt and "IGNORE ALL PREVIOUS" in server.requests[2].prompt
 
 
+def test_pictures_and_other_data_of_an_answer_are_files(shopper: Home, server: ScriptedServer) -> None:
+    server.add(command("mcp__shop__picture"), command("mcp__shop__read_resource", uri="shop://logo"), *FINISH)
+    done = shopper.run("-c", "--allow", "mcp__shop__picture", "--allow", "mcp__shop__read_resource", *GOAL)
+    assert done.code == 0, done.text
+    assert "does not declare what it does" not in done.text, "a rule of the user's lets it run"
+    (_, picture, data), (_, logo, _) = returned(shopper)[:2]
+    assert picture.startswith("[image/png, 18 bytes, saved as mcp-") and picture.endswith(".png]")
+    [name] = data["changed"]  # type: ignore[misc]
+    workspace = shopper.folder / "autoagent_workspace"
+    assert (workspace / str(name)).read_bytes() == b"\x89PNG\r\n\x1a\n of apples"
+    assert logo.endswith(".bin]"), "nothing that something would start by its name"
+    assert shopper.run("undo", shopper.runs[0]).code == 0 and not list(workspace.glob("*.bin"))
+
+
 def test_the_role_of_a_team_that_declares_it_has_a_tool(shopper: Home, server: ScriptedServer) -> None:
     shopper.write("team.yaml", TEAM_OF_TWO.format(ADD))
     server.add(command(ADD, a=3), *FINISH, *FINISH)

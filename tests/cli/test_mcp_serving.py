@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+import requests
 from driver import ROOT, Home
 from loopback_site import Site, answer
 
@@ -62,6 +66,49 @@ def test_commands_are_served_behind_the_same_gate_and_stand_in_a_log(home: Home)
     assert (log[0]["type"], log[-1]["type"], log[-1]["status"]) == ("run_started", "ended", "finished")
     assert home.run("undo", home.runs[-1]).code == 0
     assert not (home.folder / "autoagent_workspace" / "a.txt").exists()
+
+
+def test_over_http_whoever_has_the_token_is_served(home: Home) -> None:
+    process = home.start("mcp", "serve", "-c", "--port", "0")
+    assert process.stdout is not None
+    url, header = (process.stdout.readline().strip() for _ in range(2))
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/mcp", url)
+    token = header.removeprefix("Authorization: Bearer ")
+    path = home.folder / ".autoagent" / "mcp" / "token"
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (token, 0o600)
+
+    async def use(client: Any) -> None:
+        assert (await said(client, "write_to_file", filename="a.txt", text="one\n"))[0]
+        assert await said(client, "read_file", filename="a.txt") == (True, "one\n")
+
+    async def main() -> None:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        for _ in range(2):  # a client that leaves ends nothing
+            async with (
+                httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, trust_env=False) as bearer,
+                mcp.Client(streamable_http_client(url, http_client=bearer)) as client,
+            ):
+                await use(client)
+
+    def status(**headers: str) -> int:
+        return int(requests.post(url, json={}, headers=headers, timeout=60).status_code)
+
+    try:
+        assert (status(), status(Authorization="Bearer another")) == (401, 401)
+        assert status(Authorization=f"Bearer {token}", Host="evil.example") == 421
+        assert status(Authorization=f"Bearer {token}", Origin="https://evil.example") == 403
+        asyncio.run(main())
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in str(errors)
+    assert home.read("autoagent_workspace/a.txt") == "one\n"
+    taken = url.removesuffix("/mcp").rpartition(":")[2]
+    with socket.create_server(("127.0.0.1", int(taken))):
+        refused = home.run("mcp", "memory", "--port", taken)
+    assert refused.code == 3 and f"The port {taken} cannot be used: Address already in use." in refused.err
 
 
 def test_without_continuous_mode_only_a_rule_lets_a_call_run(home: Home) -> None:

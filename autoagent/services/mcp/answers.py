@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import mimetypes
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from mcp import types
 
 LONGEST = 1_000_000  # characters of an answer
+FILES, FILE = 10, 8 << 20  # of an answer, and the bytes of one
 _LISTED = 200  # resources or prompts that a list names
 
 _TEXT = {"type": "string"}
@@ -56,21 +60,25 @@ def readers(capabilities: types.ServerCapabilities, taken: set[str]) -> list[Ser
 
 
 def answer_of(result: types.CallToolResult) -> ServerAnswer:
-    """Return the result of a tool as text."""
-    text = _joined(map(_block, result.content))
+    """Return the result of a tool: its text, and its pictures and the like as files."""
+    files: dict[str, bytes] = {}
+    text = _joined(_block(block, files) for block in result.content)
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False, indent=1)
-    return ServerAnswer(_cut(text), result.is_error)
+    return ServerAnswer(_cut(text), result.is_error, files)
 
 
-def resource_text(result: types.ReadResourceResult) -> str:
-    """Return the text of a resource."""
-    return _cut(_joined(map(_contents, result.contents)))
+def resource_of(result: types.ReadResourceResult) -> ServerAnswer:
+    """Return a resource."""
+    files: dict[str, bytes] = {}
+    return ServerAnswer(_cut(_joined(_contents(part, files) for part in result.contents)), files=files)
 
 
-def prompt_text(result: types.GetPromptResult) -> str:
+def prompt_of(result: types.GetPromptResult) -> ServerAnswer:
     """Return the messages of a prompt."""
-    return _cut(_joined(f"{message.role}: {_block(message.content)}" for message in result.messages))
+    files: dict[str, bytes] = {}
+    text = _joined(f"{message.role}: {_block(message.content, files)}" for message in result.messages)
+    return ServerAnswer(_cut(text), files=files)
 
 
 def resources_text(resources: Iterable[types.Resource], templates: Iterable[types.ResourceTemplate]) -> str:
@@ -107,23 +115,35 @@ def _joined(parts: Iterable[str]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _block(block: types.ContentBlock) -> str:
+def _block(block: types.ContentBlock, files: dict[str, bytes]) -> str:
     match block.type:
         case "text":
             return str(block.text)
         case "resource":
-            return _contents(block.resource)
+            return _contents(block.resource, files)
         case "resource_link":
             return f"[resource {block.uri}: {_described(block)}]"
         case _:
-            return _not_shown(block.mime_type, block.data)
+            return _kept(block.mime_type, block.data, files)
 
 
-def _contents(contents: types.TextResourceContents | types.BlobResourceContents) -> str:
+def _contents(contents: types.TextResourceContents | types.BlobResourceContents, files: dict[str, bytes]) -> str:
     if (text := getattr(contents, "text", None)) is not None:
         return str(text)
-    return _not_shown(contents.mime_type, getattr(contents, "blob", ""))
+    return _kept(contents.mime_type, getattr(contents, "blob", ""), files)
 
 
-def _not_shown(kind: str | None, base64: str) -> str:
-    return f"[{kind or 'data'}, {len(base64) * 3 // 4:,} bytes, not shown]"
+def _kept(kind: str | None, encoded: str, files: dict[str, bytes]) -> str:
+    """Return the text that stands for data, which is added to the files if it can be kept."""
+    said = f"{kind or 'data'}, {len(encoded) * 3 // 4:,} bytes"
+    if len(files) >= FILES or len(encoded) * 3 // 4 > FILE:
+        return f"[{said}, not kept: an answer may have {FILES} files of {FILE >> 20} MB]"
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except ValueError:
+        return f"[{said}, not kept: it is no base64]"
+    shown = (kind or "").partition("/")[0] in ("image", "audio", "video") or kind == "application/pdf"
+    suffix = (mimetypes.guess_extension(kind or "") if shown else None) or ".bin"
+    name = f"mcp-{hashlib.sha256(data).hexdigest()[:12]}{suffix}"
+    files[name] = data
+    return f"[{said}, saved as {name}]"

@@ -182,12 +182,12 @@ class _Link:
                 templates = (await client.list_resource_templates()).resource_templates
                 return ServerAnswer(answers.resources_text((await client.list_resources()).resources, templates))
             case "resource":
-                return ServerAnswer(answers.resource_text(await client.read_resource(str(args["uri"]))))
+                return answers.resource_of(await client.read_resource(str(args["uri"])))
             case "prompts":
                 return ServerAnswer(answers.prompts_text((await client.list_prompts()).prompts))
             case "prompt":
                 given = {name: str(value) for name, value in args.get("arguments", {}).items()}
-                return ServerAnswer(answers.prompt_text(await client.get_prompt(str(args["name"]), given)))
+                return answers.prompt_of(await client.get_prompt(str(args["name"]), given))
             case "tool":
                 return answers.answer_of(await client.call_tool(tool.name, args))
 

@@ -1,4 +1,7 @@
-"""Serves abilities of ours to another agent, over MCP on standard input and output, by the `mcp` package.
+"""Serves abilities of ours to another agent over MCP, by the `mcp` package: on standard input and output, or over HTTP.
+
+HTTP is served on the loopback interface alone, and only to requests that bear the token. The names of other hosts and
+the pages of other origins are refused, so that no page in a browser can reach it.
 
 The protocol has a thread of its own. Calls are carried out in the thread that serves, one after the other, so that
 nothing below has to know of it.
@@ -7,20 +10,33 @@ nothing below has to know of it.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import queue
+import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
+from autoagent.core.errors import SetupError
 from autoagent.core.tool_servers import ServerAnswer, ServerTool
 
 if TYPE_CHECKING:  # the package is an extra, and takes a second to import
     from mcp import types
     from mcp.server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Loopback:
+    """A port of the loopback interface (0: a free one), the token of its clients, and who is told the address."""
+
+    port: int
+    token: str
+    tell: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +55,19 @@ def serve(
     call: Callable[[str, Mapping[str, Any]], ServerAnswer],
     *,
     interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
+    http: Loopback | None = None,
 ) -> None:
-    """Serve these tools until the client leaves. Standard output belongs to the protocol meanwhile.
+    """Serve these tools until the client leaves, over `http` until Ctrl-C. Without it, standard output belongs to the
+    protocol meanwhile.
 
     `instructions` describe the service to the other agent. `call` is called with the name of a tool and its arguments.
-    Its errors end the service without another word to the client. `interruptible` is entered around waiting.
+    Its errors end the service without another word to the client. `interruptible` is entered around waiting. Raises
+    SetupError if the port cannot be used.
     """
     asked: queue.SimpleQueue[_Asked | BaseException | None] = queue.SimpleQueue()
-    threading.Thread(target=_speak, args=(name, instructions, tools, asked), name="mcp", daemon=True).start()
+    server = _server(name, instructions, tools, asked)
+    speaking = partial(_spoken_over_http, server, http, _bound(http.port)) if http else partial(_spoken, server)
+    threading.Thread(target=_speak, args=(speaking, asked), name="mcp", daemon=True).start()
     while True:
         with interruptible():
             request = asked.get()
@@ -59,18 +80,51 @@ def serve(
 
 
 def _speak(
-    name: str,
-    instructions: str,
-    tools: Sequence[ServerTool],
-    asked: queue.SimpleQueue[_Asked | BaseException | None],
+    speaking: Callable[[], Coroutine[Any, Any, None]], asked: queue.SimpleQueue[_Asked | BaseException | None]
 ) -> None:
     """Speak the protocol until the client leaves. Errors propagate."""
     try:
-        asyncio.run(_spoken(_server(name, instructions, tools, asked)))
+        asyncio.run(speaking())
     except BaseException as error:  # it is raised again in the thread that serves
         asked.put(error)
     else:
         asked.put(None)
+
+
+def _bound(port: int) -> socket.socket:
+    bound = socket.socket()
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", port))
+        bound.listen()  # whoever is told the address can connect
+    except OSError as error:
+        bound.close()
+        raise SetupError(f"The port {port} cannot be used: {error.strerror}. Take another with --port.") from error
+    return bound
+
+
+async def _spoken_over_http(server: Server[Any], http: Loopback, bound: socket.socket) -> None:
+    import uvicorn
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    place = f"127.0.0.1:{bound.getsockname()[1]}"
+    local = [place, place.replace("127.0.0.1", "localhost")]
+    security = TransportSecuritySettings(allowed_hosts=local, allowed_origins=[f"http://{host}" for host in local])
+    app = server.streamable_http_app(transport_security=security)
+    expected = f"Bearer {http.token}".encode()
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] == "lifespan" or hmac.compare_digest(headers.get(b"authorization", b""), expected):
+            await app(scope, receive, send)
+        elif scope["type"] == "http":
+            start = {"type": "http.response.start", "status": 401, "headers": [(b"www-authenticate", b"Bearer")]}
+            await send(start)
+            await send({"type": "http.response.body", "body": b"The token is missing, or another one."})
+
+    http.tell(f"http://{place}/mcp")
+    config = uvicorn.Config(guarded, log_level="error", access_log=False, lifespan="on")
+    await uvicorn.Server(config).serve(sockets=[bound])
 
 
 async def _spoken(server: Server[Any]) -> None:
