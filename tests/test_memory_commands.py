@@ -1,7 +1,9 @@
 """The memory as the agent uses it (memory_add, recall) and as the user does (`autoagent memory ...`)."""
 
+import dataclasses
 import json
 import re
+import socket
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +29,7 @@ from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.none import NoMemory
 from autoagent.memory.ranking import RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
+from autoagent.registry.memory import BACKENDS
 from autoagent.session.memories import open_memory
 from autoagent.settings import Settings
 from autoagent.subcommands.memory import memory as group
@@ -374,11 +377,23 @@ def test_a_number_that_makes_no_sense_is_refused(
     assert isinstance(result.exception, SettingsError) and str(result.exception).startswith(said)
 
 
-@pytest.mark.parametrize("backend", ["postgres", "redis"])
-def test_a_server_that_is_not_named_is_asked_for(call: Callable[..., Result], backend: str) -> None:
-    result = call("list", memory_backend=backend)
+def test_a_server_that_is_not_named_is_asked_for(call: Callable[..., Result]) -> None:
+    result = call("list", memory_backend="postgres")
     assert isinstance(result.exception, SettingsError)
-    assert str(result.exception) == f"MEMORY_BACKEND={backend} needs MEMORY_URL, which says where it is."
+    assert str(result.exception) == "MEMORY_BACKEND=postgres needs MEMORY_URL, which says where it is."
+
+
+def test_redis_that_is_not_named_is_where_autogpt_had_it(
+    call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("redis")
+    backend = BACKENDS.find("redis")
+    assert backend.usual_url == "redis://localhost:6379/0"
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        nowhere = f"redis://127.0.0.1:{nobody.getsockname()[1]}/0"
+    monkeypatch.setattr(BACKENDS, "find", lambda name: dataclasses.replace(backend, usual_url=nowhere))
+    result = call("list", memory_backend="redis")
+    assert isinstance(result.exception, StateError) and nowhere.split("/")[2] in str(result.exception)
 
 
 def test_a_memory_that_is_switched_off_is_said_to_be(call: Callable[..., Result]) -> None:

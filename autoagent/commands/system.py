@@ -135,7 +135,7 @@ def wait_until(
     "task_complete",
     "Finish, once every goal is met or cannot be met",
     risk="read",
-    aliases=["goals_accomplished"],
+    aliases=["goals_accomplished", "shutdown"],
     repeatable=True,
     effects=Effects(ends_run=True),
     levels=("planner", "executor", "thinker"),

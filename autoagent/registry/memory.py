@@ -37,13 +37,14 @@ class Backend(Registered):
 
     Attributes:
         open: opens the store. None: it keeps nothing. Raises StateError.
-        needs_url: it needs MEMORY_URL.
+        needs_url: it needs MEMORY_URL, or takes the place of its `usual_url` for that.
         package: the additional package it imports, and the `extra` that installs it, if any.
         examine: the checks of `autoagent doctor`, given the memory's folder.
     """
 
     open: Callable[[StoreOpening], MemoryStore] | None
     needs_url: bool = False
+    usual_url: str = ""
     package: str = ""
     extra: str = ""
     examine: Callable[[Path], Iterable[Finding]] | None = None

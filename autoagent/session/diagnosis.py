@@ -137,7 +137,7 @@ def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
     if backend.package and importlib.util.find_spec(backend.package) is None:
         missing = f"{backend.package} is not installed, which MEMORY_BACKEND={backend.name} asks for"
         yield Finding("memory", "fail", missing, f"pip install 'autoagent[{backend.extra}]'")
-    elif backend.needs_url and not settings.memory_url:
+    elif backend.needs_url and not (settings.memory_url or backend.usual_url):
         found = f"MEMORY_BACKEND={backend.name} needs to know where it is"
         yield Finding("memory", "fail", found, "set MEMORY_URL")
     elif backend.examine is not None:

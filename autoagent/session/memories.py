@@ -67,10 +67,11 @@ def open_memory(
     from autoagent.memory.living_memory import LivingMemory
 
     folder = memory_folder(settings)
-    if backend.needs_url and not settings.memory_url:
+    url = settings.memory_url or backend.usual_url
+    if backend.needs_url and not url:
         raise SettingsError(f"MEMORY_BACKEND={backend.name} needs MEMORY_URL, which says where it is.")
     own = embedder or lazy_embedder(settings)
-    store = backend.open(StoreOpening(settings.memory_url, settings.memory_index, folder, own, listen))
+    store = backend.open(StoreOpening(url, settings.memory_index, folder, own, listen))
     return LivingMemory(
         store,
         Journal(folder / "dreams.jsonl"),

@@ -128,7 +128,11 @@ def _variables(
         if setting is None:
             _other(found, name, value, there)
         elif setting.name in _PATHS:
-            found.rows.append(Row(f".env: {name}", "taken", why="the file or folder is copied to its usual name"))
+            place = Path(os.path.normpath(source / value))
+            if any(place == taken or place in taken.parents for taken, _ in found.copies):
+                found.rows.append(Row(f".env: {name}", "taken", why="the file or folder is copied to its usual name"))
+            else:
+                found.rows.append(Row(f".env: {name}", "not taken", why=f"nothing of {value} is taken"))
         elif setting.name in over:
             found.rows.append(Row(f".env: {name}", "not taken", why=f"{over[setting.name]} sets that"))
         else:

@@ -12,5 +12,11 @@ def _open(opening: StoreOpening) -> MemoryStore:
 
 
 BACKEND = Backend(
-    name="redis", summary="Redis 8, with its search", open=_open, needs_url=True, package="redis", extra="redis"
+    name="redis",
+    summary="Redis 8, with its search",
+    open=_open,
+    needs_url=True,
+    package="redis",
+    extra="redis",
+    usual_url="redis://localhost:6379/0",
 )

@@ -107,7 +107,7 @@ def test_commands_say_why_they_cannot_be_used(home: Home) -> None:
     rows = {row["name"]: row for row in json.loads(home.run("commands", "--json").out)}
     assert rows["read_file"]["signature"] == "read_file(filename, first_line=1, lines=None, column=1)"
     assert rows["read_file"]["reason"] == ""
-    assert rows["task_complete"]["aliases"] == ["goals_accomplished"]
+    assert rows["task_complete"]["aliases"] == ["goals_accomplished", "shutdown"]
     off = home.run("commands", "--json", env={"DISABLED_COMMAND_CATEGORIES": "memory", "MEMORY_BACKEND": "none"})
     rows = {row["name"]: row for row in json.loads(off.out)}
     assert rows["recall"]["reason"] == "the category memory is switched off (DISABLED_COMMAND_CATEGORIES)"

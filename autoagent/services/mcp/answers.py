@@ -135,15 +135,17 @@ def _contents(contents: types.TextResourceContents | types.BlobResourceContents,
 
 def _kept(kind: str | None, encoded: str, files: dict[str, bytes]) -> str:
     """Return the text that stands for data, which is added to the files if it can be kept."""
-    said = f"{kind or 'data'}, {len(encoded) * 3 // 4:,} bytes"
+    said = f"{kind or 'data'}, about {len(encoded) * 3 // 4:,} bytes"
     if len(files) >= FILES or len(encoded) * 3 // 4 > FILE:
         return f"[{said}, not kept: an answer may have {FILES} files of {FILE >> 20} MB]"
     try:
         data = base64.b64decode(encoded, validate=True)
+        if (kind or "").startswith("text/"):
+            return data.decode()
     except ValueError:
-        return f"[{said}, not kept: it is no base64]"
+        return f"[{said}, not kept: it is not what it says]"
     shown = (kind or "").partition("/")[0] in ("image", "audio", "video") or kind == "application/pdf"
     suffix = (mimetypes.guess_extension(kind or "") if shown else None) or ".bin"
     name = f"mcp-{hashlib.sha256(data).hexdigest()[:12]}{suffix}"
     files[name] = data
-    return f"[{said}, saved as {name}]"
+    return f"[{kind or 'data'}, {len(data):,} bytes, saved as {name}]"
