@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Unpack, cast
 
-from autoagent.core.errors import ModelError
+from autoagent.core.commands import Proposal, Verdict
+from autoagent.core.errors import ModelError, StopRun
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage
-from autoagent.core.protocols import Asked, Model
+from autoagent.core.protocols import Asked, Authorizer, Model
+from autoagent.core.task import Outcome, Status
 from autoagent.plugins.plugin_hooks import PluginHooks
+from autoagent.safety.approval import AuthorizerWrapper
 
 if TYPE_CHECKING:
     from autoagent.settings import Settings
@@ -81,3 +84,31 @@ class PluginEmbedder:
         if vector is None:
             raise ModelError("The plug-in that embeds gives no vector.")
         return vector
+
+
+_YES = frozenset({"y", "yes", "yeah", "yep", "ok", "okay", "sure", "alright", "approve", "authorise", "authorize"})
+_NO = frozenset({"n", "no", "nope", "stop", "exit", "quit"})
+
+
+class PluginAuthorizer(AuthorizerWrapper):
+    """Lets a plug-in answer for the user, from a chat for example (CHAT_MESSAGES_ENABLED).
+
+    It does so where one call needs nothing but a yes. The guard's warnings are for the user alone.
+    """
+
+    def __init__(self, plugins: PluginHooks, asked: Authorizer) -> None:
+        super().__init__(asked)
+        self._plugins = plugins
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        """Return the verdict; see protocols.Authorizer."""
+        text, who = "", ""
+        if not proposal.warning:
+            text, who = self._plugins.answered(f"NEXT ACTION: {proposal.call}\nRun it? y, n, or feedback")
+        if not text:
+            return super().decide(proposal)
+        if text.lower() in _YES:
+            return Verdict(True, who)
+        if text.lower() in _NO:
+            raise StopRun(Outcome(Status.STOPPED, f"Stopped by {who}."))
+        return Verdict(False, who, f"{who} says: {text}")  # not the user's word, which would reset the standstill count

@@ -105,7 +105,7 @@ class RunPlugins:
         """Return who is asked before a command: a plug-in that answers for the user, before the user is."""
         if not self._chat("user_input"):
             return asked
-        from autoagent.plugins.plugin_answers import PluginAuthorizer
+        from autoagent.plugins.plugin_model import PluginAuthorizer
 
         assert self.plugins is not None
         return PluginAuthorizer(self.plugins, asked)

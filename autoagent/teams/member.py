@@ -16,34 +16,32 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoagent.agent.budget import Budget
+from autoagent.agent.state import Policy, Tools
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, ModelError, NoMoneyException, SettingsError, StopRun
 from autoagent.core.events import Acted, Answered, Event, Published, Spent
 from autoagent.core.memory import Origin
 from autoagent.core.model import Completion, Usage, reply_tokens
 from autoagent.core.model import Message as PromptMessage
-from autoagent.core.protocols import Model
+from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.models.watch import Watch
 from autoagent.reply.file_reply import in_block
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subagents.pool import WorkerPool
 from autoagent.subagents.subagent_state import SubAgentState
-from autoagent.subagents.worker import DECIDED, TOGETHER, Apart, RunningWorker, WorkerSpec
+from autoagent.subagents.worker import DECIDED, TOGETHER, Apart, RunningWorker, Worker, WorkerSpec
 from autoagent.teams.copies import Copies
 from autoagent.teams.llm import WORKING
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
 from autoagent.teams.role import Role
 from autoagent.text.tokens import PER_MESSAGE, counter
-
-if TYPE_CHECKING:
-    from autoagent.teams.verdict import Court
 
 CUT_SHORT = "replies that were cut short"
 NO_WRITER = "no file can be written here; `autoagent commands` says why."
@@ -57,7 +55,8 @@ class Office:
 
     `open_model` opens the model for a role's key, by the name that the role wants. `commands` finds those of these
     names, `writing` are those of an agent that writes one file alone. `ask_person(role, prompt)` asks whoever sits
-    at the terminal. `copies` are those of the workspace in which roles work that act in one round.
+    at the terminal. `copies` are those of the workspace in which roles work that act in one round. `tools`, `policy`
+    and `listener` are those that the run's own agent would have.
     """
 
     pool: WorkerPool
@@ -69,7 +68,9 @@ class Office:
     interruptible: Callable[[], AbstractContextManager[object]]
     copies: Copies
     tainted: TaintedFiles
-    court: Court
+    tools: Tools
+    policy: Policy
+    listener: Listener
 
     @property
     def writer(self) -> CommandSpec | None:
@@ -115,13 +116,14 @@ class Member:
         """Have a turn taken in its thread. The run's own agent is woken once it is over."""
         self._rounds.put(work)
 
-    def join(self, order: WorkerSpec) -> Member:
+    @contextmanager
+    def build(self, order: WorkerSpec) -> Iterator[Worker]:
         """Take up the parts it works with. It is in its own thread by then."""
         self._order = order
         self.key = order.key
         order.when_stopped(lambda: self._rounds.put(None))
         self.role.turn = self
-        return self
+        yield Worker(self)
 
     def run(self) -> Iterator[Event]:
         """Take turns until it is stopped. The events go their way as they are recorded."""
@@ -346,7 +348,9 @@ class Member:
         """Return what an agent of this role has come to, in words. What it has read, the role has read."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
         said = f"{state.said}{files}" if status == Status.FINISHED else f"This was not done ({status}): {reason}{files}"
-        if text := self._wrote(state):
+        writer = self._office.writer
+        wrote = state.done.get(writer.name, {}) if state.task.file and writer else {}
+        if writer and (text := str(wrote.get(writer.parameters[1].name, ""))):
             problem = "" if status == Status.FINISHED else f"This is not right yet ({status}): {reason}"
             said = file_message(state, text, problem)
         if state.origin != Origin():
@@ -354,13 +358,6 @@ class Member:
             noted.origin = state.origin
             self.role.rc.memory.add(noted)
         return said
-
-    def _wrote(self, state: SubAgentState) -> str:
-        """Return the text that an agent has written to its file; '' for none, and where it was to do something else."""
-        writer = self._office.writer
-        if not state.task.file or writer is None:
-            return ""
-        return str(state.done.get(writer.name, {}).get(writer.parameters[1].name, ""))
 
 
 def file_message(state: SubAgentState, text: str, problem: str) -> str:

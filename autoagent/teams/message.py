@@ -27,6 +27,9 @@ END = "end"
 """Whom a message is for that ends the work of the team."""
 
 
+_NAMED = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # what the log has of a message as it is
+
+
 class Addresses(set[str]):
     """Addresses. One alone is equal to its text, too, as programs for MetaGPT 0.4 expect."""
 
@@ -108,23 +111,13 @@ class Message:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the log has it."""
-        return {
-            "id": self.id,
-            "content": self.content,
-            "role": self.role,
-            "cause_by": self.cause_by,
-            "sent_from": self.sent_from,
-            "send_to": sorted(self.send_to),
-            "source": self.origin.source,
-            "trusted": self.origin.trusted,
-            "extra": self.extra,
-        }
+        named = {name: getattr(self, name) for name in _NAMED} | {"send_to": sorted(self.send_to)}
+        return {**named, "source": self.origin.source, "trusted": self.origin.trusted, "extra": self.extra}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Message:
         """Return the message of what the log has."""
-        named = {name: found[name] for name in ("content", "role", "cause_by", "sent_from", "send_to", "id")}
-        message = cls(**named)
+        message = cls(**{name: found[name] for name in _NAMED})
         message.origin = Origin(str(found.get("source", "")), bool(found.get("trusted", True)))
         message.restore(found.get("extra", {}))
         return message
@@ -151,11 +144,6 @@ def cause_of(action: Any) -> str:
         return str(cause)
     kind = action if isinstance(action, type) else type(action)
     return kind.__name__ if kind.__module__.startswith("autoagent.") else f"{kind.__module__}.{kind.__name__}"
-
-
-def short(cause: str) -> str:
-    """Return the name of an action as it is shown."""
-    return cause.rpartition(".")[2]
 
 
 def address_of(receiver: Any) -> str:

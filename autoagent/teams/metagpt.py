@@ -15,7 +15,6 @@ from typing import Any
 from autoagent.core.errors import NoMoneyException
 from autoagent.teams.action import Action, UserRequirement, model_in
 from autoagent.teams.action import UserRequirement as BossRequirement
-from autoagent.teams.environment import Environment as _Environment
 from autoagent.teams.llm import WORKING, ActionNode, ActionOutput, Llm
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import ALL as MESSAGE_ROUTE_TO_ALL
@@ -25,29 +24,13 @@ from autoagent.teams.message import cause_of as any_to_str
 from autoagent.teams.role import Role as _Role
 from autoagent.teams.role import RoleContext, RoleReactMode
 from autoagent.teams.team import INVESTMENT, Team, run_alone
+from autoagent.teams.team import Environment as _Environment
 
 __all__ = [
-    "LLM",
-    "MESSAGE_ROUTE_TO_ALL",
-    "MESSAGE_ROUTE_TO_NONE",
-    "Action",
-    "ActionNode",
-    "ActionOutput",
-    "BossRequirement",
-    "Config",
-    "Context",
-    "Environment",
-    "Memory",
-    "Message",
-    "NoMoneyException",
-    "Role",
-    "RoleContext",
-    "RoleReactMode",
-    "Team",
-    "UserRequirement",
-    "any_to_str",
-    "logger",
-]
+    "LLM", "MESSAGE_ROUTE_TO_ALL", "MESSAGE_ROUTE_TO_NONE", "Action", "ActionNode", "ActionOutput", "BossRequirement",
+    "Config", "Context", "Environment", "Memory", "Message", "NoMoneyException", "Role", "RoleContext",
+    "RoleReactMode", "Team", "UserRequirement", "any_to_str", "logger",
+]  # fmt: skip
 
 logger = logging.getLogger("autoagent.teams")
 

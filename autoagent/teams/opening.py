@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from autoagent import __version__
 from autoagent.commands import selection
 from autoagent.commands.registry import Command, Registry
-from autoagent.core.commands import CommandSpec
+from autoagent.core.commands import CommandSpec, Question
 from autoagent.core.errors import NoMoneyException, SettingsError, StateError, StopRun
 from autoagent.core.events import Ended, Resumed, RoundBegan, RunStarted
 from autoagent.core.model import reply_tokens
 from autoagent.core.protocols import Model
-from autoagent.core.task import Goal, Status, Task
+from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
@@ -25,13 +25,17 @@ from autoagent.session.extension_hooks import hooked_registry
 from autoagent.session.plan import RunPlan, guidance_of, kept_settings, limits_of, opened_parts, said_settings
 from autoagent.session.session import Session, claimed_state
 from autoagent.settings import Settings
-from autoagent.teams.person import ask_person
 from autoagent.teams.tools import commands_of
 from autoagent.terminal.console import Console
 
 if TYPE_CHECKING:
+    from autoagent.teams.role import Role
     from autoagent.teams.rounds import TeamRun
     from autoagent.teams.team import Team
+
+LEAVING = ("exit", "quit")
+QUOTES = '"""'
+_HOW = f"Your answer; an empty line ends it, or {QUOTES} if it began with {QUOTES}. `exit` saves and ends."
 
 OpenLog = Callable[[TaintedFiles], EventLog]
 
@@ -79,7 +83,6 @@ class TeamPlan:
         from autoagent.teams.copies import Copies
         from autoagent.teams.member import Office
         from autoagent.teams.rounds import TeamRun
-        from autoagent.teams.verdict import Court
 
         settings, console, registry = self.session.settings, self.console, opened.plan.registry
         policy = opened.policy
@@ -89,7 +92,7 @@ class TeamPlan:
             pool=opened.pool,
             open_model=lambda key, named: build.model_of_worker(settings, console, opened.plan.model, key, named),
             commands=lambda names: _specs(registry, names),
-            writing=_writing(registry),
+            writing=tuple(spec for spec in registry.specs if _writes(spec) or _ends(spec)),
             ask_person=lambda role, prompt: ask_person(console, role, prompt, settings.unanswered_text),
             reply_tokens=settings.reply_tokens,
             interruptible=opened.interrupts.allowed,
@@ -100,7 +103,9 @@ class TeamPlan:
                 console.warn,
             ),
             tainted=opened.tainted,
-            court=Court(opened.tools, policy, console),
+            tools=opened.tools,
+            policy=policy,
+            listener=console,
         )
         start, log, budget = opened.plan.start, opened.log, opened.budget
         self.running = TeamRun(self.team.env, start, office, log, budget, until=self.until)
@@ -182,11 +187,6 @@ def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Regist
     return registry
 
 
-def _writing(registry: Registry) -> tuple[CommandSpec, ...]:
-    """Return the specs of what writes a file, and of what ends an agent's run."""
-    return tuple(spec for spec in registry.specs if _writes(spec) or _ends(spec))
-
-
 def _writes(spec: CommandSpec) -> bool:
     return spec.effects is not None and spec.effects.writes_whole
 
@@ -242,3 +242,41 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
         settings={**kept_settings(settings, began, said), "team": made},
         limits=dataclasses.asdict(limits_of(settings, task)),
     )
+
+
+# A person in the place of a role's model ------------------------------------------------------------------------------
+
+
+def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> str:
+    """Show the prompt and return what the person answers to it, here or from another terminal.
+
+    `unanswered` is the answer of somebody who gives none in time, where the run is to go on.
+
+    Raises:
+        StopRun: the person ends the work, or nobody is there.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    console.discard_typeahead()
+    console.say(prompt)
+    asked = Question(text=prompt)
+    while True:
+        try:
+            text = console.ask(f"You are {role.name}, {role.profile}. {_HOW}", question=asked, goes_on=_goes_on)
+        except EOFError:
+            reason = f"{role} is a person, and nobody is there to answer; run it in a terminal, or pipe the answer in."
+            raise StopRun(Outcome(Status.UNANSWERED, reason)) from None
+        except TimeoutError:
+            return unanswered
+        if text.strip().lower() in LEAVING:
+            raise StopRun(Outcome(Status.STOPPED, f"Ended by {role}."))
+        text = text.strip()
+        if answer := text.removeprefix(QUOTES).removesuffix(QUOTES).strip() if text.startswith(QUOTES) else text:
+            return answer
+
+
+def _goes_on(text: str) -> bool:
+    """Return whether the person has not come to the end of an answer."""
+    begun = text.strip()
+    if begun.startswith(QUOTES):
+        return not begun.removeprefix(QUOTES).endswith(QUOTES)
+    return begun.lower() not in ("", *LEAVING) and bool(text.rpartition("\n")[2].strip())

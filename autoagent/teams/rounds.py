@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,16 +27,15 @@ from autoagent.core.events import (
     RoundEnded,
     RunStarted,
     Snapshot,
-)
+)  # fmt: skip
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Recorder
 from autoagent.core.task import Outcome, Status, Task
-from autoagent.subagents.worker import Worker, WorkerSpec
 from autoagent.teams.copies import Merged, conflicting
-from autoagent.teams.environment import Environment
 from autoagent.teams.member import Member, Office, Round, published
 from autoagent.teams.message import CONFLICT, END, REQUIREMENT, Message, addresses_of
 from autoagent.teams.role import Role
+from autoagent.teams.team import Environment
 
 LOOK = 1.0  # seconds after which a round looks up though nobody has woken it
 
@@ -133,17 +131,8 @@ class TeamRun:
                 yield from self._tell(message.id, message)
         self._office.copies.clear(f"{self._env.round}." if self._open else " ")
         for key, member in self._members.items():
-            self._start_member(key, member)
-
-    def _start_member(self, key: str, member: Member) -> None:
-        @contextmanager
-        def build(order: WorkerSpec) -> Iterator[Worker]:
-            yield Worker(member.join(order))
-
-        role = member.role
-        task = Task(role.name, role.profile, ())
-        pool = self._office.pool
-        member.worker = pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), build)
+            task, pool = Task(member.role.name, member.role.profile, ()), self._office.pool
+            member.worker = pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), member.build)
 
     def _restore(self) -> dict[str, Hired]:
         """Take up what the log holds. Return who is hired."""
@@ -237,7 +226,7 @@ class TeamRun:
 
         history = self._env.history.get()
         outcome, said = yield from verdict(
-            self._office.court, self._start, self._log, self._env.round, history[-1].content if history else "", reason,
+            self._office, self._start, self._log, self._env.round, history[-1].content if history else "", reason,
             planned=planned or self._ender is not None,
         )  # fmt: skip
         if not said:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.side_call import SideCall
-from autoagent.agent.state import Policy, State, Tools
+from autoagent.agent.state import State
 from autoagent.agent.verify import Verification
 from autoagent.core.commands import Proof
 from autoagent.core.events import Event, Returned, RunStarted, Snapshot, Started
-from autoagent.core.protocols import Listener, Recorder
+from autoagent.core.protocols import Recorder
 from autoagent.core.task import Outcome, Status
 from autoagent.subagents.subagent_state import SubAgentState
 
-
-@dataclass(frozen=True, slots=True)
-class Court:
-    """What a verdict takes: those of the run's parts that its own agent would have."""
-
-    tools: Tools
-    policy: Policy
-    listener: Listener
+if TYPE_CHECKING:
+    from autoagent.teams.member import Office
 
 
 def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
@@ -40,7 +34,7 @@ def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
 
 
 def verdict(
-    court: Court, start: RunStarted, log: Recorder, step: int, answer: str, reason: str, *, planned: bool
+    office: Office, start: RunStarted, log: Recorder, step: int, answer: str, reason: str, *, planned: bool
 ) -> Generator[Event, None, tuple[Outcome, str]]:
     """Yield what happens. Return how a team ends, and what the user wants first, '' for nothing.
 
@@ -55,7 +49,7 @@ def verdict(
     goals = [(state, number) for state in newest for number, goal in enumerate(state.task.goals) if goal.check]
     if goals and all((check := state.checked.get(number)) and check.met for state, number in goals):
         return Outcome(Status.FINISHED, reason, ("checked",)), ""
-    state = State(start, court.tools, court.policy, log)
+    state = State(start, office.tools, office.policy, log)
     state.step = step
     begun: dict[str, Event] = {}
     for event in log.events():
@@ -67,13 +61,13 @@ def verdict(
             case Returned() if event.agent in begun:
                 state.work.add(begun.pop(event.agent))
                 state.work.add(event)
-    tools, policy = court.tools, court.policy
+    tools, policy = office.tools, office.policy
     if tools.snapshots is not None and (tree := tools.snapshots.take()) != state.work.tree:
         yield state.record(Snapshot(tree=tree))
     found = "not verified"
     proof: Proof = "claimed"
     if policy.verifier is not None:
-        call = SideCall(state, policy.verifier, policy, court.listener)
+        call = SideCall(state, policy.verifier, policy, office.listener)
         [judged] = yield from Verification(state, call, tools, policy).judge([0], tools.context.workspace, answer)
         found = f"{judged.finding}: {judged.why}"
         proof = "shown" if judged.finding == "met" else "claimed"
@@ -81,7 +75,7 @@ def verdict(
         changed = ", ".join(state.work.changed)
         files = f"Files changed: {changed}" if changed else "No file was changed."
         claims = f"{start.task.goals[0].text}\n  {found}\n{files}"
-        user = Authorization(state, tools, policy, court.listener).accepts(claims)
+        user = Authorization(state, tools, policy, office.listener).accepts(claims)
         if not user.allowed:
             return Outcome(Status.UNVERIFIED, f"{reason} The work is {found}", ("claimed",)), user.reason
         proof = "accepted"
