@@ -52,7 +52,7 @@ EDGES = {
     "markdown_it": ["terminal/"],
     "rich": ["terminal/"],
     "starlette": ["web/app"],
-    "uvicorn": ["web/serve"],
+    "uvicorn": ["web/serve", "services/mcp/server"],
     "click": ["cli", "fleet/command_line", "subcommands/", "terminal/"],
     "av": ["services/media/whisper"],
     "faster_whisper": ["services/media/whisper"],
