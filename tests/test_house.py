@@ -54,8 +54,6 @@ EDGES = {
     "starlette": ["web/app"],
     "uvicorn": ["web/serve", "services/mcp/server"],
     "click": ["cli", "fleet/command_line", "subcommands/", "terminal/"],
-    "av": ["services/media/whisper"],
-    "faster_whisper": ["services/media/whisper"],
     "requests": ["services/", "network/"],
     "urllib3": ["network/connections", "network/errors"],
     "certifi": ["network/connections"],

@@ -11,10 +11,10 @@ import wave
 from typing import Any
 
 import pytest
+from autoagent_whisper import __main__ as whisper
 from provider_server import ProviderServer, Received, Sent
 
 from autoagent.core.errors import CommandError
-from autoagent.services.media import whisper
 from autoagent.services.media.media import ChosenMedia
 from autoagent.services.media.transcription import hear_offline, recognised
 from autoagent.settings import Settings

@@ -78,11 +78,11 @@ def hear_hugging_face(provider: Provider, settings: Settings, recording: Recordi
 
 
 def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Transcript:
-    """Transcribe with Whisper in a process of its own (see `whisper`), which bounds memory and time and has no key."""
+    """Transcribe with Whisper in a process of its own (`autoagent_whisper`), within bounds and without a key."""
     if importlib.util.find_spec("faster_whisper") is None:
         raise CommandError(f"Recordings cannot be read offline: faster-whisper is missing; {OFFLINE_EXTRA}.")
     # No shell, and no word of it comes from outside: -I keeps the current folder off its path.
-    command = [sys.executable, "-I", "-m", "autoagent.services.media.whisper", f"{seconds:.0f}"]
+    command = [sys.executable, "-I", "-m", "autoagent_whisper", f"{seconds:.0f}"]
     environment = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
     try:
         done = subprocess.run(  # noqa: S603 - see above
