@@ -15,6 +15,7 @@ from typing import Any
 from autoagent.core.errors import NoMoneyException
 from autoagent.teams.action import Action, UserRequirement, model_in
 from autoagent.teams.action import UserRequirement as BossRequirement
+from autoagent.teams.environment import Environment as _Environment
 from autoagent.teams.llm import WORKING, ActionNode, ActionOutput, Llm
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import ALL as MESSAGE_ROUTE_TO_ALL
@@ -24,7 +25,6 @@ from autoagent.teams.message import cause_of as any_to_str
 from autoagent.teams.role import Role as _Role
 from autoagent.teams.role import RoleContext, RoleReactMode
 from autoagent.teams.team import INVESTMENT, Team, run_alone
-from autoagent.teams.team import Environment as _Environment
 
 __all__ = [
     "LLM", "MESSAGE_ROUTE_TO_ALL", "MESSAGE_ROUTE_TO_NONE", "Action", "ActionNode", "ActionOutput", "BossRequirement",

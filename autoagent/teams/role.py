@@ -16,7 +16,7 @@ from autoagent.teams.message import Message, cause_of
 
 if TYPE_CHECKING:
     from autoagent.core.task import Goal
-    from autoagent.teams.team import Environment
+    from autoagent.teams.environment import Environment
     from autoagent.teams.tools import Tool
 
 _NUMBER = re.compile(r"-?\d+")

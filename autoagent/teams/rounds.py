@@ -32,10 +32,10 @@ from autoagent.core.memory import Origin
 from autoagent.core.protocols import Recorder
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.teams.copies import Merged, conflicting
+from autoagent.teams.environment import Environment
 from autoagent.teams.member import Member, Office, Round, published
 from autoagent.teams.message import CONFLICT, END, REQUIREMENT, Message, addresses_of
 from autoagent.teams.role import Role
-from autoagent.teams.team import Environment
 
 LOOK = 1.0  # seconds after which a round looks up though nobody has woken it
 

@@ -61,7 +61,11 @@ def test_a_tool_of_a_server_is_a_command_that_a_rule_lets_run(shopper: Home, ser
     done = shopper.run("-c", *rules, *GOAL)
     assert done.code == 0, done.text
     texts = [text for _, text, _ in returned(shopper)]
-    assert texts[0] == "5" and texts[2] == "shop://opening-hours: When it is open." and texts[3] == "From 8 to 18."
+    assert (
+        texts[0] == "5"
+        and texts[2].startswith("shop://opening-hours: When it is open.")
+        and texts[3] == "From 8 to 18."
+    )
     assert texts[4] == "user: Complain about pears."
     assert "OPENAI_API_KEY" not in texts[5] and "PATH" in texts[5]
     assert all(data["untrusted"] and data["private"] for _, _, data in returned(shopper)[:6])

@@ -25,7 +25,7 @@ OPENAI_FUNCTIONS=True
 PINECONE_API_KEY=0123
 MEMORY_INDEX=auto-gpt
 AI_SETTINGS_FILE=tasks/mine.yaml
-PROMPT_SETTINGS_FILE=gone.yaml
+PLUGINS_CONFIG_FILE=gone.yaml
 EMAIL_ADDRESS=agent@example.org
 GOOGLE_API_KEY=your-google-api-key
 """
@@ -71,7 +71,7 @@ def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
         ".env: PINECONE_API_KEY": ("not taken", UNUSED["PINECONE_API_KEY"].reason),
         ".env: MEMORY_INDEX": ("taken", ".env: MEMORY_INDEX"),
         ".env: AI_SETTINGS_FILE": ("taken", "the file or folder is copied to its usual name"),
-        ".env: PROMPT_SETTINGS_FILE": ("not taken", "nothing of gone.yaml is taken"),
+        ".env: PLUGINS_CONFIG_FILE": ("not taken", "nothing of gone.yaml is taken"),
         ".env: EMAIL_ADDRESS": ("taken", ".env: EMAIL_ADDRESS"),
         ".env: EXECUTE_LOCAL_COMMANDS, which is not set": ("taken", ".env: EXECUTE_LOCAL_COMMANDS"),
         ".env: 1 others": ("not taken", "empty, or the template's words"),
