@@ -21,6 +21,7 @@ from autoagent.sandbox.startup_gate import HeldStart
 from autoagent.sandbox.usage import Use, shared_memory, use_of
 
 _FIRST_LOOK, _LOOK_EVERY = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
+_BETWEEN_EVERY = 0.5  # seconds between two calls of `between`
 _LOOK_SHARE = 0.05  # of the time at most goes into looking
 _END_PATIENCE = 5.0  # seconds that ending a tree may take by itself
 _LAST_WORDS = 5.0  # seconds that what is left in the pipe may take once the program has ended
@@ -95,7 +96,7 @@ class Process:
     """A program that runs. The thread that makes one also waits for it: the program ends with its thread.
 
     Its output goes to the descriptor `output`, or is kept for its Exit and handed to `printed` as it comes. `seconds`
-    bounds the time, None does not.
+    bounds the time, None does not. `between` is called now and then while it runs.
     Raises CommandError if it cannot be started.
 
     Memory counts mappings, but not unmapped files in memory or buffers of pipes. Between two looks at the
@@ -111,8 +112,9 @@ class Process:
         output: int | None = None,
         data: bytes | None = None,
         printed: Callable[[bytes], None] = lambda data: None,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
-        self._launch, self._limits, self._printed = launch, limits, printed
+        self._launch, self._limits, self._printed, self._between = launch, limits, printed, between
         self._deadline = time.monotonic() + seconds if seconds is not None else None
         self._seconds = seconds or 0.0
         self._kept = OutputBuffer(limits.head, limits.tail)
@@ -162,6 +164,7 @@ class Process:
         if self._pipe is not None:
             poll.register(self._pipe, select.POLLIN)
         look, offered = time.monotonic() + _FIRST_LOOK, False
+        between = time.monotonic() + _BETWEEN_EVERY
         while True:
             until = look if self._deadline is None else min(look, self._deadline)
             ready = [descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until - time.monotonic())))]
@@ -179,7 +182,10 @@ class Process:
                 if not offered:
                     offered = True
                     _offer_to_the_oom_killer(use)
-                look = time.monotonic() + max(_LOOK_EVERY, (time.monotonic() - now) / _LOOK_SHARE)
+                look = _next(now, _LOOK_EVERY)
+            if (now := time.monotonic()) >= between:
+                self._between()
+                between = _next(now, _BETWEEN_EVERY)
 
     def _limit_reached(self, use: Use) -> str:
         limits = self._limits
@@ -231,6 +237,12 @@ class Process:
         if number > 0 and (status < 0 or self._launch.folded) and number in signal.valid_signals():
             return ProcessExit(output, total, signal=_name(number))
         return ProcessExit(output, total, status=status)
+
+
+def _next(began: float, pause: float) -> float:
+    """Return when to look again, given when this look began, so that looking takes its share of the time at most."""
+    now = time.monotonic()
+    return now + max(pause, (now - began) / _LOOK_SHARE)
 
 
 def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:

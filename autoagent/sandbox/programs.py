@@ -79,13 +79,14 @@ class Programs:
         with self._watch.during():
             launch = self._launch(argv, folder, env or {}, self._network if network is None else network)
             seconds = self._limits.seconds if seconds is None else seconds
-            program = Process(launch, self._limits, seconds=seconds, data=data, printed=self._printed)
+            between = self._watch.look_again
+            program = Process(launch, self._limits, seconds=seconds, data=data, printed=self._printed, between=between)
             self._waited_for.add(program)
             try:
                 ended = program.wait()
             finally:
                 self._waited_for.discard(program)
-        return replace(ended, put_back=tuple(self._watch.taken()))
+        return replace(ended, put_back=(*self._watch.refused(ended.output), *self._watch.taken()))
 
     def tell(self, printed: Callable[[bytes], None]) -> None:
         self._printed = printed
@@ -104,7 +105,7 @@ class Programs:
 
         def live() -> None:
             try:
-                program = Process(launch, self._limits, output=log)
+                program = Process(launch, self._limits, output=log, between=self._watch.look_again)
             except BaseException as error:  # whatever it is, the thread that waits for it raises it
                 self._watch.end()
                 begun.set_exception(error)

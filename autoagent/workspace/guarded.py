@@ -13,6 +13,7 @@ names (`core.fsmonitor = ./tool`), but for hooks and included configuration; fol
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import re
@@ -119,19 +120,21 @@ _HARMLESS = {
     "branch": "remote|merge|rebase",
     "submodule": "url|active",
 }
-_SECTION = re.compile(r'\[([a-z]+)(?: "[^"\\\]\n]*")?\]', re.IGNORECASE)
-_ENTRY = re.compile(r"\s*([a-z]+) = ([^\"\\#;\x00-\x1f\x7f]*)", re.IGNORECASE)
+_SECTION = re.compile(r'\[([a-z]+)(?: "(?!.*\.\.)[^"\\\]\n]*")?\]', re.IGNORECASE)
+_ENTRY = re.compile(r"\s*([a-z]+) = (?!-)([^\"\\#;\x00-\x1f\x7f]*)", re.IGNORECASE)
+_UNWRITABLE = tuple(os.strerror(number).encode() for number in (errno.EROFS, errno.EBUSY))
+_MODULES = {"submodule": "path|url|branch|ignore|shallow|fetchrecursesubmodules"}  # of these, in .gitmodules
 _MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
 
 
-def harmless_config(data: bytes) -> bytes:
+def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> bytes:
     """Return the lines of a repository's configuration that run no program. All of them if none does."""
     kept, section = [], ""
     for line in data.decode("utf-8", "replace").split("\n"):
         if found := _SECTION.fullmatch(line):
             section = found[1].lower()
         elif entry := _ENTRY.fullmatch(line):
-            if not re.fullmatch(_HARMLESS.get(section, "(?!)"), entry[1].lower()) or "::" in entry[2]:
+            if not re.fullmatch(harmless.get(section, "(?!)"), entry[1].lower()) or "::" in entry[2]:
                 continue
         elif line and not re.match(r"\s*[#;]", line):
             return _MINIMAL  # what git reads in it is not for us to guess
@@ -220,6 +223,20 @@ class Watch:
         with self._lock:
             self._running -= 1
             self._put_back()
+
+    def look_again(self) -> None:
+        """Revert the changes of programs that still run."""
+        with self._lock:
+            self._put_back()
+
+    def refused(self, output: bytes) -> list[str]:
+        """Return a line for each read-only place of which a program says that it could not be written."""
+        lines = [line for line in output.splitlines() if line.rstrip().endswith(_UNWRITABLE)]
+        return [
+            f"{place} could not be written."
+            for place in self.read_only
+            if any(os.fsencode(place) in line for line in lines)
+        ]
 
     def accept(self, places: Iterable[str]) -> None:
         """Take the files at these places as the user's: a change of them was allowed."""
@@ -389,6 +406,8 @@ class Watch:
         if is_own and name == "config":
             reduced = harmless_config(data)
             return now if reduced == data else _Kept(now.stamp, 0o644, reduced)
+        if where == ".gitmodules" and not known and harmless_config(data, _MODULES) == data:
+            return now
         return now if is_own and name == "attributes" else known  # which name drivers that the configuration must have
 
     def _replace(self, where: str, now: _Kept | None, wanted: _Kept | None) -> None:

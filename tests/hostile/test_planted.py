@@ -245,3 +245,64 @@ def test_what_other_tools_run_is_the_users_too(there: Room, kind: str) -> None:
     assert not [name for name in names if (there.workspace / name).exists()]
     assert section["shell"].text.count("was taken away") == len(names)
     assert "would run as you later" in section["file"].text
+
+
+AS = "git -c user.name=a -c user.email=a@b -c protocol.file.allow=always"
+ADD = (
+    f'git init -q "$TMPDIR/lib"; echo 1 > "$TMPDIR/lib/f"; git -C "$TMPDIR/lib" add f; '
+    f'{AS} -C "$TMPDIR/lib" commit -qm x; {AS} submodule add -q "$TMPDIR/lib" sub; {AS} commit -qm sub; git show --stat'
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_agent_adds_a_submodule_but_no_program_by_it(there: Room, kind: str) -> None:
+    root = with_repository(there)
+    config = (root / ".git/config").read_bytes()
+    update = "git config -f .git/config submodule.sub.update '!touch PWNED'; printf '\\tupdate = !touch PWNED\\n'"
+    held = ".git/config could not be written" if kind == "bubblewrap" else ".git/config was put back"
+    section = drive(there, {
+        "add": shell(ADD),
+        "planted": shell(f"{update} >> .gitmodules"),
+        "sent elsewhere": shell("git config -f .gitmodules submodule.sub.url 'ext::touch PWNED'"),
+        "inside": shell("git config -f .git/modules/sub/config core.fsmonitor 'touch PWNED'; cat .gitmodules"),
+    }, "--sandbox", kind, apart=True)  # fmt: skip
+    assert section.done.code == 0, section.done.text
+    assert "2 files changed, 4 insertions" in section["add"].text
+    assert held in section["add"].text
+    modules = (root / ".gitmodules").read_text()
+    assert modules in section["inside"].text
+    assert len(modules.splitlines()) == 3
+    assert (root / ".git/config").read_bytes() == config
+    assert "working tree clean" in git(root, "status")
+    assert "sub" in git(root, "submodule", "status")
+    git(root, "submodule", "init")
+    git(root, "-C", "sub", "status")
+    git(root, "submodule", "update")
+    assert not list(there.folder.rglob("PWNED"))
+
+
+LATER = "echo 'touch PWNED' > .envrc; mkdir -p .git/hooks; echo 'touch PWNED' > .git/hooks/post-commit"
+FORKED = f"""import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(1)
+        os.system({LATER!r})
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_outlives_its_command_plants_nothing(there: Room, kind: str) -> None:
+    root = with_repository(there)
+    section = drive(there, {
+        "orphan": shell(f"(sleep 1; {LATER}) > /dev/null 2>&1 &"),
+        "session": shell(f"setsid sh -c \"sleep 1; {LATER}\" > /dev/null 2>&1 &"),
+        "fork": command("execute_python_code", code=FORKED, name="fork.py"),
+        "background": command("execute_shell_popen", command_line=f"sh -c \"sleep 1; {LATER}\" & sleep 60"),
+        "meanwhile": shell("for i in 1 2 3 4 5 6; do sleep .5; done; ls -A . .git/hooks"),
+    }, "--sandbox", kind, apart=True)  # fmt: skip
+    assert section.done.code == 0, section.done.text
+    assert not (root / ".envrc").exists()
+    assert not (root / ".git/hooks/post-commit").exists()
+    assert ".envrc\n" not in section["meanwhile"].text, "it was taken away while its program was still running"
+    assert ".envrc was taken away" in section["meanwhile"].text
