@@ -170,6 +170,100 @@ def test_from_any_state_to_any_other(tmp_path_factory: pytest.TempPathFactory, s
         assert everything(root) == content
 
 
+def quick(snapshots: Snapshots) -> str:
+    """A look at what has changed alone, which must come to the same as a look at all."""
+    tree = snapshots.take(whole=False)
+    assert Snapshots(snapshots._objects._folder, snapshots._workspace).take() == tree
+    return tree
+
+
+def test_a_look_at_what_has_changed_sees_whatever_changes(root: Path, tmp_path: Path, snapshots: Snapshots) -> None:
+    write(root, {"a.txt": "a", "b/c/d.txt": "d", "b/e.txt": "e", "moved/x": "x"})
+    (tmp_path / "elsewhere").mkdir()
+    first = snapshots.take()
+    assert quick(snapshots) == first
+    changes = (
+        lambda: (root / "a.txt").write_text("A"),
+        lambda: (root / "a.txt").write_text("B"),  # within a tick of the clock
+        lambda: (root / "b/c/d.txt").chmod(0o755),
+        lambda: (root / "b/c/new").write_text("n"),
+        lambda: (root / "b/c/new").rename(root / "b/c/newer"),
+        lambda: (root / "b/e.txt").unlink(),
+        lambda: (root / "link").symlink_to("a.txt"),
+        lambda: (root / "empty").mkdir(),
+        lambda: write(root, {"empty/no/longer": "1"}),
+        lambda: write(root, {"empty/no/more": "2"}),
+        lambda: (root / "moved").rename(root / "b/moved"),
+        lambda: (root / "b/moved/x").write_text("y"),
+        lambda: (root / "b/moved").rename(tmp_path / "elsewhere/moved"),
+        lambda: (tmp_path / "elsewhere/moved/x").write_text("z"),
+        lambda: (root / "b").chmod(0o700),
+        lambda: shutil.rmtree(root / "empty"),
+        lambda: write(root, {f"many/{n}": str(n) for n in range(100)}),
+        lambda: write(root, {f"many/{n}": f"{n}!" for n in range(50)}),
+        lambda: os.link(root / "a.txt", root / "b/linked"),
+        lambda: os.mkfifo(root / "pipe"),
+        lambda: (root / "pipe").unlink(),
+        lambda: os.utime(root / "a.txt"),
+    )
+    trees = [first, *((change(), quick(snapshots))[1] for change in changes)]
+    assert len(set(trees)) == len(trees) - 3, "a file elsewhere, a pipe made and taken away, and a time are no change"
+    snapshots.restore(first)
+    assert quick(snapshots) == first
+
+
+def test_a_look_that_is_cut_off_costs_nothing(root: Path, store: Path, snapshots: Snapshots) -> None:
+    write(root, {"a.txt": "a"})
+    snapshots.take()
+    (root / "a.txt").write_text("b")
+    for path in sorted(store.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    store.rmdir()
+    store.write_text("no folder")
+    with pytest.raises(StateError, match="Cannot keep a snapshot"):
+        snapshots.take(whole=False)
+    store.unlink()
+    assert snapshots.read(snapshots.take(whole=False), "a.txt") == b"b"
+
+
+def test_many_new_files_become_a_pack_that_git_can_read(root: Path, store: Path, snapshots: Snapshots) -> None:
+    files = {f"{n % 7}/{n}.txt": f"{n}\n" * (n % 50) for n in range(300)}
+    write(root, {**files, "large.bin": "x" * 2_000_000})
+    tree = snapshots.take()
+    assert len(kept(store)) < 10
+    assert all(path.stat().st_mode & 0o077 == 0 for path in store.rglob("*"))
+    if shutil.which("git"):
+        for arguments in (("fsck", "--full"), ("verify-pack", *map(str, store.glob("objects/pack/*.idx")))):
+            done = subprocess.run(["git", "--git-dir", store, *arguments], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        shown = subprocess.run(["git", "--git-dir", store, "show", f"{tree}:3/101.txt"], capture_output=True, text=True)
+        assert shown.stdout == "101\n"
+    before = everything(root)
+    shutil.rmtree(root / "3")
+    write(root, {name: "other" for name in list(files)[:150]})
+    again = Snapshots(store, Workspace(root))
+    assert again.restore(tree).left == ()
+    assert everything(root) == before
+    assert len(kept(store)) < 20, "what is packed is not kept once more"
+
+
+@pytest.mark.parametrize("damage", [b"", b"PACK", None], ids=["empty", "cut", "garbled"])
+def test_a_damaged_pack_is_named_or_written_anew(root: Path, store: Path, damage: bytes | None) -> None:
+    write(root, {f"{n}.txt": f"one {n}" for n in range(300)})
+    tree = Snapshots(store, Workspace(root)).take()
+    (pack,) = store.glob("objects/pack/*.pack")
+    content = pack.read_bytes()
+    write(root, {f"{n}.txt": f"two {n}" for n in range(300)})
+    now = everything(root)
+    pack.write_bytes(content[:40] + bytes(200) + content[240:] if damage is None else damage)
+    with pytest.raises(StateError, match=r"damaged|missing"):
+        Snapshots(store, Workspace(root)).restore(tree)
+    assert everything(root) == now
+    pack.write_bytes(content)
+    Snapshots(store, Workspace(root)).restore(tree)
+    assert (root / "200.txt").read_text() == "one 200"
+
+
 def kept(store: Path) -> dict[str, int]:
     """The objects of a store, with their sizes."""
     return {str(path.relative_to(store)): path.stat().st_size for path in (store / "objects").glob("*/*")}

@@ -40,9 +40,9 @@ class Execution:
     def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
         """Run the command."""
         state, call = self._state, proposal.call
-        changing = proposal.risk != "read"
+        changing, whole = proposal.risk != "read", self._runs_programs(proposal)
         if changing:
-            yield from self.snapshot(passing=True)
+            yield from self.snapshot(passing=True, whole=whole)
         before = state.work.tree
         yield state.record(Started(call=call), passing=not changing)  # a look lost in a power cut is repeated
         began, interrupted = self._clock(), False
@@ -60,7 +60,7 @@ class Execution:
         result = yield from self._as_shown(call, result, workspace)
         seconds = self._clock() - began
         if changing:
-            yield from self.snapshot(passing=True)
+            yield from self.snapshot(passing=True, whole=whole)
             result = self._with_changes(proposal, result, before)
         result = state.guard.label(call, result, seen)
         data = result.meta.to_json()
@@ -98,12 +98,17 @@ class Execution:
         data = state.guard.cut_off(call, changed).to_json()
         yield state.record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
 
-    def snapshot(self, *, passing: bool = False) -> Events:
+    def _runs_programs(self, proposal: Proposal) -> bool:
+        """Return whether programs may change files meanwhile, of the command or in the background."""
+        effects, programs = proposal.spec.effects, self._context.sandbox.programs
+        return effects is None or effects.runs_programs or any(program.exit is None for program in programs())
+
+    def snapshot(self, *, passing: bool = False, whole: bool = True) -> Events:
         """Snapshot the workspace if it has changed since the last snapshot.
 
-        `passing`: a synced event follows at once, so that this one need not be synced.
+        `passing`: a synced event follows at once, so that this one need not be synced. `whole` as in Snapshots.
         """
-        if self._snapshots is not None and (tree := self._snapshots.take()) != self._state.work.tree:
+        if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != self._state.work.tree:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
 
     def close(self) -> Events:

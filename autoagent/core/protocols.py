@@ -521,9 +521,10 @@ class Inbox(Protocol):
 class Snapshots(Protocol):
     """Keeps the workspace as it was at different times."""
 
-    def take(self) -> str:
-        """Take a snapshot of the workspace. Return the id of its tree, which depends on the content only. Raises
-        StateError.
+    def take(self, *, whole: bool = True) -> str:
+        """Take a snapshot of the workspace. Return the id of its tree, which depends on the content only.
+
+        Without `whole`, changes through mapped memory may be missed. Raises StateError.
         """
 
     def changed(self, before: str, after: str) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from autoagent.sandbox import seccomp
-from autoagent.sandbox.syscalls import prctl, syscall
+from autoagent.workspace.syscalls import prctl, syscall
 
 OLDEST_ABI = 3  # the first that knows about emptying files
 ABI_OF_SIGNALS = 6

@@ -23,8 +23,8 @@ from contextlib import suppress
 from typing import Any
 
 from autoagent.sandbox.landlock_rules import confine, keep_in_group
-from autoagent.sandbox.syscalls import prctl
 from autoagent.sandbox.tree import tree_of
+from autoagent.workspace.syscalls import prctl
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _CANNOT_START = 127  # the shells' status for it

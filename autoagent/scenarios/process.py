@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoagent.core.errors import SetupError
-from autoagent.sandbox.syscalls import prctl
 from autoagent.sandbox.tree import tree_of
+from autoagent.workspace.syscalls import prctl
 
 ROWS, COLUMNS = 50, 120  # of the terminal
 _PAUSE = 0.01  # seconds between two looks at a process that writes nothing

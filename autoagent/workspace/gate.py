@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import functools
 import os
 import re
 import stat
@@ -27,14 +26,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, Self
+from typing import BinaryIO, Literal, Protocol, Self
 
 from autoagent.core.durable_files import DRAFT, is_draft, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.workspace.guarded import Watch
-
-if TYPE_CHECKING:
-    import ctypes
+from autoagent.workspace.syscalls import syscall
 
 Gate = Callable[[int, str, int], int]
 """Opens a relative path without links beneath a folder: (descriptor of the folder, path, flags) -> descriptor.
@@ -408,26 +405,11 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x0
 
 def openat2_gate(folder: int, path: str, flags: int) -> int:
     """Open through the gate by the system call openat2(2). Raises OSError ENOSYS or EPERM if it is unavailable."""
-    import ctypes
-
-    libc = _libc()
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how: flags, mode, resolve
-    name = os.fsencode(path)
     while True:
-        descriptor = int(libc.syscall(_OPENAT2, ctypes.c_long(folder), name, how, ctypes.c_long(len(how))))
-        if descriptor >= 0:
-            return descriptor
-        if (code := ctypes.get_errno()) != errno.EINTR:
-            raise OSError(code, os.strerror(code), path)
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    """Return the C library, loaded once."""
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)
+        with suppress(InterruptedError):
+            return syscall(_OPENAT2, folder, os.fsencode(path), how, len(how))
 
 
 def walk_gate(folder: int, path: str, flags: int) -> int:

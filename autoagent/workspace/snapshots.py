@@ -7,6 +7,9 @@ Not stored, and left alone by a restore: files over LARGEST_FILE, everything bey
 deeper than DEEPEST, unreadable entries, devices, sockets and pipes. Owners, times, extended attributes, hard links and
 setuid/setgid bits are not stored either. The latter would lend the restoring user's rights. A change within RACY_NS of
 a scan that keeps size and times is only seen by the next scan.
+
+A command that runs no program changes files by system calls alone. Around it only that is looked at which the kernel
+says has changed (see changes), whoever changed it.
 """
 
 from __future__ import annotations
@@ -17,14 +20,15 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeGuard
 
 from autoagent.core.durable_files import replace_in
 from autoagent.core.errors import StateError
+from autoagent.workspace.changes import Changes
 from autoagent.workspace.gate import Workspace, shown
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
 
@@ -65,6 +69,7 @@ class _Look:
     folders: dict[str, int] = field(default_factory=dict)  # and their modes, parents before what is in them
     stamps: dict[str, dict[str, tuple[Stamp, Node]]] = field(default_factory=dict)  # of files, by folder and name
     left_out: dict[str, str] = field(default_factory=dict)
+    limited: bool = False  # whether something is left out because there is too much, or a folder cannot be looked into
     entries: int = 0
     files: int = 0  # that were read
     bytes: int = 0
@@ -82,34 +87,27 @@ class Snapshots:
         self._workspace = workspace
         self._tell = tell
         self._reported: set[str] = set()
-        self._look = _Look()
+        self._look = _Look(limited=True)
+        self._changes = Changes()
         self._nodes: dict[str, Node] = {}  # of the folders, as last seen
         self._stored: dict[str, StoredTree] = {}
         self._recent: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # trees by id, of the last two looks
 
-    def take(self) -> str:
-        """Take a snapshot. Return the id of its tree, which depends on the content only. Raises StateError."""
-        look, pending = _Look(), deque([""])
-        while pending:
-            where = pending.popleft()
-            try:
-                with self._workspace.folder(where or ".") as descriptor:
-                    look.trees[where], folders = self._listed(descriptor, where, look)
-                look.folders |= folders
-                pending.extend(folders)
-            except OSError as error:
-                if not where:
-                    raise StateError(f"Cannot keep a snapshot of the workspace: {error.strerror}.") from error
-                if isinstance(error, FileNotFoundError):  # gone since its parent was listed
-                    look.folders.pop(where)
-                else:
-                    look.left_out[where] = error.strerror or str(error)
-        nodes: dict[str, Node] = {}
-        for where, mode in reversed([("", _FOLDER), *look.folders.items()]):  # what is within a folder comes before it
-            nodes[where] = self._kept(where, mode, look)
-            if where:
-                parent, _, name = where.rpartition("/")
-                look.trees[parent][name] = nodes[where]
+    def take(self, *, whole: bool = True) -> str:
+        """Take a snapshot. Return the id of its tree, which depends on the content only. Raises StateError.
+
+        Unless `whole`, look only at what has changed by word of the kernel, as far as it has one (see changes).
+        """
+        try:
+            with self._objects.together():
+                changed = None if whole or self._look.limited else self._changes.taken()
+                look = None if changed is None else self._look_at(changed)
+                if look is None:
+                    look, changed = self._look_at_all(), None
+                nodes = self._nodes_of(look, changed)
+        except BaseException:  # Ctrl-C too: what the kernel has told is lost
+            self._changes.forget()
+            raise
         self._recent = ({nodes[where].id: tree for where, tree in look.trees.items()}, self._recent[0])
         self._look, self._nodes = look, nodes
         self._stored = {where: tree for where, tree in self._stored.items() if where in look.trees}
@@ -186,14 +184,35 @@ class Snapshots:
 
     # Taking ------------------------------------------------------------------------------------------------------
 
-    def _listed(self, descriptor: int, where: str, look: _Look) -> tuple[dict[str, Node], dict[str, int]]:
-        """List the non-folders of a folder, then its folders with their modes. Raises OSError.
+    def _look_at_all(self) -> _Look:
+        look, pending = _Look(), deque([""])
+        self._changes.begin()
+        while pending:
+            where = pending.popleft()
+            try:
+                with self._workspace.folder(where or ".") as descriptor:
+                    self._changes.add(where, descriptor)
+                    folders = self._list(descriptor, where, look)
+                look.folders |= folders
+                pending.extend(folders)
+            except OSError as error:
+                if not where:
+                    raise StateError(f"Cannot keep a snapshot of the workspace: {error.strerror}.") from error
+                if isinstance(error, FileNotFoundError):  # gone since its parent was listed
+                    look.folders.pop(where)
+                else:
+                    look.left_out[where], look.limited = error.strerror or str(error), True
+        return look
+
+    def _list(self, descriptor: int, where: str, look: _Look) -> dict[str, int]:
+        """Look at the non-folders of a folder. Return its folders with their modes. Raises OSError.
 
         Beyond MOST_ENTRIES a folder is left out as a whole, except the workspace itself, where single entries are.
         """
-        found: dict[str, Node] = {}
+        look.trees[where] = found = {}
+        look.stamps[where] = stamps = {}
         folders: dict[str, int] = {}
-        before, stamps = self._look.stamps.get(where, {}), look.stamps.setdefault(where, {})
+        before = self._look.stamps.get(where, {})
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 if (known := before.get(entry.name)) and _is_as_it_was(entry, known[0], look):
@@ -204,6 +223,7 @@ class Snapshots:
                     continue
                 look.entries += 1
                 if look.entries > MOST_ENTRIES:
+                    look.limited = True
                     if where:
                         raise OSError(errno.E2BIG, _TOO_MANY)
                     look.left_out[path] = _TOO_MANY
@@ -211,25 +231,68 @@ class Snapshots:
                     continue
                 with suppress(FileNotFoundError):  # gone since the folder was read
                     status = entry.stat(follow_symlinks=False)
-                    if reason := _too_much(status, path, look):
-                        look.left_out[path] = reason
-                        found[entry.name] = _absent(reason, status)
-                    elif stat.S_ISDIR(status.st_mode):
+                    if stat.S_ISDIR(status.st_mode) and path.count("/") < DEEPEST:
                         folders[path] = _FOLDER | status.st_mode & _FOLDER_BITS
                     else:
-                        look.files += 1
-                        if look.files == MANY and self._tell is not None:
-                            self._tell(f"Keeping {MANY:,} files or more, so that steps can be undone.")
-                        found[entry.name], stamp = self._file(descriptor, entry.name, path, status, look)
-                        if stamp is not None:
-                            stamps[entry.name] = stamp, found[entry.name]
-        return found, dict(sorted(folders.items()))
+                        self._note(descriptor, entry.name, where, status, look)
+        return dict(sorted(folders.items()))
 
-    def _file(
-        self, parent: int, name: str, path: str, status: os.stat_result, look: _Look
-    ) -> tuple[Node, Stamp | None]:
-        """Return the node of a file or a link, which is read, and its stamp, unless it may still change unseen."""
-        now = time.time_ns()
+    def _note(self, parent: int, name: str, where: str, status: os.stat_result, look: _Look) -> None:
+        """Note a name in a folder that is no folder to look into. Raises FileNotFoundError."""
+        path = f"{where}/{name}" if where else name
+        if reason := _too_much(status, look):
+            look.left_out[path] = reason
+            look.trees[where][name] = _absent(reason, status)
+            return
+        look.files += 1
+        if look.files == MANY and self._tell is not None:
+            self._tell(f"Keeping {MANY:,} files or more, so that steps can be undone.")
+        node, stamp = self._file(parent, name, path, status, look)
+        look.trees[where][name], look.stamps[where][name] = node, (stamp, node)
+
+    def _look_at(self, changed: Mapping[str, Collection[str]]) -> _Look | None:
+        """Return the last look with what has changed since, or None where all has to be looked at."""
+        last = self._look
+        look = replace(last, trees={**last.trees}, stamps={**last.stamps}, left_out={**last.left_out})
+        for where, names in changed.items():
+            if where not in last.trees:
+                return None
+            look.trees[where], look.stamps[where] = {**last.trees[where]}, {**last.stamps[where]}
+            with suppress(OSError), self._workspace.folder(where or ".") as descriptor:
+                for name in names:
+                    path = f"{where}/{name}" if where else name
+                    if self._workspace.is_protected(path):
+                        continue
+                    look.left_out.pop(path, None)
+                    look.entries -= look.trees[where].pop(name, None) is not None
+                    look.bytes -= known[0][2] if (known := look.stamps[where].pop(name, None)) else 0
+                    with suppress(FileNotFoundError):
+                        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                        if stat.S_ISDIR(status.st_mode) or look.entries >= MOST_ENTRIES:
+                            return None
+                        look.entries += 1
+                        self._note(descriptor, name, where, status, look)
+                continue
+            return None
+        return look
+
+    def _nodes_of(self, look: _Look, changed: Iterable[str] | None) -> dict[str, Node]:
+        """Store the folders that are not as in the last look: any, or of `changed` and what they lie in."""
+        nodes: dict[str, Node] = {} if changed is None else {**self._nodes}
+        wanted = None if changed is None else {above for where in changed for above in _way_to(where)}
+        for where, mode in reversed([("", _FOLDER), *look.folders.items()]):  # what is within a folder comes before it
+            if wanted is None or where in wanted:
+                nodes[where] = self._kept(where, mode, look)
+                if where:
+                    parent, _, name = where.rpartition("/")
+                    if wanted is not None and look.trees[parent] is self._look.trees.get(parent):
+                        look.trees[parent] = {**look.trees[parent]}
+                    look.trees[parent][name] = nodes[where]
+        return nodes
+
+    def _file(self, parent: int, name: str, path: str, status: os.stat_result, look: _Look) -> tuple[Node, Stamp]:
+        """Read a file or a link. Return its node and its stamp, with no time in it if it may still change unseen."""
+        now, stamp = time.time_ns(), _stamp(status)
         try:
             if stat.S_ISLNK(status.st_mode):
                 data, mode = os.fsencode(os.readlink(name, dir_fd=parent)), _LINK
@@ -239,10 +302,10 @@ class Snapshots:
             raise
         except OSError as error:
             look.left_out[path] = reason = error.strerror or str(error)
-            return _absent(reason, status), None
+            return _absent(reason, status), (*stamp[:4], -1)
         look.bytes += len(data)
         node = Node(mode, self._objects.put("blob", data))
-        return node, _stamp(status) if now - status.st_ctime_ns > RACY_NS else None
+        return node, stamp if now - status.st_ctime_ns > RACY_NS else (*stamp[:4], -1)
 
     def _kept(self, where: str, mode: int, look: _Look) -> Node:
         """Return the node of a folder whose subfolders are all in its tree."""
@@ -382,11 +445,11 @@ def _is_as_it_was(entry: os.DirEntry[str], stamp: Stamp, look: _Look) -> bool:
     return same
 
 
-def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
+def _too_much(status: os.stat_result, look: _Look) -> str:
     """Explain why an entry is left out, or '' if it is stored."""
     mode = status.st_mode
     if stat.S_ISDIR(mode):
-        return f"it is more than {DEEPEST} folders deep" if path.count("/") >= DEEPEST else ""
+        return f"it is more than {DEEPEST} folders deep"
     if stat.S_ISLNK(mode):
         return ""
     if not stat.S_ISREG(mode):
@@ -394,8 +457,17 @@ def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
     if status.st_size > LARGEST_FILE:
         return f"it is larger than {LARGEST_FILE >> 20} MB"
     if look.bytes + status.st_size > MOST_BYTES:
+        look.limited = True
         return f"the files are more than {MOST_BYTES >> 20} MB together"
     return ""
+
+
+def _way_to(where: str) -> Iterator[str]:
+    """Yield a folder and those that it lies in, up to the workspace."""
+    while where:
+        yield where
+        where = where.rpartition("/")[0]
+    yield ""
 
 
 def _absent(reason: str, status: os.stat_result | None = None) -> Node:
@@ -414,9 +486,13 @@ def _is_folder(node: Node | None) -> TypeGuard[Node]:
 
 def _content(parent: int, name: str) -> tuple[bytes, int]:
     """Return the content and mode of a regular file. Raises OSError, also for other kinds or if it is too large."""
-    with os.fdopen(os.open(name, _READ, dir_fd=parent), "rb") as file:
-        status = os.fstat(file.fileno())
-        data = file.read(LARGEST_FILE + 1) if stat.S_ISREG(status.st_mode) else None
-    if data is None or len(data) > LARGEST_FILE:
-        raise OSError(errno.EBUSY, "something else changes it")
-    return data, stat.S_IFREG | status.st_mode & 0o777
+    descriptor = os.open(name, _READ, dir_fd=parent)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE:
+            data = os.read(descriptor, status.st_size + 1)
+            if len(data) == status.st_size:
+                return data, stat.S_IFREG | status.st_mode & 0o777
+    finally:
+        os.close(descriptor)
+    raise OSError(errno.EBUSY, "something else changes it")
