@@ -130,8 +130,11 @@ class Stuck(Exception):
     """An agent ended or stood still before its last step; its text says what it wrote last."""
 
 
-def run(agent: Agent, steps: int, python: Path, window: int, kind: str = "read") -> Figures:
-    """One run in an empty home, ended once the request after the last step is there. Raises Stuck."""
+def run(agent: Agent, steps: int, python: Path, window: int, kind: str = "read", others: int = 0) -> Figures:
+    """One run in an empty home, ended once the request after the last step is there. Raises Stuck.
+
+    Beside its notes lie so many `others` in its folder, a hundred in each folder of it.
+    """
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         notes = home / "workspace" / "notes"
@@ -139,6 +142,9 @@ def run(agent: Agent, steps: int, python: Path, window: int, kind: str = "read")
         keep_ranks(home / RANKS)
         for n in range(1, steps + 1):
             (notes / f"{n}.txt").write_text(f"Note {n} says that the ferry number {n} leaves at {n % 24}:00.\n")
+        for n in range(others):
+            (place := notes.parent / f"others/{n // 100}").mkdir(parents=True, exist_ok=True)
+            (place / f"{n}.txt").write_text(f"Note {n} is not asked for.\n" * 20)
         before = size(home)
         one = (agent.tool, agent.argument, agent.value)
         argv = [sys.executable, str(HERE / "zero_latency.py"), str(steps), *(agent.writes if kind == "write" else one)]
