@@ -22,7 +22,7 @@ from pathlib import Path
 
 from autoagent.core.errors import SetupError
 from autoagent.core.protocols import Sandbox
-from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.workspace.gate import Workspace
 

@@ -13,6 +13,7 @@ from autoagent.commands.context import Context
 from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
+from autoagent.core.services import BackgroundProcess
 from autoagent.core.task import GoalVerdict, Outcome, Status
 from autoagent.workspace.gate import Workspace
 
@@ -40,7 +41,8 @@ class Execution:
     def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
         """Run the command."""
         state, call = self._state, proposal.call
-        changing, whole = proposal.risk != "read", self._runs_programs(proposal)
+        effects, changing = proposal.spec.effects, proposal.risk != "read"
+        whole = effects is None or effects.runs_programs or bool(self._running())
         if changing:
             yield from self.snapshot(passing=True, whole=whole)
         before = state.work.tree
@@ -98,11 +100,6 @@ class Execution:
         data = state.guard.cut_off(call, changed).to_json()
         yield state.record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
 
-    def _runs_programs(self, proposal: Proposal) -> bool:
-        """Return whether programs may change files meanwhile, of the command or in the background."""
-        effects, programs = proposal.spec.effects, self._context.sandbox.programs
-        return effects is None or effects.runs_programs or any(program.exit is None for program in programs())
-
     def snapshot(self, *, passing: bool = False, whole: bool = True) -> Events:
         """Snapshot the workspace if it has changed since the last snapshot.
 
@@ -115,14 +112,17 @@ class Execution:
         """End the programs that were started and keep the workspace as they leave it, if snapshots are kept."""
         if self._snapshots is None or not self._state.work.tree:
             return
-        with suppress(CommandError):  # there is no sandbox
-            for program in self._context.sandbox.programs():
-                if program.exit is None:
-                    self._context.sandbox.stop(program.pid)
+        for program in self._running():
+            self._context.sandbox.stop(program.pid)
         if lines := self._context.workspace.watch.taken():
             yield self._state.record(SystemNotice(text="\n".join(lines)))
         with suppress(StateError):  # the end is recorded anyway, and undo names what differs
             yield from self.snapshot()
+
+    def _running(self) -> list[BackgroundProcess]:
+        with suppress(CommandError):  # there is no sandbox
+            return [program for program in self._context.sandbox.programs() if program.exit is None]
+        return []
 
     # What the model is shown ---------------------------------------------------------------------------------------
 

@@ -113,7 +113,8 @@ class TaintedFiles:
         """
         where = self._locate(path)
         for count, file in enumerate(self._files(where)):
-            if count == LOOKED_AT or (file not in made and not self._is_as_left(file)):
+            mark = self._nearest(file)
+            if count == LOOKED_AT or (file not in made and not (mark and self._is_left_by(mark, file))):
                 return True
         return False
 
@@ -139,10 +140,6 @@ class TaintedFiles:
             return None
         changed = time.time_ns() if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
         return Mark(str(self._root), where, source, run, seq, status.st_size, changed)
-
-    def _is_as_left(self, file: str) -> bool:
-        mark = self._nearest(file)
-        return mark is not None and self._is_left_by(mark, file)
 
     def _is_left_by(self, mark: Mark, file: str) -> bool:
         try:

@@ -26,9 +26,8 @@ from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, get
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.sandbox import seccomp
 from autoagent.sandbox.hard_links import shared_files
-from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.mounts import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places, search_path, variables
-from autoagent.sandbox.process import Launch
+from autoagent.sandbox.process import Launch, ProcessLimits
 from autoagent.sandbox.startup_gate import HeldStart
 from autoagent.workspace.gate import Workspace
 
@@ -54,11 +53,21 @@ class Bubblewrap:
         self._shared = shared_files(workspace)
         # Of processes there is a limit for an ordinary user alone; the kernel lets root have any number.
         wanted = {RLIMIT_CORE: 0, RLIMIT_FSIZE: limits.file, RLIMIT_NPROC: limits.threads}
-        self._own_limits = {which: _as_far_as_allowed(which, limit) for which, limit in wanted.items()}
+        most = {which: getrlimit(which)[1] for which in wanted}  # which this process is under itself
+        self._own_limits = {
+            which: limit if most[which] == RLIM_INFINITY else min(limit, most[which]) for which, limit in wanted.items()
+        }
         self._root = str(workspace.root)
-        self._files = {"/etc/passwd": _passwd(), "/etc/group": _group()}
+        uid, gid = os.getuid(), os.getgid()
+        user, group = ("root" if id == 0 else "user" for id in (uid, gid))
+        users = f"{user}:x:{uid}:{gid}::{_HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
+        self._files = {"/etc/passwd": users, "/etc/group": f"{group}:x:{gid}:\nnogroup:x:65534:\n"}
         self._filter = seccomp.guard(sockets=True, groups=True) if seccomp.is_known() else b""
-        self._mounts = [*_read_only(SYSTEM), *_own_mounts(limits.memory // 2)]
+        self._mounts = [*_read_only(SYSTEM), "--proc", "/proc", "--dev", "/dev"]
+        for place in _IN_MEMORY:
+            self._mounts += ("--size", str(limits.memory // 2), "--tmpfs", place)
+        # What sets the kernel up lies in /proc/sys, and root may write there without any capability.
+        self._mounts += ("--remount-ro", "/proc", "--remount-ro", "/dev", "--symlink", "../tmp", "/var/tmp")  # noqa: S108
         self._mounts += _read_only((*SETTINGS, *python_places(python)))
         self.path: Sequence[str] = search_path(python)
 
@@ -78,7 +87,7 @@ class Bubblewrap:
             setup += ["--setenv", name, value]
         given = []
         for place, content in self._files.items():
-            given.append(_readable(content))
+            given.append(_readable(content.encode()))
             setup += ["--file", str(given[-1]), place]
         if self._filter:
             given.append(_readable(self._filter))
@@ -195,34 +204,6 @@ def _read_only(places: Sequence[str]) -> Iterator[str]:
             yield from ("--symlink", str(place.readlink()), str(place))
         else:
             yield from ("--ro-bind-try", str(place), str(place))
-
-
-def _passwd() -> bytes:
-    """Return a passwd file with the user, and one that stands for all others."""
-    uid, gid = os.getuid(), os.getgid()
-    name = "root" if uid == 0 else "user"
-    return f"{name}:x:{uid}:{gid}::{_HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n".encode()
-
-
-def _group() -> bytes:
-    gid = os.getgid()
-    name = "root" if gid == 0 else "user"
-    return f"{name}:x:{gid}:\nnogroup:x:65534:\n".encode()
-
-
-def _own_mounts(size: int) -> Iterator[str]:
-    """Mount /proc, /dev, /tmp and /dev/shm, the last two of `size` bytes at most: they are memory."""
-    yield from ("--proc", "/proc", "--dev", "/dev")
-    for place in _IN_MEMORY:
-        yield from ("--size", str(size), "--tmpfs", place)
-    # What sets the kernel up lies in /proc/sys, and root may write there without any capability.
-    yield from ("--remount-ro", "/proc", "--remount-ro", "/dev", "--symlink", "../tmp", "/var/tmp")  # noqa: S108
-
-
-def _as_far_as_allowed(which: int, limit: int) -> int:
-    """Return the limit, or the lower one that this process is under itself."""
-    most = getrlimit(which)[1]
-    return limit if most == RLIM_INFINITY else min(limit, most)
 
 
 def _readable(content: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,15 +17,43 @@ from typing import Protocol
 
 from autoagent.core.errors import CommandError
 from autoagent.core.services import ProcessExit
-from autoagent.sandbox.limits import MB, ProcessLimits
 from autoagent.sandbox.startup_gate import HeldStart
-from autoagent.sandbox.usage import Use, shared_memory, use_of
+from autoagent.sandbox.tree import tree_of
 
 _FIRST_LOOK, _LOOK_EVERY = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
 _BETWEEN_EVERY = 0.5  # seconds between two calls of `between`
 _LOOK_SHARE = 0.05  # of the time at most goes into looking
 _END_PATIENCE = 5.0  # seconds that ending a tree may take by itself
+MB = 1024 * 1024
+_THREADS_EACH = 16  # of a process, in the mean
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICK = os.sysconf("SC_CLK_TCK")
+_TIMES, _THREADS, _PAGES = slice(11, 15), 17, 21  # of the fields of /proc/PID/stat; times also of ended children
 _LAST_WORDS = 5.0  # seconds that what is left in the pipe may take once the program has ended
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """The resources that one program and its descendants may take
+    together. `file` is for each file. Two programs may take them twice.
+
+    `seconds` is the time from start to end of a program that is waited for. `cpu` that of processors, which counts in
+    the background too. `memory` and `file` are bytes. Of the output, the first `head` and the last `tail` bytes are
+    kept.
+    """
+
+    seconds: float = 120.0
+    cpu: float = 3600.0
+    memory: int = 2048 * MB
+    processes: int = 256
+    file: int = 1024 * MB
+    head: int = 262_144
+    tail: int = 786_432
+
+    @property
+    def threads(self) -> int:
+        """The most threads that the processes may have together."""
+        return _THREADS_EACH * self.processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,3 +332,43 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # the real-time signals have no names
         return f"signal {number}"
+
+
+# What a program and its descendants use -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The usage of a whole tree: its processes and how many threads they have, bytes of memory, seconds of CPU.
+
+    `memory` counts a page once for each process that maps it. `cpu` includes that of children that have ended.
+    """
+
+    pids: tuple[int, ...]
+    threads: int
+    memory: int
+    cpu: float
+
+
+def use_of(root: int) -> Use:
+    """Return the present usage of the process `root` and its descendants, or nothing if it is gone."""
+    tree = tree_of(root)
+    return Use(
+        tuple(tree),
+        sum(int(fields[_THREADS]) for fields in tree.values()),
+        sum(int(fields[_PAGES]) for fields in tree.values()) * _PAGE,
+        sum(int(time) for fields in tree.values() for time in fields[_TIMES]) / _TICK,
+    )
+
+
+def shared_memory(use: Use) -> int:
+    """Return the bytes of memory of these processes. A page shared by n counts 1/n for each. Slow.
+
+    A process whose share cannot be read counts for nothing.
+    """
+    total = 0
+    for pid in use.pids:
+        with suppress(OSError):
+            found = re.search(rb"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_bytes(), re.MULTILINE)
+            total += 1024 * int(found[1]) if found else 0
+    return total

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from autoagent.core.errors import CommandError
 from autoagent.core.services import BackgroundProcess, ProcessExit
-from autoagent.sandbox.limits import ProcessLimits
-from autoagent.sandbox.process import Boundary, Launch, Process
+from autoagent.sandbox.process import Boundary, Launch, Process, ProcessLimits
 from autoagent.workspace.gate import Workspace, shown
 
 

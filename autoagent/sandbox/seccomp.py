@@ -101,7 +101,8 @@ def _kept_in_group() -> list[bytes]:
 def _whole(code: list[bytes]) -> bytes:
     """Return the filter made of steps that have the number of the call before them."""
     architecture, column = _ARCHITECTURES[os.uname().machine]
-    begin = [_step(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, architecture, errno.ENOSYS), _step(_LOAD, _NUMBER)]
+    begin = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, architecture, 1, 0), _step(_RETURN, _ERROR | errno.ENOSYS)]
+    begin.append(_step(_LOAD, _NUMBER))
     x32 = _when(_AT_LEAST, _X32, errno.ENOSYS) if column == 0 else []
     return b"".join([*begin, *x32, *code, _step(_RETURN, _ALLOW)])
 
@@ -117,10 +118,6 @@ def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 
 def _when(test: int, value: int, error: int) -> list[bytes]:
     return [_step(test, value, 0, 1), _step(_RETURN, _ERROR | error)]
-
-
-def _unless(test: int, value: int, error: int) -> list[bytes]:
-    return [_step(test, value, 1, 0), _step(_RETURN, _ERROR | error)]
 
 
 def _with_argument(number: int, argument: int, tests: list[bytes]) -> list[bytes]:

@@ -6,11 +6,9 @@ import sys
 
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.protocols import Sandbox
-from autoagent.core.services import ProcessExit
 from autoagent.registry.sandbox import AUTO, KINDS, SandboxKind
-from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.mounts import python_places
-from autoagent.sandbox.process import Boundary
+from autoagent.sandbox.process import Boundary, ProcessLimits
 from autoagent.sandbox.programs import Programs
 from autoagent.workspace.gate import Workspace
 
@@ -60,19 +58,12 @@ def _working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, pyt
     boundary: Boundary = kind.open(workspace, limits, python)
     try:
         done = Programs(workspace, boundary, limits).run(["true"], seconds=_PATIENCE)
-        problem = "" if done.status == 0 else _last_line(done.output) or _end(done)
+        how = f"a program in it ended by {done.signal or done.limit or f'status {done.status}'}."
+        lines = done.output.decode(errors="replace").strip().splitlines() or [how]
+        problem = "" if done.status == 0 else lines[-1]
     except CommandError as error:
         problem = str(error)
     if problem:
         boundary.close()
         raise SetupError(problem)
     return boundary
-
-
-def _end(done: ProcessExit) -> str:
-    return f"a program in it ended by {done.signal or done.limit or f'status {done.status}'}."
-
-
-def _last_line(output: bytes) -> str:
-    lines = output.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else ""

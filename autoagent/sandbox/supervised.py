@@ -20,9 +20,8 @@ from autoagent.core.errors import SetupError
 from autoagent.sandbox import seccomp, supervisor
 from autoagent.sandbox.hard_links import shared_files
 from autoagent.sandbox.landlock_rules import ABI_OF_SIGNALS, OLDEST_ABI, landlock_abi
-from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.mounts import DEVICES, NETWORK, SETTINGS, SYSTEM, USERS, python_places, search_path, variables
-from autoagent.sandbox.process import Launch
+from autoagent.sandbox.process import Launch, ProcessLimits
 from autoagent.workspace.gate import Workspace
 
 _OF_GIT = ("/etc/gitconfig",)  # git ends where it finds it and may not read it

@@ -25,7 +25,7 @@ from autoagent.core.services import ProcessExit, SearchResults, WebPage
 from autoagent.memory.none import NoMemory
 from autoagent.network.addresses import Address, NetworkGuard, exceptions
 from autoagent.network.client import HttpClient
-from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.services.web import GuardedWeb
 from autoagent.settings import Settings

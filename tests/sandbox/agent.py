@@ -18,7 +18,7 @@ from typing import Any
 import autoagent
 from autoagent.core.errors import ForUser
 from autoagent.core.services import ProcessExit
-from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.workspace.gate import Workspace
 

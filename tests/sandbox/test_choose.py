@@ -9,7 +9,7 @@ import pytest
 from agent import Agent
 
 from autoagent.core.errors import SetupError
-from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.workspace.gate import Workspace
 

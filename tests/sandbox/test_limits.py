@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from agent import Agent
 
-from autoagent.sandbox.limits import MB
+from autoagent.sandbox.process import MB
 
 Hold = Callable[..., Agent]
 

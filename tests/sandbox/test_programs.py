@@ -16,7 +16,7 @@ import pytest
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import ProcessExit
-from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.workspace.gate import Workspace
 
