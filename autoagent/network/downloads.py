@@ -6,6 +6,7 @@ date, and the size. Otherwise the download starts over.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
