@@ -23,7 +23,7 @@ from pathlib import Path
 from autoagent.core.errors import SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
 
 DEFAULT_AT_MOST = 6.0  # ms above a plain subprocess

@@ -25,7 +25,7 @@ from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.sandbox import limits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.settings import Settings
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace

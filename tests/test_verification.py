@@ -19,7 +19,7 @@ from autoagent.core.model import BRIEF, FULL, PromptStyle
 from autoagent.core.task import Goal
 from autoagent.safety.exfiltration_guard import TaintedFiles
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Snapshots

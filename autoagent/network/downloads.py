@@ -50,7 +50,9 @@ def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progre
                     else:
                         headers = {**_AS_IT_IS, "Range": f"bytes={before}-", "If-Range": validator}
                         with client.asked(url, headers, deadline, expected=(200, 206)) as rest:
-                            _require_rest(rest, file)
+                            if rest.status != 206 or rest.start != file.tell():
+                                _empty(file)
+                                raise CommandError(f"{url} has changed while it was being fetched; fetch it again.")
                             _receive(rest, file, size, progress)
                 except CommandError:
                     if deadline.passed or file.tell() <= before:
@@ -78,13 +80,6 @@ def _receive(answer: HttpAnswer, file: BinaryIO, end: int, progress: Progress) -
     for block in answer.blocks(end - file.tell()):
         file.write(block)
         progress(file.tell(), total)
-
-
-def _require_rest(answer: HttpAnswer, file: BinaryIO) -> None:
-    if answer.status == 206 and answer.start == file.tell():
-        return
-    _empty(file)
-    raise CommandError(f"{answer.address.url} has changed while it was being fetched; fetch it again.")
 
 
 def _empty(file: BinaryIO) -> None:

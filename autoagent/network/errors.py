@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 from autoagent.core.errors import CommandError
 from autoagent.network.connections import Deadline
-from autoagent.network.error_chain import causes
 
 # X509_V_ERR_... of OpenSSL
 _CERTIFICATE = {
@@ -88,3 +87,19 @@ def _reason(error: BaseException) -> str:
             return str(error.strerror)
         case _:
             return ""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and its causes, outermost first.
+
+    Besides Python's own chain, urllib3 keeps a cause in `reason` and requests among the arguments.
+    """
+    pending, seen = [error], set[int]()
+    while pending:
+        cause = pending.pop()
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        held = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
+        pending.extend(one for one in held if isinstance(one, BaseException))

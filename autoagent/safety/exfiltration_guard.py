@@ -150,9 +150,8 @@ class ExfiltrationGuard:
         match event:
             case RunStarted():
                 self._agents_reach_out = any(map(self._reaches_out, event.commands))
-                for origin in dict.fromkeys(
-                    name.rpartition("__")[0] for name in event.commands if self._is_foreign(name)
-                ):
+                foreign = [name for name in event.commands if name.startswith(PREFIX) and not self._effects_of(name)]
+                for origin in dict.fromkeys(name.rpartition("__")[0] for name in foreign):  # of an MCP server
                     self._carried(ResultMeta(untrusted=origin), "the descriptions of its tools")
             case Tainted():
                 self._carried(event.meta, _named(event.memory), event.memory)
@@ -168,7 +167,12 @@ class ExfiltrationGuard:
             case Started():
                 self._pending = event.call
             case Returned():
-                self._returned(event)
+                call, self._pending = self._pending, None
+                self._carried(event.meta, f"{_short(call)}, step {event.step}")
+                self._mark(event)
+                effects = self._effects(call)
+                if event.known and effects is not None and not (effects.amends or effects.tells_agents):
+                    self._made.update(event.meta.changed)
             case Checked():
                 self._carried(event.meta, f"the check of goal {event.goal + 1}, step {event.step}")
             case Undone():
@@ -286,10 +290,6 @@ class ExfiltrationGuard:
         spec = self._specs.get(command)
         return spec is None or spec.outward
 
-    def _is_foreign(self, command: str) -> bool:
-        """Return whether an MCP server offers this command, so that its description is text from outside."""
-        return command.startswith(PREFIX) and self._effects_of(command) is None
-
     def _fetched_from(self, call: Call) -> str:
         """Name the source of an outside command's result: the address the call was given, else the command."""
         addresses = (p.name for p in self._specs[call.name].parameters if p.meaning == "url")
@@ -304,14 +304,6 @@ class ExfiltrationGuard:
     def _printed_by(self) -> str:
         """The outside source of what a program prints, or '' if there is none."""
         return self.source or self._tainted.source_of(".") or ("the network" if self._network else "")
-
-    def _returned(self, event: Returned) -> None:
-        call, self._pending = self._pending, None
-        self._carried(event.meta, f"{_short(call)}, step {event.step}")
-        self._mark(event)
-        effects = self._effects(call)
-        if event.known and effects is not None and not (effects.amends or effects.tells_agents):
-            self._made.update(event.meta.changed)
 
     def _carried(self, meta: ResultMeta, by: str, memory: int | None = None) -> None:
         """Record that the run has read what carries these labels. `by` names it, `memory` is it if it was recalled."""

@@ -179,7 +179,8 @@ class OpenQuestions:
                 _remove(folder, id)
                 continue
             with suppress(OSError, ValueError, KeyError, TypeError):  # no question that this version knows
-                found.append(_question(_read(folder, name)))
+                data, known = _read(folder, name), {each.name for each in fields(OpenQuestion)}
+                found.append(OpenQuestion(**{name: value for name, value in data.items() if name in known}))
         return sorted(found, key=lambda question: (question.asked, question.id))
 
 
@@ -199,11 +200,6 @@ def pick(questions: Sequence[OpenQuestion], wanted: str) -> OpenQuestion:
     if not found:
         raise StateError(f"No question is open that begins with {wanted!r}; `autoagent inbox` lists them.")
     raise StateError(f"{len(found)} questions are open here; name one: {', '.join(each.id for each in found)}.")
-
-
-def _question(data: Mapping[str, Any]) -> OpenQuestion:
-    known = {each.name for each in fields(OpenQuestion)}
-    return OpenQuestion(**{name: value for name, value in data.items() if name in known})
 
 
 @contextmanager

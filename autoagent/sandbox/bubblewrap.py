@@ -27,8 +27,7 @@ from autoagent.core.errors import CommandError, SetupError
 from autoagent.sandbox import seccomp
 from autoagent.sandbox.hard_links import shared_files
 from autoagent.sandbox.mounts import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places, search_path, variables
-from autoagent.sandbox.process import Launch, ProcessLimits
-from autoagent.sandbox.startup_gate import HeldStart
+from autoagent.sandbox.process import HeldStart, Launch, ProcessLimits
 from autoagent.workspace.gate import Workspace
 
 _HOME, _IN_MEMORY = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108 - each program has its own

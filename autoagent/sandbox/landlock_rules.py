@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from autoagent.sandbox import seccomp
-from autoagent.workspace.syscalls import prctl, syscall
+from autoagent.workspace.syscalls import call, prctl
 
 OLDEST_ABI = 3  # the first that knows about emptying files
 ABI_OF_SIGNALS = 6
@@ -41,7 +41,7 @@ class _FilterProgram(ctypes.Structure):
 def landlock_abi() -> int:
     """Return the version of Landlock that the kernel offers, or 0 if it has none."""
     try:
-        return syscall(_CREATE, None, 0, _VERSION)
+        return call("syscall", _CREATE, None, 0, _VERSION)
     except OSError:  # ENOSYS, EOPNOTSUPP, or a filter of system calls around us
         return 0
 
@@ -69,7 +69,7 @@ def confine(
     tcp = _TCP if abi >= _ABI_OF_TCP and not network else 0
     attributes = struct.pack("=QQQ", _EVERYTHING, tcp, _SCOPES if abi >= ABI_OF_SIGNALS else 0)
     size = 24 if abi >= ABI_OF_SIGNALS else 16 if abi >= _ABI_OF_TCP else 8  # as much of the struct as it knows
-    rules = syscall(_CREATE, attributes, size, 0)
+    rules = call("syscall", _CREATE, attributes, size, 0)
     for path in visible:
         _allow(rules, path, _READ)
     for path in devices:
@@ -79,7 +79,7 @@ def confine(
             _allow(rules, place, rights)
     _drop_capabilities()
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    syscall(_RESTRICT_SELF, rules, 0)
+    call("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
     _filter(seccomp.guard(sockets=network, groups=False))
 
@@ -115,7 +115,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= _ON_FILES
-        syscall(_ADD_RULE, rules, _BENEATH, struct.pack("=Qi", rights, place), 0)
+        call("syscall", _ADD_RULE, rules, _BENEATH, struct.pack("=Qi", rights, place), 0)
     finally:
         os.close(place)
 
@@ -126,6 +126,4 @@ def _drop_capabilities() -> None:
             prctl(_PR_CAPBSET_DROP, capability)
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
-    if ctypes.CDLL(None, use_errno=True).capset(header, none) < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    call("capset", header, none)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import select
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -17,7 +20,6 @@ from typing import Protocol
 
 from autoagent.core.errors import CommandError
 from autoagent.core.services import ProcessExit
-from autoagent.sandbox.startup_gate import HeldStart
 from autoagent.sandbox.tree import tree_of
 
 _FIRST_LOOK, _LOOK_EVERY = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
@@ -30,6 +32,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 _TIMES, _THREADS, _PAGES = slice(11, 15), 17, 21  # of the fields of /proc/PID/stat; times also of ended children
 _LAST_WORDS = 5.0  # seconds that what is left in the pipe may take once the program has ended
+_START_SECONDS = 120.0  # until bubblewrap has begun the shell; a very busy machine takes long for namespaces
+_TIED_EVERY = 0.0002  # seconds
+_CREDENTIALS = struct.Struct("iII")  # pid as this process knows it, uid, gid
+
+# On its standard input it asks, and is told which file to have as standard input from then on.
+_SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exec "$@"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,71 @@ class ProcessLimits:
     def threads(self) -> int:
         """The most threads that the processes may have together."""
         return _THREADS_EACH * self.processes
+
+
+class HeldStart:
+    """A program that begins when it is released: it waits until it has its limits and is sure to end with the agent.
+
+    bubblewrap ties itself to the agent step by step while it starts. An agent that is killed meanwhile would leave
+    behind a program that nobody watches. So bubblewrap starts a shell that asks for leave, and becomes the program when
+    it is answered. Where the agent is gone it ends instead.
+
+    It must be started by the command that `command` gives, with `stdin` as its standard input. `limits` are those of
+    `resource.setrlimit`, soft and hard in one, for the program and all that comes from it.
+    """
+
+    def __init__(self, limits: Mapping[int, int]) -> None:
+        self._limits = limits
+        self._ours, self.stdin = socket.socketpair()
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # to learn who asks
+        self._ours.settimeout(_START_SECONDS)
+
+    def command(self, argv: Sequence[str]) -> Sequence[str]:
+        """Return the command that waits, and then becomes this one."""
+        return (*_SHELL, *argv)
+
+    def release(self, stdin: str) -> None:
+        """Let it begin, with its limits and with this file as its standard input.
+
+        Raises OSError if it cannot have its limits. It ends when this is closed.
+        """
+        self.stdin.close()  # or its end would not be seen
+        asked, about, *_ = self._ours.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
+        if not asked:  # bubblewrap has failed; its end will say so
+            return
+        pid = _CREDENTIALS.unpack(about[0][2])[0]
+        while not _is_tied(pid):
+            time.sleep(_TIED_EVERY)
+        with suppress(ProcessLookupError, BrokenPipeError):  # it was ended meanwhile
+            for which, limit in self._limits.items():
+                resource.prlimit(pid, which, (limit, limit))
+            self._ours.sendall(f"{stdin}\n".encode())
+
+    def close(self) -> None:
+        """End the program that still waits."""
+        self._ours.close()
+        self.stdin.close()
+
+    def __del__(self) -> None:
+        self.close()  # where a signal came before anybody could
+
+
+def _is_tied(pid: int) -> bool:
+    """Return whether the process of bubblewrap that started this one has only to wait for its end.
+
+    Its last step before that is to tie itself to the agent.
+    """
+    try:
+        _, parent = _state_and_parent(pid)
+        return _state_and_parent(parent)[0] in "SZX"  # it sleeps, or has ended
+    except OSError:  # it was ended meanwhile
+        return True
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    """Return proc(5)'s letter for the state of a process, and the pid of its parent."""
+    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
+    return state, int(parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +248,10 @@ class Process:
         finally:
             self._end()
             if self._pipe is not None:
-                self._read_rest(self._pipe)
+                poll, end = select.poll(), time.monotonic() + _LAST_WORDS
+                poll.register(self._pipe, select.POLLIN)
+                while (left := end - time.monotonic()) > 0 and poll.poll(1000 * left) and self._read(self._pipe):
+                    pass
                 os.close(self._pipe)
             os.close(self._ended)
         return self._exit(limit)
@@ -210,7 +286,9 @@ class Process:
                     return limit
                 if not offered:
                     offered = True
-                    _offer_to_the_oom_killer(use)
+                    for pid in use.pids:  # they, not the agent, are to go first if the machine's memory runs out
+                        with suppress(OSError):  # ended meanwhile, or not ours to change
+                            Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
                 look = _next(now, _LOOK_EVERY)
             if (now := time.monotonic()) >= between:
                 self._between()
@@ -235,13 +313,6 @@ class Process:
         self._printed(piece)
         return bool(piece)
 
-    def _read_rest(self, pipe: int) -> None:
-        poll = select.poll()
-        poll.register(pipe, select.POLLIN)
-        end = time.monotonic() + _LAST_WORDS
-        while (left := end - time.monotonic()) > 0 and poll.poll(1000 * left) and self._read(pipe):
-            pass
-
     def _end(self) -> None:
         if not self._has_ended(0):
             self.end()
@@ -264,7 +335,8 @@ class Process:
         if number == signal.SIGXFSZ:  # of a program, or of one that a shell has run
             return ProcessExit(output, total, limit=f"{self._limits.file / MB:,g} MB in one file")
         if number > 0 and (status < 0 or self._launch.folded) and number in signal.valid_signals():
-            return ProcessExit(output, total, signal=_name(number))
+            named = number in set(signal.Signals)  # the real-time signals have no names
+            return ProcessExit(output, total, signal=signal.Signals(number).name if named else f"signal {number}")
         return ProcessExit(output, total, status=status)
 
 
@@ -277,7 +349,11 @@ def _next(began: float, pause: float) -> float:
 def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
     """Start the program with its limits. Raises CommandError."""
     held = launch.held
-    given = _in_memory(data) if data else os.open(os.devnull, os.O_RDONLY)
+    given = os.memfd_create("data") if data else os.open(os.devnull, os.O_RDONLY)
+    if data:  # which is never on a disk
+        with os.fdopen(given, "wb", closefd=False) as file:
+            file.write(data)
+        os.lseek(given, 0, os.SEEK_SET)
     try:
         process = subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
             launch.argv,
@@ -289,8 +365,13 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
             pass_fds=[*launch.descriptors, *([given] if held and data else ())],
             start_new_session=True,  # without a terminal
         )
-        if held:
-            _release(process, held, f"/proc/self/fd/{given}" if data else os.devnull)
+        try:
+            if held:
+                held.release(f"/proc/self/fd/{given}" if data else os.devnull)
+        except BaseException:  # Ctrl-C too: it must not begin without its limits
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
         return process
     except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -300,38 +381,6 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
             os.close(descriptor)
         if held:
             held.close()
-
-
-def _release(process: subprocess.Popen[bytes], held: HeldStart, stdin: str) -> None:
-    try:
-        held.release(stdin)
-    except BaseException:  # Ctrl-C too: it must not begin without its limits
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-
-
-def _offer_to_the_oom_killer(use: Use) -> None:
-    """Make these, and what they start from now on, go first if the machine's memory runs out; not the agent."""
-    for pid in use.pids:
-        with suppress(OSError):  # ended meanwhile, or not ours to change
-            Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
-
-
-def _in_memory(data: bytes) -> int:
-    """Return a descriptor to read the bytes from. They are never on a disk."""
-    descriptor = os.memfd_create("data")
-    with os.fdopen(descriptor, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # the real-time signals have no names
-        return f"signal {number}"
 
 
 # What a program and its descendants use -----------------------------------------------------------------------------

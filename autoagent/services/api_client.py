@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from autoagent.core.errors import CommandError
-from autoagent.network.error_chain import causes
+from autoagent.network.errors import causes
 from autoagent.text.redaction import Redactor
 
 if TYPE_CHECKING:

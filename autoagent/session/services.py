@@ -111,7 +111,7 @@ MB = 1024 * 1024
 def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
     """Open the sandbox for this workspace. Raises SetupError if the one asked for, or required, does not work here."""
     from autoagent.sandbox.process import ProcessLimits
-    from autoagent.sandbox.select import open_sandbox
+    from autoagent.sandbox.programs import open_sandbox
 
     limits = ProcessLimits(
         seconds=settings.sandbox_seconds,

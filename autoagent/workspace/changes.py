@@ -10,7 +10,7 @@ import os
 import struct
 from contextlib import suppress
 
-from autoagent.workspace.syscalls import inotify_add, inotify_init
+from autoagent.workspace.syscalls import call
 
 _EVENT = struct.Struct("iIII")  # struct inotify_event: watch, what, cookie, bytes of the name
 _MODIFIED, _ATTRIBUTES, _MOVED, _CREATED, _DELETED, _ITSELF = 0x2, 0x4, 0xC0, 0x100, 0x200, 0xC00
@@ -47,14 +47,14 @@ class Changes:
         self._folders = {}
         if self._descriptor < 0:
             with suppress(OSError, ImportError, AttributeError):  # no ctypes, no such call, too many of them
-                self._descriptor = inotify_init()
+                self._descriptor = call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
 
     def add(self, where: str, folder: int) -> None:
         """Note from now on what changes in an open folder, which is called `where`."""
         if self._descriptor >= 0:
             try:
                 path = f"/proc/self/fd/{folder}".encode()
-                self._folders[inotify_add(self._descriptor, path, _ASKED)] = where
+                self._folders[call("inotify_add_watch", self._descriptor, path, _ASKED)] = where
             except OSError:  # there are as many as the user may have, or no /proc
                 self.forget()
 
@@ -64,25 +64,18 @@ class Changes:
         It is not known of the folders themselves: one that is new, gone or has another mode is not known at all.
         """
         found: dict[str, set[str]] = {}
-        known = self._descriptor >= 0
-        while known and (events := self._read()):
-            at = 0
-            while at < len(events):
-                watch, what, _, length = _EVENT.unpack_from(events, at)
-                name = events[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
-                at += _EVENT.size + length
-                where = self._folders.get(watch)
-                if what & _LOST or (where is not None and what & (_OF_FOLDER | _ITSELF | _NO_LONGER)):
-                    known = False
-                elif where is not None and name:
-                    found.setdefault(where, set()).add(os.fsdecode(name))
-            known = known and sum(map(len, found.values())) <= _MOST
-        if not known:
-            self.forget()
-        return found if known else None
-
-    def _read(self) -> bytes:
-        try:
-            return os.read(self._descriptor, _PIECE)
-        except BlockingIOError:
-            return b""
+        with suppress(BlockingIOError):  # there are no more
+            while self._descriptor >= 0:
+                events, at = os.read(self._descriptor, _PIECE), 0
+                while at < len(events):
+                    watch, what, _, length = _EVENT.unpack_from(events, at)
+                    name = events[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
+                    at += _EVENT.size + length
+                    where = self._folders.get(watch)
+                    if what & _LOST or (where is not None and what & (_OF_FOLDER | _ITSELF | _NO_LONGER)):
+                        self.forget()
+                    elif where is not None and name:
+                        found.setdefault(where, set()).add(os.fsdecode(name))
+                if sum(map(len, found.values())) > _MOST:
+                    self.forget()
+        return found if self._descriptor >= 0 else None

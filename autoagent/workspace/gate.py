@@ -31,7 +31,7 @@ from typing import BinaryIO, Literal, Protocol, Self
 from autoagent.core.durable_files import DRAFT, is_draft, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.workspace.guarded import Watch
-from autoagent.workspace.syscalls import syscall
+from autoagent.workspace.syscalls import call
 
 Gate = Callable[[int, str, int], int]
 """Opens a relative path without links beneath a folder: (descriptor of the folder, path, flags) -> descriptor.
@@ -409,7 +409,7 @@ def openat2_gate(folder: int, path: str, flags: int) -> int:
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how: flags, mode, resolve
     while True:
         with suppress(InterruptedError):
-            return syscall(_OPENAT2, folder, os.fsencode(path), how, len(how))
+            return call("syscall", _OPENAT2, folder, os.fsencode(path), how, len(how))
 
 
 def walk_gate(folder: int, path: str, flags: int) -> int:

@@ -47,29 +47,16 @@ def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 def _holder(folder: os.stat_result) -> str:
     """Return `the run ID (process PID)`, as far as the kernel tells this process."""
-    pid = _locked_by(folder)
-    if not pid:
-        return "another process"
-    run = _run_of(pid)
-    return f"the run {run} (process {pid})" if run else f"process {pid}"
-
-
-def _locked_by(folder: os.stat_result) -> int:
-    """Return the process that holds the lock; 0 if /proc/locks does not show it, as for those of other containers."""
-    pattern = re.compile(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ")
     with suppress(OSError):
-        for found in pattern.finditer(Path("/proc/locks").read_text()):
-            pid, major, minor, inode = int(found[1]), int(found[2], 16), int(found[3], 16), int(found[4])
-            if (os.makedev(major, minor), inode) == (folder.st_dev, folder.st_ino):
-                return pid
-    return 0
-
-
-def _run_of(pid: int) -> str:
-    """Return the run whose log the process has open, or '' if unknown."""
-    with suppress(OSError):
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(OSError):  # closed since
-                if found := re.search(r"/runs/([\w-]+)/events\.jsonl$", str(descriptor.readlink())):
-                    return found[1]
-    return ""
+        locks = Path("/proc/locks").read_text()
+        for found in re.finditer(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", locks):
+            pid, device = found[1], os.makedev(int(found[2], 16), int(found[3], 16))
+            if (device, int(found[4])) != (folder.st_dev, folder.st_ino):
+                continue
+            with suppress(OSError):
+                for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                    with suppress(OSError):  # closed since
+                        if run := re.search(r"/runs/([\w-]+)/events\.jsonl$", str(descriptor.readlink())):
+                            return f"the run {run[1]} (process {pid})"
+            return f"process {pid}"
+    return "another process"  # of another container, say

@@ -162,7 +162,19 @@ class ObjectStore:
         return f"{self._folder}/objects/{name[:2]}/{name[2:]}"
 
     def _holds(self, name: str, head: bytes) -> bool:
-        return name in self._packs() or _is_there(self._path(name), head)
+        """Return whether the object is there and begins correctly: a power cut can leave a file empty, or all zero."""
+        if name in self._packs():
+            return True
+        try:
+            descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return zlib.decompressobj().decompress(os.read(descriptor, _HEAD), len(head)) == head
+        except (OSError, zlib.error):
+            return False
+        finally:
+            os.close(descriptor)
 
     def _keep(self, name: str, head: bytes, data: bytes) -> None:
         """Store an object that begins with `head` in a file of its own."""
@@ -176,7 +188,12 @@ class ObjectStore:
         temporary = f"{parent}/tmp_obj_{os.urandom(8).hex()}"  # noqa: S108 - git knows such a name for a leftover
         try:
             if not os.path.isdir(parent):  # noqa: PTH112
-                self._make_folders(Path(parent))
+                for folder in (self._folder, self._folder / "refs", self._folder / "objects", Path(parent)):
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                for name, text in (("config", _CONFIG), ("HEAD", "ref: refs/heads/none\n")):
+                    if not (place := self._folder / name).exists():
+                        place.touch(mode=0o600)
+                        place.write_text(text)
             try:
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 with os.fdopen(descriptor, "wb") as file:
@@ -206,7 +223,12 @@ class ObjectStore:
         """Write a pack and its index, as in gitformat-pack(5). Without its index a pack is none."""
         pieces, at, places = [_PACK + len(objects).to_bytes(4)], 12, {}
         for name, (kind, data) in objects.items():
-            entry = _entry_head(kind, len(data)) + zlib.compress(data, zlib.Z_BEST_SPEED)
+            head, rest = bytearray((_KINDS[kind] << 4 | len(data) & 15,)), len(data) >> 4
+            while rest:  # the size in pieces of seven bits
+                head[-1] |= 0x80
+                head.append(rest & 0x7F)
+                rest >>= 7
+            entry = bytes(head) + zlib.compress(data, zlib.Z_BEST_SPEED)
             places[name] = at, zlib.crc32(entry)
             pieces.append(entry)
             at += len(entry)
@@ -258,14 +280,6 @@ class ObjectStore:
             raise StateError(f"The snapshot is damaged: {path} does not hold {name}.") from None
         return path, b"%b %d\0" % (kind.encode(), len(raw)) + raw
 
-    def _make_folders(self, parent: Path) -> None:
-        for folder in (self._folder, self._folder / "refs", self._folder / "objects", parent):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, text in (("config", _CONFIG), ("HEAD", "ref: refs/heads/none\n")):
-            if not (file := self._folder / name).exists():
-                file.touch(mode=0o600)
-                file.write_text(text)
-
 
 def changed_names(before: Tree, after: Tree) -> Iterator[str]:
     """Yield the names in which two folders differ, in no order."""
@@ -279,30 +293,6 @@ def changed_names(before: Tree, after: Tree) -> Iterator[str]:
 def _parts(names: int) -> int:
     """Return in how many parts a folder of so many names is kept: about the root of that, so that all stay small."""
     return 1 if names <= _WHOLE else 1 << ((names - 1).bit_length() + 1) // 2
-
-
-def _is_there(path: str, head: bytes) -> bool:
-    """Return whether the object is stored and begins correctly: a power cut can leave a file empty, or all zero."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return zlib.decompressobj().decompress(os.read(descriptor, _HEAD), len(head)) == head
-    except (OSError, zlib.error):
-        return False
-    finally:
-        os.close(descriptor)
-
-
-def _entry_head(kind: str, size: int) -> bytes:
-    """Return how an object in a pack begins: its kind and its size in seven bits each, but for the first four."""
-    found, rest = [_KINDS[kind] << 4 | size & 15], size >> 4
-    while rest:
-        found[-1] |= 0x80
-        found.append(rest & 0x7F)
-        rest >>= 7
-    return bytes(found)
 
 
 def _indexed(path: Path) -> dict[str, tuple[Path, int]]:

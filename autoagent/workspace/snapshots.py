@@ -279,7 +279,9 @@ class Snapshots:
     def _nodes_of(self, look: _Look, changed: Iterable[str] | None) -> dict[str, Node]:
         """Store the folders that are not as in the last look: any, or of `changed` and what they lie in."""
         nodes: dict[str, Node] = {} if changed is None else {**self._nodes}
-        wanted = None if changed is None else {above for where in changed for above in _way_to(where)}
+        parts = [where.split("/") for where in changed or ()]
+        above = {"/".join(names[:end]) for names in parts for end in range(len(names) + 1)}
+        wanted = None if changed is None else above | {""}
         for where, mode in reversed([("", _FOLDER), *look.folders.items()]):  # what is within a folder comes before it
             if wanted is None or where in wanted:
                 nodes[where] = self._kept(where, mode, look)
@@ -460,14 +462,6 @@ def _too_much(status: os.stat_result, look: _Look) -> str:
         look.limited = True
         return f"the files are more than {MOST_BYTES >> 20} MB together"
     return ""
-
-
-def _way_to(where: str) -> Iterator[str]:
-    """Yield a folder and those that it lies in, up to the workspace."""
-    while where:
-        yield where
-        where = where.rpartition("/")[0]
-    yield ""
 
 
 def _absent(reason: str, status: os.stat_result | None = None) -> Node:

@@ -22,7 +22,7 @@ from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.core.errors import ModelError
 from autoagent.memory.none import NoMemory
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 

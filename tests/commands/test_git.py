@@ -26,7 +26,7 @@ from autoagent.memory.none import NoMemory
 from autoagent.network.addresses import Address, NetworkGuard, exceptions
 from autoagent.network.client import HttpClient
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.services.web import GuardedWeb
 from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace

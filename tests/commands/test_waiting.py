@@ -17,7 +17,7 @@ from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, Result
 from autoagent.memory.none import NoMemory
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
 
 

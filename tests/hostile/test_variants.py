@@ -16,7 +16,7 @@ import pytest
 from autoagent.core.errors import CommandError
 from autoagent.network.addresses import NetworkGuard, parse
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
 
 from .driver import room

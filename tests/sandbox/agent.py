@@ -19,7 +19,7 @@ import autoagent
 from autoagent.core.errors import ForUser
 from autoagent.core.services import ProcessExit
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
 
 NOBODY = 65534
@@ -33,7 +33,7 @@ def python_for(user: int | None) -> str:
     as_user = {} if user is None else {"user": user}
     for python in (sys.executable, "/usr/bin/python3"):
         try:
-            program = f"import sys; sys.path.append({str(SOURCE)!r}); import autoagent.sandbox.select"
+            program = f"import sys; sys.path.append({str(SOURCE)!r}); import autoagent.sandbox.programs"
             if subprocess.run([python, "-c", program], stderr=subprocess.DEVNULL, **as_user).returncode == 0:
                 return python
         except OSError:

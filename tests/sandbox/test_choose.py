@@ -10,7 +10,7 @@ from agent import Agent
 
 from autoagent.core.errors import SetupError
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
 
 Hold = Callable[..., Agent]

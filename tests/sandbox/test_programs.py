@@ -17,7 +17,7 @@ from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import ProcessExit
 from autoagent.sandbox.process import ProcessLimits
-from autoagent.sandbox.select import open_sandbox
+from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
 
 
