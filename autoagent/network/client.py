@@ -142,7 +142,13 @@ class HttpClient:
                 with response:
                     if response.status_code not in _REDIRECTS:
                         answer = HttpAnswer(address, response, deadline)
-                        _check(answer, expected)
+                        if answer.status not in expected:
+                            note = " without being asked for a part" if answer.status == 206 else ""
+                            raise CommandError(f"{address.url} answers {_status(answer.status)}{note}.")
+                        if answer.encoding not in _ENCODINGS:
+                            raise CommandError(
+                                f"{address.url} is compressed in a way that was not asked for and is not understood."
+                            )
                         yield answer
                         return
                     following = _redirect(address, response)
@@ -163,15 +169,6 @@ def _redirect(address: Address, response: Response) -> Address:
         return parse(urljoin(address.url, location))
     except (CommandError, ValueError) as error:
         raise CommandError(f"{address.url} redirects to where nobody may go: {error}") from error
-
-
-def _check(answer: HttpAnswer, expected: Collection[int]) -> None:
-    url, status = answer.address.url, answer.status
-    if status not in expected:
-        note = " without being asked for a part" if status == 206 else ""
-        raise CommandError(f"{url} answers {_status(status)}{note}.")
-    if answer.encoding not in _ENCODINGS:
-        raise CommandError(f"{url} is compressed in a way that was not asked for and is not understood.")
 
 
 def _status(status: int) -> str:

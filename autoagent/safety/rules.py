@@ -1,15 +1,7 @@
 """Rules that let calls run without a question: `COMMAND`, or `COMMAND:PATTERN` on the command's first argument.
 
-What a pattern means follows from that argument. `*` stands for any text but what could change the meaning:
-
-- a path (`write_to_file:notes/*`): matched with the place the path leads to, or with its own for a command that takes
-  a link for itself (`delete_file`). `*` stays within a folder, `**` does not.
-- a URL (`browse_website:https://docs.python.org/*`): scheme, host and port as they are, `*` in a host within one label.
-  No user name, no `..`.
-- a shell line (`execute_shell:git status`): the whole line; `*` stands for no character that a shell reads as more than
-  itself, such as `;`, `|`, `$`, quotes or a new line.
-- any other text: the whole of it.
-- code, and whatever its command does not declare to be one of these: the whole of it. `*` is an asterisk.
+What a pattern means follows from that argument (docs/security.md). `*` stands for any text but what could change the
+meaning: a separator of folders, a part of a host, what a shell reads as more than itself.
 
 The other arguments are not looked at. Rules come from the user alone: flags, his config, and a file beside that which
 has the rules for each folder. Nothing in a folder itself is read.

@@ -25,8 +25,16 @@ from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, get
 
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.sandbox import seccomp
-from autoagent.sandbox.hard_links import shared_files
-from autoagent.sandbox.mounts import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places, search_path, variables
+from autoagent.sandbox.mounts import (
+    NETWORK,
+    SETTINGS,
+    SYSTEM,
+    is_beneath,
+    python_places,
+    search_path,
+    shared_files,
+    variables,
+)
 from autoagent.sandbox.process import HeldStart, Launch, ProcessLimits
 from autoagent.workspace.gate import Workspace
 
@@ -81,7 +89,10 @@ class Bubblewrap:
         """Launch as Boundary does. bubblewrap's own environment is empty, as it can be read from inside."""
         setup = [*self._mounts, *(("--share-net", *_read_only(NETWORK)) if network else ())]
         setup += ["--bind", self._root, self._root, *self._cover.mounts(self._workspace.watch.read_only)]
-        setup += self._read_only_links()
+        if self._shared.have_moved():
+            self._shared = shared_files(self._workspace)
+        for path in islice(self._shared.identities, _MOST_READ_ONLY):
+            setup += ["--ro-bind", path, path]
         for name, value in variables(self.path, _HOME, env).items():
             setup += ["--setenv", name, value]
         given = []
@@ -95,12 +106,6 @@ class Bubblewrap:
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
         command = [self._program, *options, *setup, "--remount-ro", "/", "--", *held.command(argv)]
         return Launch(command, {}, given, held, ending=signal.SIGKILL, folded=True)
-
-    def _read_only_links(self) -> Iterator[str]:
-        if self._shared.have_moved():
-            self._shared = shared_files(self._workspace)
-        for path in islice(self._shared.identities, _MOST_READ_ONLY):
-            yield from ("--ro-bind", path, path)
 
     def close(self) -> None:
         """Remove the placeholders of files that are not there."""

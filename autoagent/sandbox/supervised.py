@@ -11,16 +11,24 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SetupError
 from autoagent.sandbox import seccomp, supervisor
-from autoagent.sandbox.hard_links import shared_files
 from autoagent.sandbox.landlock_rules import ABI_OF_SIGNALS, OLDEST_ABI, landlock_abi
-from autoagent.sandbox.mounts import DEVICES, NETWORK, SETTINGS, SYSTEM, USERS, python_places, search_path, variables
+from autoagent.sandbox.mounts import (
+    DEVICES,
+    NETWORK,
+    SETTINGS,
+    SYSTEM,
+    USERS,
+    python_places,
+    search_path,
+    shared_files,
+    variables,
+)
 from autoagent.sandbox.process import Launch, ProcessLimits
 from autoagent.workspace.gate import Workspace
 
@@ -28,7 +36,7 @@ _OF_GIT = ("/etc/gitconfig",)  # git ends where it finds it and may not read it
 _GUARDED = "Programs can change what runs as your user later (.git/config, .envrc) until they end; then it is put back."
 
 
-class _Supervised(ABC):
+class _Supervised:
     """The part that both kinds share. Raises SetupError if not even the means to end programs are there."""
 
     def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
@@ -47,9 +55,9 @@ class _Supervised(ABC):
         """Delete the programs' home."""
         shutil.rmtree(self._home, ignore_errors=True)
 
-    @abstractmethod
     def _confinement(self, network: bool) -> dict[str, Any]:
         """Return the arguments of landlock_rules.confine, or none for no confinement."""
+        return {}
 
 
 class Unconfined(_Supervised):
@@ -66,9 +74,6 @@ class Unconfined(_Supervised):
         "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
         _GUARDED,
     )
-
-    def _confinement(self, network: bool) -> dict[str, Any]:
-        return {}
 
 
 class Landlock(_Supervised):
