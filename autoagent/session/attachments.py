@@ -124,6 +124,10 @@ class Attachments:
         """Return the file. Raises SettingsError if it cannot be read, or is nothing that the model is shown."""
         path = Path(name).expanduser().absolute()
         path = path if path.exists() else self.workspace / name
+        places, real = (Path.cwd(), self.workspace.absolute()), path.resolve()
+        named_inside = any(Path(os.path.normpath(path)).is_relative_to(place) for place in places)
+        if named_inside and not any(real.is_relative_to(place.resolve()) for place in places):
+            raise SettingsError(f"{name}: is a link to {real}; name that file if you mean it.")
         try:
             with open_regular(path) as file:
                 raw = file.read(IMAGE_LIMIT + 1)

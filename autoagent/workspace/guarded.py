@@ -35,7 +35,14 @@ PATTERNS = (
     ".hg/hgrc", ".jj/repo/config.toml", ".helix/", ".fleet/", ".nova/", ".lvimrc", ".opencode/", "opencode.json",
     ".aider.conf.yml", ".mise.toml", "mise.toml", ".mvn/", ".bundle/config",
     ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo/", ".bazelrc",
+    ".mise/", "mise/", ".config/mise/", ".config/mise.toml", ".mise.local.toml", "mise.local.toml", "bunfig.toml",
+    "uv.toml", "rust-toolchain", "rust-toolchain.toml", "tools/bazel", ".bazeliskrc", ".dir-locals-2.el",
+    "lefthook.yml", "lefthook.yaml", "lefthook-local.yml", ".lefthook.yml", ".lefthook-local.yml", ".overcommit.yml",
+    ".kiro/", ".windsurf/", ".roo/", ".continue/", ".amazonq/", ".qwen/", ".junie/", ".trae/", "crush.json",
+    ".crush.json",
     "sitecustomize.py", "usercustomize.py", ".pdbrc", ".Rprofile", ".pryrc", ".irbrc", ".gdbinit", ".lldbinit",
+    ".Renviron", ".ghci", ".ocamlinit", ".iex.exs", ".erlang", ".octaverc", "startup.m", "jupyter_config.py",
+    "jupyter_server_config.py", "jupyter_lab_config.py", "jupyter_notebook_config.py",
     ".profile", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".bashrc", ".zshenv", ".zprofile",
     ".zshrc", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc", ".xprofile", ".xinitrc",
     ".xsession", ".xsessionrc", ".pam_environment", ".tmux.conf", ".screenrc", ".ssh/", ".local/bin/",
@@ -43,6 +50,9 @@ PATTERNS = (
     ".config/systemd/", ".config/environment.d/", ".hgrc", ".config/hg/", ".config/jj/", ".vim/", ".config/nvim/",
     ".config/emacs/", ".config/tmux/", ".config/zsh/", ".config/nushell/", ".bashrc.d/", ".bash_completion",
     ".local/share/bash-completion/", ".local/lib/", ".ipython/", ".gnupg/", ".docker/config.json", ".kube/config",
+    ".config/Code/", ".docker/cli-plugins/", ".oh-my-zsh/", ".p10k.zsh", ".config/starship.toml", ".xonshrc",
+    ".config/kitty/", ".config/alacritty/", ".config/wezterm/", ".wezterm.lua", ".lessfilter", ".mailcap",
+    ".config/gh/",
     ".aws/config", ".config/i3/", ".config/sway/", ".config/hypr/", ".config/plasma-workspace/", ".config/direnv/",
     "**/ai_settings.yaml", "**/prompt_settings.yaml", "**/plugins_config.yaml", "**/azure.yaml",
 )  # fmt: skip
@@ -330,6 +340,9 @@ class Watch:
                     if not hook.endswith(".sample"):
                         self._note(_join(gitdir, f"{name}/{hook}"), found)
         self._note(_join(gitdir, "info/attributes"), found)
+        for name in (*entries, "logs/HEAD"):  # git writes through a link: the user's next commit would, to elsewhere
+            if (self._root / gitdir / name).is_symlink():
+                self._note(_join(gitdir, name), found)
 
     def _note(self, where: str, found: dict[str, os.stat_result]) -> None:
         with suppress(OSError):

@@ -16,7 +16,7 @@ import pytest
 from cli.driver import FINISH, GOAL
 from server import Reply, ScriptedServer, command
 
-from .driver import USERS, Room, room
+from .driver import SECRET, USERS, Room, room
 
 
 @pytest.fixture(params=USERS)
@@ -534,3 +534,19 @@ def test_no_name_or_description_of_a_skill_passes_for_a_line_of_the_program(ther
         code, text = finish(there, *arguments)
         assert "\nRun it?" not in text, text
         assert code == 0 or "--demo" in arguments, text
+
+
+@pytest.mark.parametrize("place", ["notes.md", "docs/notes.md"])
+def test_no_link_of_the_folder_attaches_a_file_from_elsewhere(there: Room, place: str) -> None:
+    (there.folder / "docs").mkdir()
+    (there.folder / place).symlink_to(there.folder.parent / "outside/secret.txt")
+    there.write("real.md", "real text")
+    (there.folder / "docs/inside.md").symlink_to("../real.md")
+    with ScriptedServer(*FINISH[:1], *FINISH) as server:
+        there.point_at(server)
+        done = there.run("-c", "-m", "none", f"read @{place} and @docs/inside.md")
+    assert done.code in (0, 9), done.text
+    assert f"Not attached: {place}: is a link to" in done.text
+    asked = json.dumps([request.body for request in server.requests], default=str)
+    assert SECRET not in asked
+    assert "real text" in asked

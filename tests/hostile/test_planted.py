@@ -306,3 +306,33 @@ def test_what_outlives_its_command_plants_nothing(there: Room, kind: str) -> Non
     assert not (root / ".git/hooks/post-commit").exists()
     assert ".envrc\n" not in section["meanwhile"].text, "it was taken away while its program was still running"
     assert ".envrc was taken away" in section["meanwhile"].text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_file_that_git_writes_leads_out_of_the_repository(there: Room, kind: str) -> None:
+    root = with_repository(there)
+    section = drive(there, {
+        "message": shell("ln -sf ../../../outside/secret.txt .git/COMMIT_EDITMSG"),
+        "log": shell("ln -sf ../../../../x .git/logs/HEAD"),
+        "logs": shell("mkdir logs; mv .git/logs l; ln -s ../../logs .git/logs"),
+    }, "--sandbox", kind, apart=True)  # fmt: skip
+    section.went_on()
+    assert ".git/COMMIT_EDITMSG was taken away" in section["message"].text
+    before = there.picture()
+    git(root, "commit", "--allow-empty", "-m", "mine")
+    assert there.picture() == before
+    assert "mine" in git(root, "log", "--oneline")
+
+
+STARTERS = (".ghci", ".iex.exs", ".octaverc", "jupyter_server_config.py", "rust-toolchain.toml", "lefthook.yml",
+            "mise.local.toml", ".kiro/hooks/x.json", "bunfig.toml", "tools/bazel", ".dir-locals-2.el",
+            ".docker/cli-plugins/docker-x", ".config/Code/User/settings.json")  # fmt: skip
+
+
+def test_what_interpreters_and_tools_read_as_they_start_is_the_users_too(there: Room) -> None:
+    planted = f"for f in {' '.join(STARTERS)}; do mkdir -p $(dirname $f); echo 'touch PWNED' > $f; done"
+    files = {name: command("write_to_file", filename=name, text="touch PWNED") for name in STARTERS}
+    section = drive(there, {"shell": shell(planted), **files}, apart=True)
+    section.went_on()
+    assert not [name for name in STARTERS if (there.workspace / name).exists()]
+    assert all("would run as you later" in section[name].text for name in STARTERS)
