@@ -17,6 +17,7 @@ A bug of ours is none of these: it stays a plain Python exception, and `--debug`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -101,3 +102,19 @@ class NoMoneyException(StopRun):
         super().__init__(outcome)
         self.amount = amount
         self.message = outcome.reason
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and its causes, outermost first.
+
+    Besides Python's own chain, urllib3 keeps a cause in `reason` and requests among the arguments.
+    """
+    pending, seen = [error], set[int]()
+    while pending:
+        cause = pending.pop()
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        held = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
+        pending.extend(one for one in held if isinstance(one, BaseException))

@@ -131,36 +131,24 @@ def _exception(entry: str) -> tuple[str, int]:
 # IP addresses ----------------------------------------------------------------------------------------------------
 
 # From IANA's registries of special-purpose addresses (RFC 6890 and its successors).
-_SPECIAL: tuple[tuple[str, str], ...] = (
-    ("0.0.0.0/8", "no address of a host"),
-    ("10.0.0.0/8", "in a private network"),
-    ("100.64.0.0/10", "in the network of a provider (CGNAT)"),
-    ("127.0.0.0/8", "this machine (loopback)"),
-    ("168.63.129.16/32", "a cloud's service for its machines (metadata)"),
-    ("169.254.0.0/16", "link-local, where clouds keep their metadata"),
-    ("172.16.0.0/12", "in a private network"),
-    ("192.0.0.0/24", "reserved"),
-    ("192.0.2.0/24", "reserved for documentation"),
-    ("192.88.99.0/24", "a relay to IPv6"),
-    ("192.168.0.0/16", "in a private network"),
-    ("198.18.0.0/15", "reserved for benchmarks"),
-    ("198.51.100.0/24", "reserved for documentation"),
-    ("203.0.113.0/24", "reserved for documentation"),
-    ("224.0.0.0/4", "a multicast address"),
-    ("240.0.0.0/4", "reserved"),
-    ("::/128", "no address of a host"),
-    ("::1/128", "this machine (loopback)"),
-    ("::ffff:0:0/96", "an IPv4 address in another guise"),
-    ("2001::/23", "reserved, or a tunnel to IPv4 (Teredo)"),
-    ("2001:db8::/32", "reserved for documentation"),
-    ("2002::/16", "a tunnel to IPv4 (6to4)"),
-    ("3fff::/20", "reserved for documentation"),
-    ("fc00::/7", "in a private network"),
-    ("fe80::/10", "link-local"),
-    ("fec0::/10", "in a private network"),
-    ("ff00::/8", "a multicast address"),
-)
-_NETWORKS = tuple((ipaddress.ip_network(network), reason) for network, reason in _SPECIAL)
+_SPECIAL = {
+    "no address of a host": "0.0.0.0/8 ::/128",
+    "in a private network": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10",
+    "in the network of a provider (CGNAT)": "100.64.0.0/10",
+    "this machine (loopback)": "127.0.0.0/8 ::1/128",
+    "a cloud's service for its machines (metadata)": "168.63.129.16/32",
+    "link-local, where clouds keep their metadata": "169.254.0.0/16",
+    "link-local": "fe80::/10",
+    "reserved": "192.0.0.0/24 240.0.0.0/4",
+    "reserved for documentation": "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
+    "reserved for benchmarks": "198.18.0.0/15",
+    "reserved, or a tunnel to IPv4 (Teredo)": "2001::/23",
+    "a relay to IPv6": "192.88.99.0/24",
+    "a tunnel to IPv4 (6to4)": "2002::/16",
+    "an IPv4 address in another guise": "::ffff:0:0/96",
+    "a multicast address": "224.0.0.0/4 ff00::/8",
+}
+_NETWORKS = [(ipaddress.ip_network(each), reason) for reason, networks in _SPECIAL.items() for each in networks.split()]
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # how a network without IPv4 reaches it; RFC 6052
 _GLOBAL = ipaddress.IPv6Network("2000::/3")  # all that is given out of IPv6
 
@@ -207,17 +195,14 @@ def resolve(
     if not found:
         raise CommandError(f"The host {shown(host)} cannot be found: no name server answered in {seconds:g} s.")
     if isinstance(found[0], Exception):
-        raise CommandError(f"The host {shown(host)} cannot be found: {_lookup_problem(found[0])}.") from found[0]
+        error = found[0]
+        reason, number = str(error), error.errno if isinstance(error, socket.gaierror) else None
+        if number in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+            reason = "there is no such name"
+        elif number == socket.EAI_AGAIN:
+            reason = "no name server answered; this machine may be offline"
+        raise CommandError(f"The host {shown(host)} cannot be found: {reason}.") from error
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found[0]))
-
-
-def _lookup_problem(error: OSError | UnicodeError) -> str:
-    if isinstance(error, socket.gaierror):
-        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-            return "there is no such name"
-        if error.errno == socket.EAI_AGAIN:
-            return "no name server answered; this machine may be offline"
-    return str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autoagent.core.errors import CommandError
+from autoagent.core.errors import CommandError, causes
 from autoagent.network.connections import Deadline
 
 # X509_V_ERR_... of OpenSSL
@@ -87,19 +87,3 @@ def _reason(error: BaseException) -> str:
             return str(error.strerror)
         case _:
             return ""
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes, outermost first.
-
-    Besides Python's own chain, urllib3 keeps a cause in `reason` and requests among the arguments.
-    """
-    pending, seen = [error], set[int]()
-    while pending:
-        cause = pending.pop()
-        if id(cause) in seen:
-            continue
-        seen.add(id(cause))
-        yield cause
-        held = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
-        pending.extend(one for one in held if isinstance(one, BaseException))

@@ -156,7 +156,12 @@ class ExfiltrationGuard:
             case Tainted():
                 self._carried(event.meta, _named(event.memory), event.memory)
             case Dropped():
-                self._drop(event.memory)
+                source = self._brought.pop(event.memory, "")
+                if source and source not in self._read:  # this memory alone has brought it
+                    del self._sources[source]
+                    others = (id for id, known in self._brought.items() if known == source)
+                    if (other := next(others, None)) is not None:
+                        self._sources[source] = f"{name_source(source)}: {_named(other)}"
                 self._again.update(self._proposed)
             case Thought():
                 self._proposed = []
@@ -168,7 +173,11 @@ class ExfiltrationGuard:
                 self._pending = event.call
             case Returned():
                 call, self._pending = self._pending, None
-                self._carried(event.meta, f"{_short(call)}, step {event.step}")
+                first = next(iter(call.args.values()), "") if call else ""
+                short = (
+                    " ".join(filter(None, (call.name, first and name_source(str(first), 40)))) if call else "a command"
+                )
+                self._carried(event.meta, f"{short}, step {event.step}")
                 self._mark(event)
                 effects = self._effects(call)
                 if event.known and effects is not None and not (effects.amends or effects.tells_agents):
@@ -318,15 +327,6 @@ class ExfiltrationGuard:
         if meta.private:
             self._held[by] = None
 
-    def _drop(self, memory: int) -> None:
-        """Let go of the text that only this memory has brought. Private data stays what it is."""
-        source = self._brought.pop(memory, "")
-        if not source or source in self._read:
-            return
-        del self._sources[source]
-        if (other := next((id for id, known in self._brought.items() if known == source), None)) is not None:
-            self._sources[source] = f"{name_source(source)}: {_named(other)}"
-
     def _mark(self, event: Returned | AgentMessage) -> None:
         """Taint what a run changes that has read untrusted text. It may be the user's as
         well if the run holds such data, which it may have written there, and after a crash.
@@ -358,14 +358,6 @@ def _named(memory: int) -> str:
 
 def _undeclared(call: Call) -> str:
     return f"{call.name}, which does not declare what it shows"
-
-
-def _short(call: Call | None) -> str:
-    """Render the call in short: `read_file secret.txt`"""
-    if call is None:
-        return "a command"
-    first = next(iter(call.args.values()), "")
-    return f"{call.name} {name_source(str(first), 40)}" if first else call.name
 
 
 def _listed(names: Iterable[str]) -> str:

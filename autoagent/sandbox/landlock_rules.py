@@ -77,7 +77,12 @@ def confine(
     for path in writable:
         for place, rights in _around(path, out_of_reach):
             _allow(rules, place, rights)
-    _drop_capabilities()
+    with suppress(OSError):  # an ordinary user may not, and has none; it also fails behind the last one
+        for capability in range(64):
+            prctl(_PR_CAPBSET_DROP, capability)
+    prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    call("capset", header, none)
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
     call("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
@@ -118,12 +123,3 @@ def _allow(rules: int, path: str, rights: int) -> None:
         call("syscall", _ADD_RULE, rules, _BENEATH, struct.pack("=Qi", rights, place), 0)
     finally:
         os.close(place)
-
-
-def _drop_capabilities() -> None:
-    with suppress(OSError):  # an ordinary user may not, and has none; it also fails behind the last one
-        for capability in range(64):
-            prctl(_PR_CAPBSET_DROP, capability)
-    prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
-    call("capset", header, none)

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from autoagent.core.errors import CommandError
 from autoagent.core.services import ProcessExit
-from autoagent.sandbox.tree import tree_of
+from autoagent.sandbox.supervisor import tree_of
 
 _FIRST_LOOK, _LOOK_EVERY = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
 _BETWEEN_EVERY = 0.5  # seconds between two calls of `between`
@@ -71,7 +71,7 @@ class HeldStart:
     behind a program that nobody watches. So bubblewrap starts a shell that asks for leave, and becomes the program when
     it is answered. Where the agent is gone it ends instead.
 
-    It must be started by the command that `command` gives, with `stdin` as its standard input. `limits` are those of
+    It is started by the command that `command` gives, with `stdin` as its standard input. `limits` are those of
     `resource.setrlimit`, soft and hard in one, for the program and all that comes from it.
     """
 

@@ -91,11 +91,7 @@ class Landlock(_Supervised):
         self._root = str(workspace.root)
         self._out_of_reach = tuple(str(workspace.root / place) for place in sorted(workspace.protected))
         self._visible = (*SYSTEM, *SETTINGS, *USERS, *_OF_GIT, *python_places(python))
-        self.gaps = (*self._own_gaps(), *shared_files(workspace).gaps(workspace.root))
-        super().__init__(workspace, limits, python)
-
-    def _own_gaps(self) -> tuple[str, ...]:
-        always = (
+        self.gaps: tuple[str, ...] = (
             "Programs can see the sizes and times of files outside the workspace, though not what is in them.",
             "Programs can change the mode and the times of files outside the workspace that are your user's.",
             "Programs that may use the network reach the sockets of services on this machine's disk as well.",
@@ -103,16 +99,17 @@ class Landlock(_Supervised):
             "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
             _GUARDED,
         )
-        signals = "Programs can send signals to your user's other programs: the kernel is older than Linux 6.12."
-        own_files = (
-            "Because the agent's own files lie in the workspace, programs can make no files at its top, and see the "
-            "names of the agent's files."
-        )
-        return (
-            *always,
-            *((signals,) if self._abi < ABI_OF_SIGNALS else ()),
-            *((own_files,) if self._out_of_reach else ()),
-        )
+        if self._abi < ABI_OF_SIGNALS:
+            self.gaps += (
+                "Programs can send signals to your user's other programs: the kernel is older than Linux 6.12.",
+            )
+        if self._out_of_reach:
+            self.gaps += (
+                "Because the agent's own files lie in the workspace, programs can make no files at its top, and see "
+                "the names of the agent's files.",
+            )
+        self.gaps += shared_files(workspace).gaps(workspace.root)
+        super().__init__(workspace, limits, python)
 
     def _confinement(self, network: bool) -> dict[str, Any]:
         return {

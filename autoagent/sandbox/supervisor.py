@@ -18,16 +18,16 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from autoagent.sandbox.landlock_rules import confine, keep_in_group
-from autoagent.sandbox.tree import tree_of
 from autoagent.workspace.syscalls import prctl
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _CANNOT_START = 127  # the shells' status for it
+_PARENT = 1  # of the fields of /proc/PID/stat
 _PAUSE = 0.001  # seconds between two rounds of killing
 
 _CODE = "import sys; sys.path.append(sys.argv[1]); from autoagent.sandbox import supervisor; supervisor.main()"
@@ -115,3 +115,35 @@ def _end_as(status: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
     os._exit(os.WEXITSTATUS(status))
+
+
+def tree_of(root: int) -> dict[int, list[bytes]]:
+    """Return the process `root` and its descendants by their pid, itself first, or empty if it is gone.
+
+    With each come the fields of /proc/PID/stat from the state on, which is the third there (proc(5)).
+    """
+    processes = dict(_processes())
+    children: dict[int, list[int]] = {}
+    for pid, fields in processes.items():
+        children.setdefault(int(fields[_PARENT]), []).append(pid)
+    pids = [root] if root in processes else []
+    for pid in pids:  # grows while it is walked
+        pids += children.get(pid, [])
+    return {pid: processes[pid] for pid in pids}
+
+
+def _processes() -> Iterator[tuple[int, list[bytes]]]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - several times faster, and done many times a second
+        if not name.isdigit():
+            continue
+        try:
+            descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+        except OSError:  # gone meanwhile
+            continue
+        try:
+            line = os.read(descriptor, 4096)
+        except OSError:  # gone meanwhile
+            continue
+        finally:
+            os.close(descriptor)
+        yield int(name), line[line.rfind(b")") + 2 :].split()  # the name of the program may hold spaces and brackets

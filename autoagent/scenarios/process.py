@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoagent.core.errors import SetupError
-from autoagent.sandbox.tree import tree_of
+from autoagent.sandbox.supervisor import tree_of
 from autoagent.workspace.syscalls import prctl
 
 ROWS, COLUMNS = 50, 120  # of the terminal

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from autoagent.core.errors import CommandError
-from autoagent.network.errors import causes
+from autoagent.core.errors import CommandError, causes
 from autoagent.text.redaction import Redactor
 
 if TYPE_CHECKING:

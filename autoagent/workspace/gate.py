@@ -301,7 +301,10 @@ class Workspace:
             raise CommandError(f"{shown(path)} {problem}.")
         if of_file and path.endswith(("/", "/.", "/..")):
             raise CommandError(f"{shown(path)} names a folder, not a file.")
-        joined = self._joined(path)
+        first, _, rest = path.lstrip("/").partition("/")
+        joined = self.root / path
+        if path.startswith("/") and first in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
+            joined = self.root / rest.lstrip("/")  # what is outside and begins with a usual workspace name
         try:
             real = _real(joined) if follow else f"{_real(joined.parent)}/{joined.name}"
         except OSError as error:  # realpath forgives what is missing, not what changes between two looks
@@ -325,15 +328,6 @@ class Workspace:
                 f"{shown(path)} can only be read: it would run as the user later, who has not allowed it."
             )
         return where
-
-    def _joined(self, path: str) -> Path:
-        """Return the absolute path. An outside path that begins with a usual workspace name is mapped inside."""
-        first, _, rest = path.lstrip("/").partition("/")
-        if path.startswith("/") and first in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
-            return self.root / rest.lstrip("/")
-        if self._copy_of is not None and Path(path).is_relative_to(self._copy_of):
-            return self.root / Path(path).relative_to(self._copy_of)
-        return self.root / path
 
     def _inside(self, protected: Iterable[Path]) -> frozenset[str]:
         """Return the protected places inside the workspace, relative to its root."""

@@ -253,8 +253,15 @@ class ObjectStore:
         if self._packed is None:
             self._packed = {}
             for path in sorted((self._folder / "objects/pack").glob("*.idx")):
-                with suppress(OSError):
-                    self._packed |= _indexed(path)
+                with suppress(OSError), (pack := path.with_suffix(".pack")).open("rb") as file:
+                    data = path.read_bytes()
+                    file.seek(-32, os.SEEK_END)
+                    count = int.from_bytes(data[1028:1032])
+                    whole = data.startswith(_INDEX) and hashlib.sha256(data[:-32]).digest() == data[-32:]
+                    if whole and len(data) == 1096 + 40 * count and file.read() == data[-64:-32]:
+                        names = (data[at : at + 32].hex() for at in range(1032, 1032 + 32 * count, 32))
+                        starts = struct.iter_unpack(">I", data[1032 + 36 * count : 1032 + 40 * count])
+                        self._packed |= {name: (pack, at) for name, (at,) in zip(names, starts, strict=True)}
         return self._packed
 
     def _in_pack(self, name: str) -> tuple[Path, bytes]:
@@ -293,19 +300,3 @@ def changed_names(before: Tree, after: Tree) -> Iterator[str]:
 def _parts(names: int) -> int:
     """Return in how many parts a folder of so many names is kept: about the root of that, so that all stay small."""
     return 1 if names <= _WHOLE else 1 << ((names - 1).bit_length() + 1) // 2
-
-
-def _indexed(path: Path) -> dict[str, tuple[Path, int]]:
-    """Return the objects of an index, or none where it or its pack is damaged. Raises OSError."""
-    data, pack = path.read_bytes(), path.with_suffix(".pack")
-    count = int.from_bytes(data[1028:1032])
-    whole = data.startswith(_INDEX) and hashlib.sha256(data[:-32]).digest() == data[-32:]
-    if not whole or len(data) != 1032 + 40 * count + 64:
-        return {}
-    with pack.open("rb") as file:
-        file.seek(-32, os.SEEK_END)
-        if file.read() != data[-64:-32]:
-            return {}
-    names = (data[at : at + 32].hex() for at in range(1032, 1032 + 32 * count, 32))
-    starts = struct.iter_unpack(">I", data[1032 + 36 * count : 1032 + 40 * count])
-    return {name: (pack, start) for name, (start,) in zip(names, starts, strict=True)}

@@ -111,7 +111,12 @@ class Snapshots:
         self._recent = ({nodes[where].id: tree for where, tree in look.trees.items()}, self._recent[0])
         self._look, self._nodes = look, nodes
         self._stored = {where: tree for where, tree in self._stored.items() if where in look.trees}
-        self._tell_once(look.left_out)
+        new = [path for path in look.left_out if path not in self._reported]
+        if new and self._tell is not None:
+            self._reported.update(new)
+            some = "; ".join(f"{shown(path)}: {look.left_out[path]}" for path in new[:3])
+            more = f"; and {len(new) - 3} more" if len(new) > 3 else ""
+            self._tell(f"A change of this cannot be undone, as it is not kept: {some}{more}.")
         return nodes[""].id
 
     def changed(self, before: str, after: str) -> list[str]:
@@ -319,14 +324,6 @@ class Snapshots:
             return node
         self._stored[where] = stored = self._objects.put_tree(tree, self._stored.get(where))
         return Node(mode, stored.id)
-
-    def _tell_once(self, left_out: dict[str, str]) -> None:
-        new = [path for path in left_out if path not in self._reported]
-        if new and self._tell is not None:
-            self._reported.update(new)
-            some = "; ".join(f"{shown(path)}: {left_out[path]}" for path in new[:3])
-            more = f"; and {len(new) - 3} more" if len(new) > 3 else ""
-            self._tell(f"A change of this cannot be undone, as it is not kept: {some}{more}.")
 
     # Comparing ---------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SetupError
+from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SetupError, causes
 from autoagent.models.openai.response import Broken, json_text, json_value
 from autoagent.models.openai.retry import Fault, deserves, retry_after
-from autoagent.network.errors import causes
 
 _ASKED = ("tools", "response_format")  # what some servers fail at, without saying that they do not take it
 _OVERFLOW = re.compile(
