@@ -305,6 +305,8 @@ class Workspace:
         joined = self.root / path
         if path.startswith("/") and first in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
             joined = self.root / rest.lstrip("/")  # what is outside and begins with a usual workspace name
+        elif self._copy_of is not None and Path(path).is_relative_to(self._copy_of):
+            joined = self.root / Path(path).relative_to(self._copy_of)
         try:
             real = _real(joined) if follow else f"{_real(joined.parent)}/{joined.name}"
         except OSError as error:  # realpath forgives what is missing, not what changes between two looks
