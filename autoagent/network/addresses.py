@@ -85,9 +85,7 @@ def parse(url: str) -> Address:
 
 
 def normal_host(host: str) -> str:
-    """Return the host in the form that is compared: ASCII,
-    lower case, no final dot. Raises ValueError with the reason.
-    """
+    """Return the host as compared: ASCII, lower case, no final dot. Raises ValueError with the reason."""
     host = host.removesuffix(".")
     if ":" in host:
         try:
@@ -112,20 +110,19 @@ def bracketed(host: str) -> str:
 
 def exceptions(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
     """Parse the addresses the user allows besides public ones, each HOST:PORT. Raises SettingsError for all else."""
-    return frozenset(_exception(entry) for entry in entries)
-
-
-def _exception(entry: str) -> tuple[str, int]:
-    host, _, port = entry.strip().rpartition(":")
-    try:
-        number = int(port) if port.isascii() and port.isdigit() else 0
-        if not 0 < number < 65536:
-            raise ValueError("it does not end with a port")
-        return normal_host(host.removeprefix("[").removesuffix("]")), number
-    except ValueError as error:
-        raise SettingsError(
-            f"AUTOAGENT_ALLOW_HOSTS: {shown(entry)} is not HOST:PORT, such as localhost:8000: {error}."
-        ) from None
+    found = set()
+    for entry in entries:
+        host, _, port = entry.strip().rpartition(":")
+        try:
+            number = int(port) if port.isascii() and port.isdigit() else 0
+            if not 0 < number < 65536:
+                raise ValueError("it does not end with a port")
+            found.add((normal_host(host.removeprefix("[").removesuffix("]")), number))
+        except ValueError as error:
+            raise SettingsError(
+                f"AUTOAGENT_ALLOW_HOSTS: {shown(entry)} is not HOST:PORT, such as localhost:8000: {error}."
+            ) from None
+    return frozenset(found)
 
 
 # IP addresses ----------------------------------------------------------------------------------------------------

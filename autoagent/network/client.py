@@ -151,7 +151,15 @@ class HttpClient:
                             )
                         yield answer
                         return
-                    following = _redirect(address, response)
+                    to = response.headers.get("Location", "").encode("latin-1", "replace").decode("utf-8", "replace")
+                    if not to.strip():
+                        raise CommandError(
+                            f"{address.url} answers {_status(response.status_code)}, but not where to go."
+                        )
+                    try:
+                        following = parse(urljoin(address.url, to.strip()))
+                    except (CommandError, ValueError) as error:
+                        raise CommandError(f"{address.url} redirects to where nobody may go: {error}") from error
                 cookies.update(response.cookies)
                 if following.origin != address.origin:
                     sent = {name: value for name, value in sent.items() if name.lower() in _HARMLESS}
@@ -159,16 +167,6 @@ class HttpClient:
         finally:
             http.close()
         raise CommandError(f"{parse(url).url} leads to too many redirects ({MAX_REDIRECTS}), at last to {address.url}.")
-
-
-def _redirect(address: Address, response: Response) -> Address:
-    location = response.headers.get("Location", "").encode("latin-1", "replace").decode("utf-8", "replace").strip()
-    if not location:
-        raise CommandError(f"{address.url} answers {_status(response.status_code)}, but not where to go.")
-    try:
-        return parse(urljoin(address.url, location))
-    except (CommandError, ValueError) as error:
-        raise CommandError(f"{address.url} redirects to where nobody may go: {error}") from error
 
 
 def _status(status: int) -> str:

@@ -34,9 +34,7 @@ class Questioner(Protocol):
     """A person at a keyboard, or the lines of a pipe."""
 
     def ask(self, prompt: str, *, question: Question = ANY_TEXT) -> str:
-        """Ask for one line. Raises EOFError if nobody can answer, KeyboardInterrupt for Ctrl-C, TimeoutError if the
-        run is to go on without an answer.
-        """
+        """Ask for one line. Raises EOFError if nobody can answer, KeyboardInterrupt, TimeoutError to go on without."""
 
     @property
     def elsewhere(self) -> bool:
@@ -151,7 +149,8 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
         return UserAnswer("rule", text=rule[1])
     if folded in ("n", "no") or _authorization(folded, "y") is not None:  # the usual keys, where others are set
         return UserAnswer("again", text=f"The keys are {yes!r} to run it and {no!r} to stop.")
-    plain = _undisguised(text)
+    plain = unicodedata.normalize("NFKC", text).translate(_DISGUISED)
+    plain = "".join(char for char in plain if unicodedata.category(char) != "Cf")  # without invisible ones
     if plain != text and (read := read_answer(plain, yes, no)).kind != "feedback":
         return UserAnswer(
             "again", text=read.text or "That only looks like an answer: there are other characters in it."
@@ -159,14 +158,6 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
     if (words := re.findall(r"[^\W_]+", folded[:40])) and words[0] in _YES and _WITH_YES.issuperset(words):
         return UserAnswer("again", text=f"{yes} runs it; anything else that you type is feedback.")
     return UserAnswer("feedback", text=text)
-
-
-def _undisguised(text: str) -> str:
-    """Return the text in plain letters, without the invisible ones."""
-    if text.isascii():
-        return text
-    plain = unicodedata.normalize("NFKC", text).translate(_DISGUISED)
-    return "".join(char for char in plain if unicodedata.category(char) != "Cf")
 
 
 def _authorization(folded: str, yes: str) -> UserAnswer | None:

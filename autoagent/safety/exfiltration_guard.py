@@ -191,9 +191,7 @@ class ExfiltrationGuard:
                 self._mark(event)
 
     def new_labels(self, memory: RetrievedMemory) -> ResultMeta:
-        """Return `untrusted` and `private`, as far as a recalled memory has either and the run does not carry it yet,
-        by this memory or by what it has read: it does once that is recorded as Tainted.
-        """
+        """Return the labels of a recalled memory that the run does not carry yet: it does once Tainted is recorded."""
         source = Origin(memory.source, memory.trusted).labels.untrusted
         known = memory.id in self._brought or source in self._read
         return ResultMeta(untrusted="" if known else source, private=memory.private and not self._held)
@@ -234,9 +232,7 @@ class ExfiltrationGuard:
         return ResultMeta(untrusted=self._printed_by, private=self._within_reach)
 
     def cut_off(self, call: Call, changed: Sequence[str]) -> ResultMeta:
-        """Label a result hidden by a crash: what has changed since the call began, and
-        what that may come from. The run carries nothing new: it has read none of it yet.
-        """
+        """Label a result hidden by a crash: what has changed since the call began. The run has read none of it yet."""
         effects = self._effects(call)
         if effects is None:
             source = self._printed_by or _undeclared(call)
@@ -251,15 +247,11 @@ class ExfiltrationGuard:
         return self._tainted.source_of(path)
 
     def may_show(self, path: str) -> bool:
-        """Return whether the run may be shown this file of the
-        workspace without more ado, as it would carry nothing new then.
-        """
+        """Return whether the run would carry nothing new if it were shown this file of the workspace."""
         return not self.source_of(path) and (self.private or not self._tainted.holds_own(path, self._made))
 
     def quote(self, text: str, path: str = "") -> str:
-        """Quote for the model the text of a file, or with no `path` the
-        output of a program, between marks if it may come from outside.
-        """
+        """Quote the text of a file, or without `path` a program's output, between marks if it may be from outside."""
         source = self._tainted.source_of(path) if path else self._printed_by
         return marked(text, source, run=self._run, step=self._step) if source else text
 
@@ -328,9 +320,7 @@ class ExfiltrationGuard:
             self._held[by] = None
 
     def _mark(self, event: Returned | AgentMessage) -> None:
-        """Taint what a run changes that has read untrusted text. It may be the user's as
-        well if the run holds such data, which it may have written there, and after a crash.
-        """
+        """Taint what a run changes that has read untrusted text; it may be the user's too if it holds such data."""
         meta = event.meta
         if source := self.source or meta.tainted_by:
             shared = self.private or (isinstance(event, Returned) and not event.known)

@@ -113,9 +113,7 @@ def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
 
 
 def _fits(pattern: str, value: str, star: str) -> bool:
-    """Return whether the whole value fits a pattern in which
-    `*` stands for any number of `star`, a regular expression.
-    """
+    """Return whether the whole value fits a pattern whose `*` is any number of the expression `star`."""
     parts = (re.escape(part) for part in re.split(r"\*+", pattern))
     return re.fullmatch(f"(?:{star})*".join(parts), value, re.DOTALL) is not None
 

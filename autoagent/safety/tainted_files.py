@@ -108,9 +108,7 @@ class TaintedFiles:
         return next((m.source for m in list(self._marks.values()) if m.path.startswith(beneath)), "")
 
     def holds_own(self, path: str, made: Collection[str] = ()) -> bool:
-        """Return whether the file, or one beneath the folder, is
-        the user's: not `made`, nor tainted and unchanged since.
-        """
+        """Return whether the file, or one in the folder, is the user's: not `made`, nor tainted and unchanged."""
         where = self._locate(path)
         for count, file in enumerate(self._files(where)):
             mark = self._nearest(file)

@@ -152,8 +152,13 @@ class Cover:
     def close(self) -> None:
         """Take the placeholders away, as far as they are empty still and nobody else needs them."""
         for place, descriptor in self._placeholders.items():
+            alone = True  # also where the file system has no locks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                alone = not isinstance(error, BlockingIOError)
             with suppress(OSError):
-                if _is_placeholder(place) and _is_alone(descriptor):
+                if alone and _is_placeholder(place):
                     place.unlink()
             os.close(descriptor)
         self._placeholders.clear()
@@ -188,21 +193,8 @@ def _is_placeholder(place: Path) -> bool:
     return stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime) == (0, 0)
 
 
-def _is_alone(descriptor: int) -> bool:
-    """Return whether no other agent holds this placeholder; also if the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
 def _read_only(places: Sequence[str]) -> Iterator[str]:
-    """Yield the options for those of these places that exist. A link
-    stays one if its target is shown too: each mount takes time.
-    """
+    """Yield the options for those that exist. A link to what is shown too stays one: each mount takes time."""
     for place in map(Path, places):
         if place.is_symlink() and is_beneath(str(place.resolve()), (*SYSTEM, *places)):
             yield from ("--symlink", str(place.readlink()), str(place))

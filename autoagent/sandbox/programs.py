@@ -150,15 +150,14 @@ class Programs:
         self._boundary.close()
 
     def _launch(self, argv: Sequence[str], folder: str, env: Mapping[str, str], network: bool) -> Launch:
-        place = self._workspace.root if folder == "." else self._folder(folder)
+        place = self._workspace.root
+        if folder != ".":
+            found = self._workspace.find(folder)
+            if found is None or found.kind != "folder":
+                raise CommandError(f"There is no folder {shown(folder)} in the workspace to start a program in.")
+            place /= found.path
         program = find_program(argv[0] if argv else "", place, self._boundary.path)
         return self._boundary.launch([program, *argv[1:]], place, env, network=network)
-
-    def _folder(self, folder: str) -> Path:
-        found = self._workspace.find(folder)
-        if found is None or found.kind != "folder":
-            raise CommandError(f"There is no folder {shown(folder)} in the workspace to start a program in.")
-        return self._workspace.root / found.path
 
 
 def find_program(name: str, folder: Path, path: Sequence[str]) -> str:

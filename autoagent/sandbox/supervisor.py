@@ -35,9 +35,7 @@ _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fi
 
 
 def command(folder: str, largest_file: int, argv: Sequence[str], confinement: Mapping[str, Any]) -> list[str]:
-    """Return the command line that runs `argv` in a folder under
-    supervision, with confinement.confine's arguments if any.
-    """
+    """Return the command line that runs `argv` under supervision, with the arguments of `confine` if any."""
     options = {"parent": os.getpid(), "folder": folder, "file": largest_file, "confinement": dict(confinement)}
     return [sys.executable, "-I", "-S", "-c", _CODE, _PACKAGES, marshal.dumps(options).hex(), *argv]
 

@@ -287,9 +287,7 @@ class Workspace:
         return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
 
     def folder(self, where: str) -> AbstractContextManager[int]:
-        """Open a descriptor of the folder at a place (relative to
-        the root, '.' for it), through the gate. Raises OSError.
-        """
+        """Open the folder at a place (relative to the root, '.' for it) through the gate. Raises OSError."""
         return self._opened(where, _FOLDER)
 
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True, to_write: bool = False) -> str:

@@ -155,13 +155,6 @@ def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> byt
 _NAMES_PLACE = re.compile(rb"^\s*(hookspath|path)\s*=\s*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE)
 
 
-def _places_named(gitdir: str, config: bytes) -> Iterator[str]:
-    """Yield where in the workspace the hooks and the included files of a configuration may be."""
-    for _, path in _NAMES_PLACE.findall(config):
-        for base in (gitdir, posixpath.dirname(gitdir)):  # of files that are included, and of hooks
-            yield posixpath.normpath(posixpath.join(base, os.fsdecode(path).strip()))
-
-
 # What becomes of them --------------------------------------------------------------------------------------------
 
 
@@ -280,7 +273,12 @@ class Watch:
         self._known = {where: kept for where, status in found.items() if (kept := self._as_it_is(where, status))}
         users = self._gitdirs - self._own
         configs = [(gitdir, self._known.get(_join(gitdir, "config"))) for gitdir in users]
-        self._named = {place for gitdir, kept in configs if kept for place in _places_named(gitdir, kept.data or b"")}
+        self._named = {
+            posixpath.normpath(posixpath.join(base, os.fsdecode(path).strip()))
+            for gitdir, kept in configs if kept
+            for _, path in _NAMES_PLACE.findall(kept.data or b"")
+            for base in (gitdir, posixpath.dirname(gitdir))  # of files that are included, and of hooks
+        }  # fmt: skip
         hooks = (_join(gitdir, "hooks") for gitdir in users)
         places = {*filter(None, map(self._top, found)), *(place for place in hooks if (self._root / place).is_dir())}
         self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MOST_READ_ONLY])

@@ -220,9 +220,14 @@ class Snapshots:
         before = self._look.stamps.get(where, {})
         with os.scandir(descriptor) as entries:
             for entry in entries:
-                if (known := before.get(entry.name)) and _is_as_it_was(entry, known[0], look):
-                    found[entry.name], stamps[entry.name] = known[1], known
-                    continue
+                if (known := before.get(entry.name)) and look.entries < MOST_ENTRIES:
+                    with suppress(OSError):
+                        fits = look.bytes + known[0][2] <= MOST_BYTES
+                        if fits and _stamp(entry.stat(follow_symlinks=False)) == known[0]:
+                            found[entry.name], stamps[entry.name] = known[1], known
+                            look.entries += 1
+                            look.bytes += known[0][2]
+                            continue
                 path = f"{where}/{entry.name}" if where else entry.name
                 if self._workspace.is_protected(path):
                     continue
@@ -430,18 +435,6 @@ class _Restoration:
 
 def _stamp(status: os.stat_result) -> Stamp:
     return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _is_as_it_was(entry: os.DirEntry[str], stamp: Stamp, look: _Look) -> bool:
-    """Return whether an entry is unchanged since the stamp, and count it if so."""
-    try:
-        same = _stamp(entry.stat(follow_symlinks=False)) == stamp
-    except OSError:
-        return False
-    if same := same and look.entries < MOST_ENTRIES and look.bytes + stamp[2] <= MOST_BYTES:
-        look.entries += 1
-        look.bytes += stamp[2]
-    return same
 
 
 def _too_much(status: os.stat_result, look: _Look) -> str:
