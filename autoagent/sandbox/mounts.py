@@ -153,16 +153,13 @@ def shared_files(workspace: Workspace) -> SharedFiles:
 
 
 def _beneath(workspace: Workspace) -> Iterator[os.DirEntry[str]]:
-    root = str(workspace.root)
-    folders = [root]
-    for folder in folders:  # grows while it is walked
+    for folder in (folders := [str(workspace.root)]):  # grows while it is walked
         with suppress(OSError), os.scandir(folder) as entries:  # one that is not to be read, or gone meanwhile
             for entry in entries:
-                if workspace.protected and workspace.is_protected(os.path.relpath(entry.path, root)):
-                    continue
-                yield entry
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
+                if not workspace.protected or not workspace.is_protected(os.path.relpath(entry.path, folders[0])):
+                    yield entry
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
 
 
 def _identity(path: str) -> _Identity | None:

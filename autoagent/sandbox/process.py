@@ -65,11 +65,10 @@ class ProcessLimits:
 
 
 class HeldStart:
-    """A program that begins when it is released: it waits until it has its limits and is sure to end with the agent.
+    """A program that begins when it is released: once it has its limits and is sure to end with the agent.
 
-    bubblewrap ties itself to the agent step by step while it starts. An agent that is killed meanwhile would leave
-    behind a program that nobody watches. So bubblewrap starts a shell that asks for leave, and becomes the program when
-    it is answered. Where the agent is gone it ends instead.
+    bubblewrap ties itself to the agent while it starts, and an agent killed meanwhile would leave behind a program that
+    nobody watches. So it starts a shell that asks for leave, and becomes the program or ends.
 
     It is started by the command that `command` gives, with `stdin` as its standard input. `limits` are those of
     `resource.setrlimit`, soft and hard in one, for the program and all that comes from it.

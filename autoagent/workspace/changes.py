@@ -23,10 +23,7 @@ _MOST = 5_000  # changes; to look at everything is not slower then
 
 
 class Changes:
-    """What has changed in the folders that were added, in order to look at that alone.
-
-    Where the kernel cannot tell, everything may have changed.
-    """
+    """The changes in the folders that were added. Where the kernel cannot tell, everything may have changed."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -61,7 +58,7 @@ class Changes:
     def taken(self) -> dict[str, set[str]] | None:
         """Return the names that have changed since this was last asked, by folder, or None where that is not known.
 
-        It is not known of the folders themselves: one that is new, gone or has another mode is not known at all.
+        It is not known where a folder is new, gone or has another mode.
         """
         found: dict[str, set[str]] = {}
         with suppress(BlockingIOError):  # there are no more

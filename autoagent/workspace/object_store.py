@@ -6,10 +6,8 @@ never changed or deleted, and `preciousObjects` keeps git from doing so.
 The tree of a folder with many names is split into parts by the hash of the names, so that a new file rewrites one part
 and the index instead of the whole folder. git shows a part as a subfolder.
 
-Objects are files of their own. Where many come at once, they become a pack: one file with an index beside it, which
-takes a fifth of the time.
-
-git itself may be missing, would cost a process per step, and reads the user's settings.
+Many objects that come at once become a pack, in a fifth of the time. git itself may be missing, would cost a process
+per step, and reads the user's settings.
 
 Not covered: objects are not synced, but for packs. Damage by a power cut is detected by the hash when reading.
 """

@@ -8,8 +8,7 @@ deeper than DEEPEST, unreadable entries, devices, sockets and pipes. Owners, tim
 setuid/setgid bits are not stored either. The latter would lend the restoring user's rights. A change within RACY_NS of
 a scan that keeps size and times is only seen by the next scan.
 
-A command that runs no program changes files by system calls alone. Around it only that is looked at which the kernel
-says has changed (see changes), whoever changed it.
+Around a command that runs no program only that is looked at which the kernel says has changed (see changes).
 """
 
 from __future__ import annotations
