@@ -281,7 +281,9 @@ def test_the_agent_adds_a_submodule_but_no_program_by_it(there: Room, kind: str)
     assert not list(there.folder.rglob("PWNED"))
 
 
-LATER = "echo 'touch PWNED' > .envrc; mkdir -p .git/hooks; echo 'touch PWNED' > .git/hooks/post-commit"
+LATER = "echo 'touch PWNED' > .envrc; mkdir -p .git/hooks; echo 'touch PWNED' > .git/hooks/post-commit; touch done"
+WAITING = f'sh -c "until [ -e go ]; do sleep .1; done; {LATER}" & sleep 60'
+SEEN = "rm -f done; touch go; until [ -e done ] && [ ! -e .envrc ]; do sleep .1; done; ls -A . .git/hooks"
 FORKED = f"""import os, time
 if os.fork() == 0:
     os.setsid()
@@ -298,8 +300,8 @@ def test_what_outlives_its_command_plants_nothing(there: Room, kind: str) -> Non
         "orphan": shell(f"(sleep 1; {LATER}) > /dev/null 2>&1 &"),
         "session": shell(f"setsid sh -c \"sleep 1; {LATER}\" > /dev/null 2>&1 &"),
         "fork": command("execute_python_code", code=FORKED, name="fork.py"),
-        "background": command("execute_shell_popen", command_line=f"sh -c \"sleep 1; {LATER}\" & sleep 60"),
-        "meanwhile": shell("for i in 1 2 3 4 5 6; do sleep .5; done; ls -A . .git/hooks"),
+        "background": command("execute_shell_popen", command_line=WAITING),
+        "meanwhile": shell(SEEN),
     }, "--sandbox", kind, apart=True)  # fmt: skip
     assert section.done.code == 0, section.done.text
     assert not (root / ".envrc").exists()
