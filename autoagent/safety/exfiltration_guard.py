@@ -1,34 +1,11 @@
 """The guard of three: a run that has read untrusted text, holds private data, and is about to act outward or
 irreversibly, needs a fresh answer of a person for it. Any two of the three are harmless together.
 
-A text from outside may tell the model to send away what it knows. Whether the model obeys cannot be seen. That all
-three have come together can. So the guard does not judge what a call says, only what the run has read before it.
-
-- Untrusted: a result marked so by its command, or of one that declares that it is from outside; the descriptions of
-  the tools of an MCP server, which every prompt holds; what is shown of a tainted file; what a program prints in a
-  tainted run or in a workspace with tainted files; a memory that is not trusted.
-- Private: a result marked so by its command; a file of the user's of which anything is shown, or may have been, by a
-  program, which without a sandbox is any file anywhere; an answer of the user's; a memory of the user's or of a run
-  that held private data. Ordinary memories are not, nor are the goals, feedback, and files that this run has made or
-  that are tainted: else no research could go on by itself.
-- Outward or irreversible: risk `network`, `run` or `irreversible`, and words to a sub-agent that can do any such thing.
-
-What a command does is declared with it (see Effects), and no command is known by its name here. One that declares
-nothing counts as the worst: its results are untrusted and private, and each of its calls needs an answer. What is shown
-of files is declared by nobody: the workspace tells the guard of all that it hands out to a call.
-
-What an untrusted run writes and remembers is untrusted in turn. Taint is never taken back within a run, but where a
-person takes a recalled memory out of it, for what only that has brought. Then no warning goes by it any more, but for
-one about the call at hand, should it come again. What the model has thought with the memory it still reads, so all
-that the run remembers and tells other agents stays untrusted.
-
-Libraries of guards ask a model or look for patterns in a text, which an attacker can write around.
-
-Not covered: what a call within the workspace does (wrong files written, texts falsified); names of files, which are not
-taken for private data; data that leaves in the prompts to the model's own endpoint; files that the user makes while a
-run goes on at a path that this run had made; what the model has thought and done with a memory in its prompt that the
-user then takes out of the run, but for what is remembered of it; what a sub-agent's command wrote just before a crash;
-a person who answers without reading.
+It does not judge what a call says, only what the run has read before it: libraries of guards ask a model or look for
+patterns, which an attacker can write around. docs/security.md says what counts as each of the three, and what is not
+covered. What a command does is declared with it (see Effects); one that declares nothing counts as the worst. What is
+shown of files the workspace tells the guard. Taint is never taken back within a run, but where a person takes a
+recalled memory out of it, for what only that has brought.
 """
 
 from __future__ import annotations

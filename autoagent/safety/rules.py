@@ -1,13 +1,7 @@
 """Rules that let calls run without a question: `COMMAND`, or `COMMAND:PATTERN` on the command's first argument.
 
-What a pattern means follows from that argument (docs/security.md). `*` stands for any text but what could change the
-meaning: a separator of folders, a part of a host, what a shell reads as more than itself.
-
-The other arguments are not looked at. Rules come from the user alone: flags, his config, and a file beside that which
-has the rules for each folder. Nothing in a folder itself is read.
-
-Not covered: what a program does that a rule lets run. `execute_shell:git *` lets every option of git through, also
-those that run other programs.
+What a pattern means follows from that argument, and docs/security.md says it, with what is not covered. Rules come from
+the user alone: flags, his config, and a file beside that which has the rules for each folder.
 """
 
 from __future__ import annotations

@@ -3,10 +3,7 @@
 One JSON object a line, appended and synced before the run goes on. A file that is still as it was left then is no data
 of the user's. One that was touched since may be both: it stays tainted, and it counts as the user's own.
 
-Extended attributes would be lost by an editor that writes anew, and by many file systems.
-
-Not covered: tainted files that were copied or renamed by something other than the agent, and taint that only another
-state folder knows of.
+Not covered: tainted files that something other than the agent copied, and taint that another state folder knows of.
 """
 
 from __future__ import annotations

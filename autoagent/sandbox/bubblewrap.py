@@ -3,11 +3,7 @@
 A program sees the workspace, the system's programs, a few files of /etc, the Python interpreter, a /proc with itself
 alone, and a private /tmp. The agent's own files in the workspace are covered.
 
-Of the files in the workspace that have hard links outside, the first are read-only. Further ones are among the gaps.
-
-Not covered: bugs of the kernel; full disks, since only the size of a single file is limited; System V shared
-memory that is not attached counts for nothing. Where SIGKILL meets the agent between two certain system calls of
-bubblewrap's start, a process of it stays, asleep. As root, programs have no rights over files of other users.
+Not covered: the gaps, and what docs/security.md names. As root, programs have no rights over files of other users.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """The two sandboxes by the supervisor, for machines without usable namespaces: Landlock, and no boundary at all.
 
 Under Landlock, seccomp and the loss of all capabilities a program can read the system's programs, a few files of /etc
-and the Python interpreter, and write to the workspace and to a temporary folder of its own. It cannot make sockets, and
-there is no /proc for it. Where no boundary works, limits and a clean environment are left, and nothing is held back.
-
-Not covered: see the gaps of each; also bugs of the kernel.
+and the Python interpreter, and write to the workspace and to a temporary folder. Not covered: see the gaps of each.
 """
 
 from __future__ import annotations
