@@ -1,13 +1,8 @@
 """The process between the agent and a program when no PID namespace holds the tree together.
 
-It is started as a program of its own. It adopts orphaned descendants. When the program ends, on SIGTERM, or when the
-agent dies, however that happens, it kills all its descendants. They are one process group, since the system call filter
-lets none leave it, so a single signal reaches all of them and none can fork faster than it is killed. It ends as the
-program did.
-
-It imports little, since that is done for each program: no json, no pathlib.
-
-Not covered: a program that may send it SIGKILL can free itself of it.
+It adopts orphaned descendants. When the program ends, on SIGTERM, or when the agent dies, it kills all its descendants.
+They are one process group, which the system call filter lets none leave, so a single signal reaches all of them. It
+imports little, since that is done for each program. Not covered: a program that may send it SIGKILL.
 """
 
 from __future__ import annotations

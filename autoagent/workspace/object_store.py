@@ -1,13 +1,9 @@
 """A store of blobs and trees named by the hash of their content: objects in git's own format.
 
 The folder is a bare repository in git's SHA-256 format, so `git --git-dir FOLDER ls-tree ID` works on it. Objects are
-never changed or deleted, and `preciousObjects` keeps git from doing so.
-
-The tree of a folder with many names is split into parts by the hash of the names, so that a new file rewrites one part
-and the index instead of the whole folder. git shows a part as a subfolder.
-
-Many objects that come at once become a pack, in a fifth of the time. git itself may be missing, would cost a process
-per step, and reads the user's settings.
+never changed or deleted. The tree of a folder with many names is split into parts by the hash of the names, so that a
+new file rewrites one part; git shows a part as a subfolder. Many objects that come at once become a pack, in a fifth of
+the time. git itself may be missing, would cost a process per step, and reads the user's settings.
 
 Not covered: objects are not synced, but for packs. Damage by a power cut is detected by the hash when reading.
 """
