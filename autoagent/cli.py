@@ -55,8 +55,8 @@ SUBCOMMANDS = {
 }
 
 GROUPS = {
-    "Run": ("resume", "team", "fleet", "test"),
-    "Look": ("runs", "show", "report", "view", "replay", "why", "inbox"),
+    "Run": ("resume", "team", "fleet"),
+    "Look": ("runs", "show", "report", "view", "why", "inbox"),
     "Go back": ("undo", "fork"),
     "Memory": ("memory",),
     "Extend": ("tools",),
@@ -118,7 +118,8 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown = {name for names in GROUPS.values() for name in names}
-        others = {"Older names, and parts of tools and setup": [name for name in SUBCOMMANDS if name not in shown]}
+        rest = [name for name in SUBCOMMANDS if name not in shown]
+        others = {"Less common, older names, and parts of tools and setup": rest}
         for title, names in {**GROUPS, **(others if ctx.meta.get(_ALL) else {})}.items():
             with formatter.section(title):
                 formatter.write_dl([(name, SUBCOMMANDS[name][1]) for name in names])

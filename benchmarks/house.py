@@ -45,7 +45,7 @@ BOUNDS: Mapping[str, float] = {
     "files from a reply to the next prompt": 95,
     "settings": 120,
     "root flags shown": 25,
-    "subcommands shown": 19,
+    "subcommands shown": 16,
     "docstrings that are a relative clause": 20,
     "'what' per 1,000 words of docstrings": 5.5,
     "relative pronouns per 1,000 words": 6.2,

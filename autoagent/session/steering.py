@@ -75,7 +75,7 @@ class RunSteering:
             "add": ("attach a file, as @path does; /drop takes it back", self._add),
             "drop": ("take back what is attached, or one file", self._take_back),
             "memory": (
-                "the memories that came to mind; /memory core: what every prompt shows; /memory core TEXT, -ID",
+                "memories of this step; /memory core [TEXT, -ID]: in every prompt",
                 self._core,
             ),
             "undo": ("undo the last change of files, then the one before (--redo, --force)", self._undo),
