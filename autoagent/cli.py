@@ -22,7 +22,7 @@ from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_t
 SUBCOMMANDS = {
     "run": ("run", "Start the agent (the same as no subcommand)."),
     "team": ("team", "Have a team of roles work on an idea."),
-    "resume": ("resume", "Take up an unfinished run where it stopped, or from an earlier step."),
+    "resume": ("resume", "Go on with a run: where it stopped, from an earlier step, or with a new wish."),
     "fork": ("fork", "Start a new run from a step of another one."),
     "undo": ("undo", "Take the workspace back to what it was before a step."),
     "view": ("view", "Show the runs live in the browser, and answer their questions there."),
@@ -64,8 +64,7 @@ GROUPS = {
 }
 COMMON_FLAGS = ("model", "continuous", "continuous_limit", "skip_reprompt", "workspace", "ai_goals", "newest", "budget",
                 "allow", "demo")  # fmt: skip
-MORE_FLAGS = ("ai_settings_file", "max_seconds", "deadline", "sandbox", "verify", "openai_base_url", "run_name",
-              "json_output", "plain_output", "thoughts", "notify", "version", "help_all", "--help")  # fmt: skip
+MORE_FLAGS = ("ai_settings_file", "openai_base_url", "json_output", "version", "help_all", "--help")
 
 
 class LazyGroup(click.Group):
@@ -259,10 +258,10 @@ def _debug_is_set() -> bool:
 
 def _tell(line: str) -> None:
     """Print a last line for the person. If stderr is gone, nobody is left to read it."""
-    from autoagent.text.sanitize import escape
+    from autoagent.terminal.output import say
 
     try:
-        click.echo(escape(line), err=True)
+        say(line)
     except OSError:
         _abandon(sys.stderr)
 

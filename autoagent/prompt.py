@@ -21,9 +21,9 @@ from autoagent.core.model import Asking, Message, PromptStyle, Shares
 from autoagent.core.services import Skill
 from autoagent.core.task import Goal, Task
 from autoagent.text import code_block
-from autoagent.text.ages import ago
 from autoagent.text.quoting import EXPLANATION, Marks, defuse
 from autoagent.text.tokens import PER_MESSAGE, Count, shorten
+from autoagent.text.wrapping import ago
 
 _OF_GOALS = "Memories that may matter for the goals (what was so then may have changed):"
 _OF_USER = "What the user said before and wants kept in mind, the most important first:"

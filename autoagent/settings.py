@@ -439,6 +439,11 @@ class Settings:
     )
     exit_key: str = setting("n", "EXIT_KEY", help="the answer that saves and stops", scenario="free")
     plain_output: bool = free(False, "PLAIN_OUTPUT", help="no colours, no live lines")
+    theme: tuple[str, ...] = free(
+        (),
+        "AUTOAGENT_THEME",
+        help="auto (where empty), dark, light or none, and colours of your own: light, thought=bright-cyan",
+    )
     thoughts: str = free(
         "auto",
         "AUTOAGENT_THOUGHTS",

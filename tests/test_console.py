@@ -24,7 +24,7 @@ import pytest
 
 from autoagent.core.codec import from_json
 from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal
-from autoagent.core.errors import StateError, StopRun
+from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.events import (
     Changed,
     Decided,
@@ -46,11 +46,11 @@ from autoagent.core.task import Goal, Status, Task
 from autoagent.reply.reply_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
 from autoagent.terminal import rendering
-from autoagent.terminal.activity import Activity
 from autoagent.terminal.console import Console
-from autoagent.terminal.live_area import LiveArea
+from autoagent.terminal.live_area import Activity, LiveArea
+from autoagent.terminal.palette import DARK, LIGHT, palette_of
 from autoagent.terminal.rendering import Canvas
-from autoagent.terminal.screen import Style, decide_color
+from autoagent.terminal.screen import Style
 from autoagent.text.redaction import MASK, Redactor
 from autoagent.text.sanitize import width
 
@@ -84,7 +84,7 @@ class Screen:
 
     def __init__(self, columns: int = 80, stdin: str = "", **options: Any) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
-        style = Style(options.pop("color", False), columns, options.pop("plain", False))
+        style = Style(options.pop("color", None), columns, options.pop("plain", False))
         self.console = Console(self.out, self.err, io.StringIO(stdin), style=style, **options)
 
     @property
@@ -180,7 +180,7 @@ def test_streamed_or_not_the_thoughts_look_the_same() -> None:
     for plain in (True, False):
         screen = Screen(plain=plain, stdin="y\n")
         session(screen)
-        text = screen.text.replace("\nGARDENGPT THOUGHTS: Now I\n", "\n")
+        text = screen.text.replace("\nGARDENGPT THOUGHTS: Now I ...\n", "\n")
         further = r"  why: .*\n|REASONING: .*\n|PLAN:\n(- .*\n)*|CRITICISM: .*\n"  # folded where somebody can open them
         assert re.search(further, text)
         texts.append(re.sub(further, "", text).partition("\nGoals")[0])  # the report differs as well
@@ -191,7 +191,7 @@ def test_thoughts_that_differ_from_what_streamed_are_shown_whole() -> None:
     screen = Screen()
     screen.console.text('{"thoughts": {"text": "Half of a rep')
     screen.console.show(thought(Thoughts("Something else."), Call("1", "x", {})))
-    assert "AGENT THOUGHTS: Half of a\nAGENT THOUGHTS: Something else.\n" in screen.text
+    assert "AGENT THOUGHTS: Half of a ...\nAGENT THOUGHTS: Something else.\n" in screen.text
 
 
 def test_no_raw_json_is_streamed() -> None:
@@ -200,9 +200,7 @@ def test_no_raw_json_is_streamed() -> None:
     for delta in deltas:
         screen.console.text(delta)
     screen.console.show(thought(Thoughts("Hi"), Call("1", "x", {})))
-    assert screen.text.startswith("-- step 1 | $0.0021 | window 0% | 0 s ---")
-    assert "\nAGENT THOUGHTS: Hi\n" in screen.text
-    assert "{" not in screen.text
+    assert screen.text == "AGENT THOUGHTS: Hi\n"
 
 
 # The text in a growing reply -------------------------------------------------------------------------------------
@@ -342,11 +340,26 @@ def test_thoughts_are_shown_in_short_or_not_at_all() -> None:
     ],
 )
 def test_colour_is_decided_once(env: dict[str, str], isatty: bool, color: bool) -> None:
-    assert decide_color(env, isatty) is color
+    assert (palette_of((), env, isatty) is not None) is color
+
+
+def test_a_theme_and_the_users_own_colours() -> None:
+    xterm = {"TERM": "xterm"}
+    assert palette_of(("auto",), xterm, True) == DARK
+    assert palette_of((), {**xterm, "COLORFGBG": "0;15"}, True) == palette_of(("light",), xterm, True) == LIGHT
+    assert palette_of(("dark",), {**xterm, "COLORFGBG": "0;15"}, True) == DARK
+    assert palette_of(("none",), xterm, True) is None
+    own = palette_of(("light", "thought = bold bright-cyan", "quiet=244", "label=default"), xterm, True)
+    assert own is not None
+    assert own.draw("thought", "x") == "\x1b[1m\x1b[96mx\x1b[0m" and own.draw("label", "x") == "x"
+    assert own.codes == {**LIGHT.codes, "thought": "\x1b[1m\x1b[96m", "quiet": "\x1b[38;5;244m", "label": ""}
+    for wrong in ("solarized", "thought=", "mood=red", "thought=pink", "thought=256"):
+        with pytest.raises(SettingsError, match=r"^AUTOAGENT_THEME: "):
+            palette_of((wrong,), xterm, True)
 
 
 def test_a_diff_is_coloured() -> None:
-    screen = Screen(color=True)
+    screen = Screen(color=DARK)
     screen.console.proposed(Proposal(Call("1", "x", {}), WRITE, "--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n"))
     assert "\x1b[31m  -old\x1b[0m\n\x1b[32m  +\x1b[0mnew" in screen.text
 
@@ -358,11 +371,11 @@ def test_a_long_diff_leaves_its_command_in_sight() -> None:
     call = Call("1", "write_to_file", {"filename": "a.txt", "text": "".join(f"{n}\n" for n in range(99))})
     diff = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,99 @@\n" + "".join(f"+{n}\n" for n in range(99))
     for rows, most in ((24, 12), (10, 6), (0, 60)):
-        lines = list(rendering.proposal(Proposal(call, WRITE, diff), Canvas(80, color=False, rows=rows)))
+        lines = list(rendering.proposal(Proposal(call, WRITE, diff), Canvas(80, rows=rows)))
         assert len(lines) == most + 3 and lines[0].startswith("NEXT ACTION (read): COMMAND = write_to_file  filename")
         assert lines[1] == "  @@ -1 +1,99 @@" and lines[-1] == "  (d shows the whole diff)"
     elsewhere = Proposal(Call("1", "write_to_file", {"filename": "link", "text": "x\n"}), WRITE, diff)
-    assert "  +++ b/a.txt" in list(rendering.proposal(elsewhere, Canvas(80, color=False))), "the name is another one"
+    assert "  +++ b/a.txt" in list(rendering.proposal(elsewhere, Canvas(80))), "the name is another one"
 
 
 def test_json_is_one_event_a_line_and_questions_go_elsewhere() -> None:
@@ -476,7 +489,7 @@ def test_what_a_rule_allows_is_shown() -> None:
 PROGRAM = """
 import sys
 from autoagent.terminal import rendering
-from autoagent.terminal.activity import Activity
+from autoagent.terminal.live_area import Activity
 from autoagent.terminal.console import Console
 from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.rendering import Canvas

@@ -271,7 +271,7 @@ OTHER_MEANINGS = {
     "subcommands/run": {"demo"},  # the flag
     "subcommands/why": {"none"},  # no memory was shown
     "terminal/console": {"auto"},  # which thoughts are shown
-    "terminal/rendering": {"none"},  # an empty list
+    "terminal/run_report": {"none"},  # an empty list
     "terminal/screen": {"auto"},  # the same
     "text/redaction": {"none"},  # a word that is no secret
 }

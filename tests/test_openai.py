@@ -537,6 +537,8 @@ def test_prices_known_unknown_and_none() -> None:
 
     assert price("gpt-4o") == price("gpt-4o-2024-08-06") == Price(2.5, 10.0, 1.25)
     assert price("gpt-99") is None, "unknown is not free"
+    for name in ("claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4.5"):
+        assert price(name, "https://openrouter.ai/api/v1") == Price(3.0, 15.0, 0.3), "by its name, wherever it is"
     assert price("openai/gpt-4o", "http://127.0.0.1:4000/v1") == price("gpt-4o"), "a proxy costs what it passes on to"
     assert price("gpt-3.5-turbo") is None, "OpenAI has shut it down"
     assert price("llama3", "https://llm.example.com/v1") is None

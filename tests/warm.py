@@ -277,12 +277,12 @@ def _load() -> None:
         if not name.endswith(("__main__", "__init__")):
             importlib.import_module(name)
     from autoagent.models.openai import endpoint
-    from autoagent.terminal import highlighting, line_editor
+    from autoagent.terminal import line_editor, markup
     from autoagent.text.tokens import counter
 
     endpoint.preload()
     line_editor.preload()
-    highlighting.preload()
+    markup.preload()
     counter("")("warm")
     gc.collect()
     gc.freeze()  # what is shared with the forks stays so

@@ -6,7 +6,7 @@ import codecs
 import re
 
 from autoagent.documents.reading import DocumentText, limited
-from autoagent.text.bom import mark_of
+from autoagent.text.file_forms import mark_of
 
 _DECLARED = re.compile(
     rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE

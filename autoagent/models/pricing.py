@@ -1,8 +1,9 @@
 """Prices, context lengths and reasoning of hosted models by name.
 
 A missing name has an unknown price, never 0. From OpenAI's price list of November 2026, standard processing, without
-discontinued models. Not covered: the surcharge for writing to the prompt cache, and long prompts: newer models cost
-double from 272,000 tokens on, so their window ends there.
+discontinued models. Those of other makers as of February 2026: no open weights, which cost what their host asks. Not
+covered: the surcharge for writing to the prompt cache, and long prompts: newer models cost double from 200,000 or
+272,000 tokens on, so their window ends there.
 """
 
 from __future__ import annotations
@@ -44,13 +45,33 @@ _TABLE: dict[str, tuple[float, float, float, int]] = {
     "gpt-4o": (2.5, 10.0, 1.25, 128_000),
     "gpt-4o-mini": (0.15, 0.6, 0.075, 128_000),
     "o3": (2.0, 8.0, 0.5, 200_000),
+    "claude-opus-4-6": (5.0, 25.0, 0.5, 200_000),
+    "claude-opus-4-5": (5.0, 25.0, 0.5, 200_000),
+    "claude-opus-4-1": (15.0, 75.0, 1.5, 200_000),
+    "claude-sonnet-4-5": (3.0, 15.0, 0.3, 200_000),
+    "claude-sonnet-4": (3.0, 15.0, 0.3, 200_000),
+    "claude-haiku-4-5": (1.0, 5.0, 0.1, 200_000),
+    "gemini-3-pro-preview": (2.0, 12.0, 0.2, 200_000),
+    "gemini-3-flash-preview": (0.5, 3.0, 0.05, 1_048_576),
+    "gemini-2.5-pro": (1.25, 10.0, 0.125, 200_000),
+    "gemini-2.5-flash": (0.3, 2.5, 0.03, 1_048_576),
+    "gemini-2.5-flash-lite": (0.1, 0.4, 0.01, 1_048_576),
+    "mistral-large-2512": (0.5, 1.5, 0.5, 256_000),
+    "mistral-medium-latest": (0.4, 2.0, 0.4, 131_072),
+    "mistral-small-latest": (0.1, 0.3, 0.1, 32_000),
+    "codestral-2508": (0.3, 0.9, 0.3, 256_000),
+    "deepseek-chat": (0.28, 0.42, 0.028, 128_000),
+    "deepseek-reasoner": (0.28, 0.42, 0.028, 128_000),
+    "grok-4": (3.0, 15.0, 3.0, 256_000),
+    "grok-4-1-fast": (0.2, 0.5, 0.05, 2_000_000),
+    "grok-code-fast-1": (0.2, 1.5, 0.02, 256_000),
     "text-embedding-3-small": (0.02, 0.0, 0.02, 8_191),
     "text-embedding-3-large": (0.13, 0.0, 0.13, 8_191),
     "text-embedding-ada-002": (0.1, 0.0, 0.1, 8_191),
 }
 
 _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*-chat)")
-_SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+_SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 
 
 def names() -> list[str]:
@@ -59,8 +80,9 @@ def names() -> list[str]:
 
 
 def known(model: str) -> Known | None:
-    """Return the entry of a model, also for dated snapshots and vendor prefixes (`openai/gpt-5`)."""
-    row = _TABLE.get(_SNAPSHOT.sub("", _plain(model)))
+    """Return the entry of a model, also for dated snapshots, vendor prefixes (`openai/gpt-5`) and dots for dashes."""
+    name = _SNAPSHOT.sub("", _plain(model))
+    row = _TABLE.get(name) or _TABLE.get(name.replace(".", "-"))
     return Known(Price(*row[:3]), row[3]) if row else None
 
 

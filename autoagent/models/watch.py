@@ -9,7 +9,7 @@ from autoagent.core.protocols import Listener
 
 
 class Watch:
-    """Forwards everything to a listener, but what streams in where it is `quiet`.
+    """Forwards everything to a listener, but what streams in where it is `quiet`. `hear` receives that in any case.
 
     `heed` returns the seconds left, `before_retry` is told why the model is asked again. Both may raise StopRun.
     """
@@ -21,13 +21,16 @@ class Watch:
         before_retry: Callable[[str], None],
         *,
         quiet: bool = False,
+        hear: Callable[[str], None] = lambda delta: None,
     ) -> None:
         self._listener = listener
         self._heed = heed
         self._before_retry = before_retry
         self._quiet = quiet
+        self._hear = hear
 
     def text(self, delta: str) -> None:
+        self._hear(delta)
         if not self._quiet:
             self._listener.text(delta)
 

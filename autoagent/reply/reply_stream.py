@@ -124,6 +124,11 @@ class ThoughtsStream:
         self._inside = False
         self._done = False
 
+    @property
+    def ended(self) -> bool:
+        """Whether the text has come to its end."""
+        return self._inside and self._done
+
     def feed(self, delta: str) -> str:
         """Take the next piece. Return what became readable, '' before the text begins and after it has ended."""
         if self._done:

@@ -107,14 +107,21 @@ _YES = frozenset(
 _WITH_YES = _YES | {"it", "on", "ahead", "this", "then", "that", "so"}
 
 _OWN_WORDS: Mapping[str, str] = {
-    "continuous": "run this and all that follow unasked, until Ctrl-C (5: five in all)",
+    "continuous": "run all from here on (5: five) unasked, until Ctrl-C or /ask",
     "ask": "ask before every command again",
     "write": "write feedback in your editor",
     "help": "what can be answered",
     "quit": "save and stop",
 }
 
-_TOLD_ELSEWHERE = ("thoughts", "help", "quit", "drop")  # words of which another line of the explanation tells
+_TOLD_ELSEWHERE = (
+    "thoughts",
+    "help",
+    "quit",
+    "drop",
+    "ask",
+    "write",
+)  # words that another line explains
 
 _DROP = "go on without the memories from outside, or one of them (/drop 12)"
 
@@ -471,7 +478,7 @@ class Ask:
             "d, t": "show all arguments and the whole diff; all thoughts of this step",
             "a": f"run every {name} unasked until the run ends, or Ctrl-C",
             "a RULE": f"save a rule, such as {name}:PATTERN, for every run",
-            "text": "feedback to the agent; nothing is run. Alt-Enter begins a new line",
+            "text": "feedback; nothing is run. Alt-Enter: a new line; /write: your editor",
             **{f"/{word}": what for word, what in self._words.items() if word not in _TOLD_ELSEWHERE},
             **({"/drop": _DROP} if proposal.recalled else {}),
         }

@@ -248,10 +248,10 @@ class AutoGPTFolder:
                 found[name] = there[0], "default"
         return found
 
-    def is_in_use(self, workspace: Path) -> bool:
-        """Return whether AutoGPT, or a task of its kind, has a home here: its settings, its `.env`, a workspace."""
+    def is_in_use(self) -> bool:
+        """Return whether AutoGPT, or a task of its kind, has a home here: its settings, its `.env`, its workspace."""
         ai_settings = self._env.get("AI_SETTINGS_FILE") or "ai_settings.yaml"
-        names = (ai_settings, PROMPT_SETTINGS, workspace, *WORKSPACES)
+        names = (ai_settings, PROMPT_SETTINGS, *WORKSPACES)
         return self._is_autogpts or any(os.path.lexists(self._folder / name) for name in names)
 
     def notes(self, taken: Mapping[str, tuple[Any, str]]) -> list[str]:

@@ -22,8 +22,9 @@ from autoagent.session.permissions import hold_workspace
 from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import ProgressBar, echo
+from autoagent.terminal.palette import Palette, palette_of
 from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
-from autoagent.terminal.screen import Style, decide_color
+from autoagent.terminal.screen import Style
 
 if TYPE_CHECKING:
     from autoagent.agent.budget import Budget
@@ -43,12 +44,17 @@ COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dre
 def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
     """Open the screen for this terminal and these settings. With `replays` it shows a run from its log alone."""
     screen = sys.stderr if json else sys.stdout
-    color = not settings.plain_output and decide_color(os.environ, screen.isatty())
+    color = palette(settings, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
     history, terms = user_state_path(os.environ) / "history", NOWHERE_ELSE if replays else _terms_of(settings)
     style = Style(color, plain=plain, thoughts=settings.thoughts, history=history, notify=settings.notify, terms=terms)
     mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
+
+
+def palette(settings: Settings, isatty: bool) -> Palette | None:
+    """Return the colours of a screen, None for none. Raises SettingsError for a theme that there is not."""
+    return None if settings.plain_output else palette_of(settings.theme, os.environ, isatty)
 
 
 def _terms_of(settings: Settings) -> Terms:

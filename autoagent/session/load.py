@@ -82,7 +82,7 @@ def load(
     autogpt = AutoGPTFolder(cwd, env, held)
     folders, untrusted = _judged(cwd, held, above, trusts, autogpt)
     usual = autogpt.usual_places(WORKSPACE)
-    if flags.get(AS_WISH) and not autogpt.is_in_use(WORKSPACE) and is_project(cwd):
+    if flags.get(AS_WISH) and not autogpt.is_in_use() and is_project(cwd, WORKSPACE.name):
         usual["workspace"] = HERE, "default"
     taken = {**usual, **below, **folders, **above}
     unsent = _pair(taken, folders, {name: one for name, one in held.items() if one[1] != RUN}, trusts)
@@ -349,11 +349,12 @@ def _check_together(settings: Settings) -> None:
 _MARKS = (".git", "pyproject.toml", "package.json")
 
 
-def is_project(folder: Path) -> bool:
+def is_project(folder: Path, workspace: str) -> bool:
     """Return whether the user keeps work in this folder: it has the mark of a project, or any file that is not hidden.
 
     The root, the home folder and those above it never are. A folder that everybody may write to, or that lies directly
-    under the root, needs a mark: /tmp and /etc are nobody's project. Few entries are read, however many there are.
+    under the root, needs a mark: /tmp and /etc are nobody's project. The `workspace` is what an earlier run has made,
+    and shows no work of the user's. Few entries are read, however many there are.
     """
     try:
         place, home = folder.resolve(strict=True), Path.home().resolve()
@@ -364,6 +365,6 @@ def is_project(folder: Path) -> bool:
         if place.stat().st_mode & stat.S_IWOTH or len(place.parts) <= 2:
             return False
         with os.scandir(place) as entries:
-            return any(not entry.name.startswith(".") for entry in entries)
+            return any(not entry.name.startswith(".") and entry.name != workspace for entry in entries)
     except (OSError, RuntimeError):  # it is gone or unreadable, or nobody knows where home is
         return False

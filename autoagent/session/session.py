@@ -338,7 +338,7 @@ def _unasked(here: Session) -> str:
 
 
 def _is_trusted_now(here: Session) -> bool:
-    from autoagent.terminal.click_terminal import ClickTerminal
+    from autoagent.terminal.answers import ClickTerminal
 
     terminal = ClickTerminal()
     terminal.say(

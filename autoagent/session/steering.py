@@ -258,7 +258,6 @@ class RunSteering:
         def drop(record: Record) -> None:
             for one in there:
                 record(Dropped(memory=-1, attachment=one))
-            self._console.say(f"Later prompts do not show {', '.join(there)}.")
 
         return drop
 

@@ -167,7 +167,7 @@ def _allowed(entry: ServerEntry, offered: Offered, screen: Console, trusted: Tru
 
 def is_allowed_now(entry: ServerEntry, offered: Offered, trusted: Trusted) -> bool:
     """Show a person at the terminal the tools of a server, and ask. Raises EOFError if there is no answer."""
-    from autoagent.terminal.click_terminal import ClickTerminal
+    from autoagent.terminal.answers import ClickTerminal
 
     terminal = ClickTerminal()
     terminal.say(f"The MCP server {entry.name} ({entry.place}) offers what you have not allowed yet:")

@@ -173,7 +173,7 @@ _RUN_FLAGS = (
     click.option("--accept-claims", is_flag=True, default=None,
                  help="Count goals as met that the agent only claims."),
     click.option("--budget", type=_Ceiling(), metavar="USD",
-                 help="Stop before this is spent; 'none' lifts this limit, and so it does the next two."),
+                 help="Stop before this is spent; 'none' lifts the limit."),
     click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),
     click.option("--max-seconds", type=_Ceiling(), metavar="S",
                  help="Stop after so long at work; your time at questions does not count."),

@@ -18,8 +18,7 @@ from autoagent.core.model import CORE as CORE_TOKENS
 from autoagent.session.memories import lazy_embedder, memory_of_user, say
 from autoagent.session.session import Session
 from autoagent.settings import Settings
-from autoagent.terminal.columns import Column, Columns
-from autoagent.terminal.output import echo, echo_json, echo_list, minute
+from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_list, minute
 from autoagent.text.sanitize import escape, shorten
 from autoagent.text.text_file import read_text
 

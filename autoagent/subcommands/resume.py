@@ -45,9 +45,9 @@ from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import TASK_FLAGS, check_flags, task_of_run
-from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.console import Console
-from autoagent.terminal.run_picker import MOST_LISTED, ListedRun, pick_run
+from autoagent.terminal.setup_wizard import MOST_LISTED, ListedRun, pick_run
 from autoagent.text.sanitize import shorten
 
 

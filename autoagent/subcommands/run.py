@@ -30,7 +30,7 @@ from autoagent.session.task_file import is_saved, read_task, write_task
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
-from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.setup_wizard import (
@@ -94,6 +94,8 @@ def _run(here: Session, flag_task: Task | None, console: Console, parts: Parts, 
     model = parts.plugins.model(settings, lambda: build.open_model(settings, console))
     proposals = _Proposals(model, console)
     task = without_budget(flag_task or _task(here, terminal, proposals), here.flags)
+    unseen = flag_task or settings.model_choice.provider.task or (_unasked(here.flags) and not here.flags.get("wish"))
+    console.agreed = None if unseen or not (terminal.interactive and console.has_person) else task
     plan = planned(here, console, parts, model, task, typed=terminal.typed)
     mask = build.mask_of(settings)
     code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
@@ -178,7 +180,7 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
     task = None
     if is_saved(path):
         saved = _saved(here, terminal)
-        if given.get("skip_reprompt") or given.get("ai_settings_file"):
+        if _unasked(given):
             return saved
         if (task := welcome_back(terminal, saved, path)) == saved:
             return saved
@@ -189,6 +191,11 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
     trust_made({}, path, task)
     terminal.say(f"Saved in {path}.")
     return task
+
+
+def _unasked(given: Mapping[str, Any]) -> bool:
+    """Return whether the saved task is taken without a question."""
+    return bool(given.get("skip_reprompt") or given.get("ai_settings_file"))
 
 
 def _task_of_wish(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,12 +19,10 @@ from autoagent.log.reader import find_run, in_short, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
-from autoagent.terminal.columns import Column, Columns
 from autoagent.terminal.console import Console
-from autoagent.terminal.export import EXPORTED_COLUMNS, exported
-from autoagent.terminal.output import echo, echo_list, minute, page_out
+from autoagent.terminal.output import EXPORTED_COLUMNS, Column, Columns, echo, echo_list, exported, minute, page_out
 from autoagent.terminal.rendering import counted
-from autoagent.terminal.screen import Style, decide_color
+from autoagent.terminal.screen import Style
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import write_text
 
@@ -130,7 +127,7 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
         _report(settings.state_dir, run, Path(export))
         return
     paged = export is None and sys.stdout.isatty()
-    color = paged and not settings.plain_output and decide_color(os.environ, True)
+    color = build.palette(settings, True) if paged else None
     columns = EXPORTED_COLUMNS if export is not None else None
     screen = StringIO() if paged or export is not None else sys.stdout
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
@@ -214,8 +211,8 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
     if verifies:
         ctx.exit(_verify(settings.state_dir, run))
     at_terminal = sys.stdout.isatty()
-    color = not settings.plain_output and decide_color(os.environ, at_terminal)
-    style = Style(color, plain=settings.plain_output or not at_terminal, whole=full)
+    color, plain = build.palette(settings, at_terminal), settings.plain_output or not at_terminal
+    style = Style(color, plain=plain, whole=full)
     console = build.open_replay(settings, sys.stdout, style)
     last = None
     for event in read(settings.state_dir, run):

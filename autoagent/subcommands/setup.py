@@ -21,7 +21,7 @@ from autoagent.session.session import Session, plain, trust_made
 from autoagent.session.task_file import write_task
 from autoagent.settings import GROUPS, Settings, secrets_of
 from autoagent.subcommands.tools import Noun
-from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.output import echo, echo_json
 from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen
 from autoagent.text.redaction import MASK, Redactor

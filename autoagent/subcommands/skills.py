@@ -17,7 +17,7 @@ from autoagent.core.task import Outcome, Status
 from autoagent.session.agent_files import SKILL_FILE, SKILL_FOLDERS, skill_parts, skills_in, untrusted_skill
 from autoagent.session.folder_texts import user_skills_path
 from autoagent.session.session import Session, claimed_state
-from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.output import echo, echo_list
 from autoagent.text.sanitize import shorten, shorten_lines
 from autoagent.text.text_file import read_text, write_text

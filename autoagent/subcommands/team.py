@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from autoagent.core.memory import PRIVATE, Origin
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
+from autoagent.session.attachments import PIPED, Attachments, with_piped_input
 from autoagent.session.drive import told_as_event
 from autoagent.session.session import Session, checks_of_team, claimed_state
 from autoagent.subcommands.flags import given_in, team_flags
 from autoagent.subcommands.task_flags import check_flags
-from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.teams.message import Message
+from autoagent.terminal.answers import ClickTerminal
 
 INVESTMENT = 3.0  # USD
 ROUNDS = 5
@@ -48,7 +53,21 @@ def team(
     """
     given = given_in(ctx.obj or {}, given)
     with told_as_event(given):
+        given = dict(with_piped_input({**given, "wish": idea}))
         ctx.exit(_team(given, file, idea, investment, n_round, human=human))
+
+
+def _attached(given: dict[str, Any], idea: str, session: Session) -> Iterator[Message]:
+    """Yield the files that the idea names as `@path`, and standard input beside it, as messages of the user."""
+    settings = session.settings
+    tainted = TaintedFiles(settings.state_dir / "taint.jsonl", settings.workspace.absolute())
+    found = Attachments(settings.workspace, tainted, ClickTerminal().say).at_start([idea], given.get(PIPED, ""))
+    for attachment in found:
+        message = Message(f"{attachment.sender}:\n{attachment.text}", "Human")
+        outside = str(attachment.data.get("untrusted", ""))
+        sources = [outside, PRIVATE if attachment.data.get("private") else ""]
+        message.origin = Origin(", ".join(filter(None, sources)), trusted=not outside)
+        yield message
 
 
 def _team(
@@ -71,6 +90,8 @@ def _team(
         if action.get("check") in left_out:
             del action["check"]
     made = team_of(definition, human=human)
+    for attachment in _attached(given, idea or "", session):
+        made.env.publish_message(attachment)
     made.run_project(idea or definition["idea"])
     made.invest(definition.get("investment", INVESTMENT) if investment is None else investment)
     session = with_model(session, ClickTerminal())

@@ -17,7 +17,7 @@ from autoagent.session.session import Session, checks_of_task, checks_of_team, l
 from autoagent.session.trust import Record, Trusted
 from autoagent.settings import user_state_path
 from autoagent.subcommands.flags import command_names
-from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.output import echo, echo_list, minute
 from autoagent.text.sanitize import escape
 

@@ -55,8 +55,8 @@ class Office:
 
     `open_model` opens the model for a role's key, by the name that the role wants. `commands` finds those of these
     names, `writing` are those of an agent that writes one file alone. `ask_person(role, prompt)` asks whoever sits
-    at the terminal. `copies` are those of the workspace in which roles work that act in one round. `tools`, `policy`
-    and `listener` are those that the run's own agent would have.
+    at the terminal, `hear(name, delta)` receives what a role writes, in its thread. `copies` are those of the workspace
+    in which roles work that act in one round. `tools`, `policy` and `listener` are those of the run's own agent.
     """
 
     pool: WorkerPool
@@ -64,6 +64,7 @@ class Office:
     commands: Callable[[Sequence[str]], tuple[Any, ...]]
     writing: tuple[CommandSpec, ...]
     ask_person: Callable[[Role, str], str]
+    hear: Callable[[str, str], None]
     reply_tokens: int
     interruptible: Callable[[], AbstractContextManager[object]]
     copies: Copies
@@ -308,6 +309,9 @@ class Member:
             if (usage := model.take_usage()) != Usage():
                 self.record(Spent(purpose=CUT_SHORT, usage=usage), budget)
 
+        def hear(delta: str) -> None:
+            self._office.hear(self.role.name, delta)
+
         def before_retry(reason: str) -> None:
             charge()
             budget.check_size(sent, reply, model.price)
@@ -317,7 +321,7 @@ class Member:
                 messages,
                 max_tokens=room,
                 at_most=budget.allowance(sent, model.price),
-                listener=Watch(self.order.listener, lambda: budget.check_time(time.time()), before_retry),
+                listener=Watch(self.order.listener, lambda: budget.check_time(time.time()), before_retry, hear=hear),
             )
         finally:  # a stop counts, too: what it cut short was paid for
             charge()

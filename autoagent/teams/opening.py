@@ -94,6 +94,7 @@ class TeamPlan:
             commands=lambda names: _specs(registry, names),
             writing=tuple(spec for spec in registry.specs if _writes(spec) or _ends(spec)),
             ask_person=lambda role, prompt: ask_person(console, role, prompt, settings.unanswered_text),
+            hear=console.overhear,
             reply_tokens=settings.reply_tokens,
             interruptible=opened.interrupts.allowed,
             copies=Copies(

@@ -42,23 +42,18 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import memory_name
 from autoagent.core.model import Thoughts
-from autoagent.core.task import Outcome, Status
+from autoagent.core.task import Outcome, Status, Task
 from autoagent.safety.approval import read_answer
-from autoagent.terminal import highlighting, rendering
-from autoagent.terminal.activity import Activity
+from autoagent.terminal import markup, rendering, run_report
+from autoagent.terminal.agents_text import SubAgentText, TeamText
 from autoagent.terminal.answers import Answers
-from autoagent.terminal.attention import Attention
 from autoagent.terminal.line_editor import Watch, can_edit
-from autoagent.terminal.markdown import has_markup
+from autoagent.terminal.live_area import Activity
 from autoagent.terminal.output import turn_pages
-from autoagent.terminal.question_desk import QuestionDesk
+from autoagent.terminal.question_desk import Attention, QuestionDesk
 from autoagent.terminal.rendering import Canvas
-from autoagent.terminal.report_table import table
-from autoagent.terminal.run_words import WORDS, RunWords
-from autoagent.terminal.screen import AS_USUAL, Screen, Style
-from autoagent.terminal.streamed_thoughts import StreamedThoughts
-from autoagent.terminal.subagent_text import SubAgentText
-from autoagent.terminal.team_text import TeamText
+from autoagent.terminal.run_report import WORDS, RunWords
+from autoagent.terminal.screen import AS_USUAL, Screen, StreamedThoughts, Style
 from autoagent.text.sanitize import escape
 from autoagent.text.wrapping import wrap
 
@@ -102,6 +97,7 @@ class Console:
     ) -> None:
         self.tally = RunStats()
         self.goes_on = False  # whether this screen has shown the run before
+        self.agreed: Task | None = None  # what the person at this screen has just read and agreed to
         self._hooks = hooks
         self._words = RunWords(self.tally)
         self._mask = mask
@@ -187,7 +183,7 @@ class Console:
             case Prompted():
                 if self._screen.color and self._activity.is_live and not self._prepared:
                     self._prepared = True  # while the model thinks
-                    threading.Thread(target=highlighting.preload, daemon=True).start()
+                    threading.Thread(target=markup.preload, daemon=True).start()
                 self._told = ""
                 self._activity.thinks(self.tally.model, event.tokens)
             case Started() if event.call.name:
@@ -195,7 +191,7 @@ class Console:
             case RunStarted() | Returned():
                 self._activity.says("remembering")
             case RoundBegan():
-                self._activity.says("the roles of the round act")
+                self._activity.attends()
             case Thought() | Rejected() | Decided() | RoundEnded() | Ended():
                 self._activity.rests()
 
@@ -214,11 +210,12 @@ class Console:
             return
         match event:
             case Dropped():
-                self._screen.lines([page.said("SYSTEM:", f"Memory {memory_name(event.memory)} is out of this run.")])
+                what = event.attachment or f"memory {memory_name(event.memory)}"
+                self._screen.lines([page.said("DROPPED:", f"{what}, from all later prompts", "user")])
             case Changed():
                 self._screen.lines([page.said("CHANGED:", event.what, "user")])
             case RunStarted():
-                self._screen.lines(rendering.started(event, page, brief=self.goes_on))
+                self._screen.lines(rendering.started(event, page, brief=self.goes_on, agreed=event.task == self.agreed))
                 if self._undecided is not None:
                     self._thought(self._undecided, page)
             case Prompted():
@@ -231,7 +228,7 @@ class Console:
             case Thought():
                 self._thought(event, page)
             case Rejected():
-                self._thoughts.cut_off()
+                self._thoughts.forget()
                 self._begin_step(event.step, page)
                 self._screen.lines(rendering.event_lines(event, page))
             case Proposed() if self._replays:
@@ -284,8 +281,8 @@ class Console:
         page, tally = self._screen.page, self.tally
         if self._events is not None and self.tally.ended is not None:  # with `json`, not yet seen on this screen
             self._screen.lines(rendering.ended(self.tally.ended, page))
-        drawn = rendering.report if self._plain else table
-        self._screen.lines(["", *drawn(self.tally, page), *rendering.way_on(self.tally, str(log), page)])
+        drawn = run_report.report if self._plain else run_report.table
+        self._screen.lines(["", *drawn(self.tally, page), *run_report.way_on(self.tally, str(log), page)])
         if tally.ended is not None and not self._replays:
             ended = {"kind": "ended", "run": tally.run, "status": tally.ended.status, "reason": tally.ended.reason}
             figures = {"steps": tally.step, "cost": tally.usage.cost, "seconds": tally.seconds}
@@ -300,6 +297,10 @@ class Console:
         self._activity.hears(delta)
         if self._streams:
             self._thoughts.hear(delta)
+
+    def overhear(self, name: str, delta: str) -> None:
+        """Show the end of what a role of a team is writing, below the text. From any thread."""
+        self._activity.overhears(name, delta)
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         self._thoughts.forget()
@@ -410,7 +411,7 @@ class Console:
         if self._further is not None and question.proposal is not None:
             lines += rendering.folded(self._further, page)
             self._further = None
-        if label and page.draws and has_markup(text):
+        if label and page.draws and markup.has_markup(text):
             lines += page.told(label, text, "label")
         else:
             lines.append(page.ink("label", wrap(self._mask(prompt), page.columns)))
@@ -449,7 +450,11 @@ class Console:
         self._answers.discard_typeahead()
         self._screen.lines(["", self._screen.page.ink("label", "What next? (Enter = done)")])
         try:
-            return self._read(None).strip()
+            while (wish := self._read(None).strip()) and (answer := read_answer(wish)).kind != "feedback":
+                if answer.kind == "stop":
+                    return ""
+                self._screen.lines(["Nothing waits for an answer: type what to do next, or press Enter to end."])
+            return wish
         except (EOFError, KeyboardInterrupt):
             return ""
 

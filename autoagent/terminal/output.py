@@ -7,14 +7,15 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import click
 
-from autoagent.terminal.columns import Columns
-from autoagent.text.sanitize import escape, escape_json
+from autoagent.text.sanitize import escape, escape_json, width
+from autoagent.text.wrapping import wrap
 
 Item = TypeVar("Item")
 
@@ -22,6 +23,14 @@ Item = TypeVar("Item")
 def echo(text: str = "", *, err: bool = False) -> None:
     """Print lines, whatever a terminal would obey, reorder or hide in them as escapes. `err`: on standard error."""
     click.echo(escape(text), err=err)
+
+
+def say(text: str) -> None:
+    """Tell the person something on standard error: wrapped at words where that is a terminal."""
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns
+        text = "\n".join(wrap(line, columns) for line in text.split("\n"))
+    echo(text, err=True)
 
 
 def echo_over(text: str) -> None:
@@ -113,3 +122,86 @@ class ProgressBar:
         if self._open:
             echo(err=True)
             self._open = False
+
+
+GAP = "  "  # between two columns
+LEAST = 14  # columns of the terminal for the last one; with less it goes below, in a line of its own
+_CUT = "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Item]):
+    """A column: its title, the text of an item in it, and how soon it is left out. 0: never."""
+
+    title: str
+    text: Callable[[Item], str]
+    spare: int = 0
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Columns(Generic[Item]):
+    """The columns of a list. The last one is cut to the remaining width."""
+
+    columns: Sequence[Column[Item]]
+    last: Column[Item]
+
+    def lines(self, items: Sequence[Item], room: int) -> Iterator[str]:
+        """Yield the titles and the items, each line at most `room` wide, or nothing for no items.
+
+        A column in which every item is empty is left out. Nothing in them stands for the end of a line.
+        """
+        if not items:
+            return
+        cells = {column.title: [_plain(column.text(item)) for item in items] for column in self.columns}
+        widths = {title: max(map(width, [title, *texts])) for title, texts in cells.items() if any(texts)}
+        shown = [column for column in self.columns if column.title in widths]
+
+        def taken() -> int:
+            return sum(widths[column.title] + len(GAP) for column in shown)
+
+        while room - taken() < LEAST and (spare := max(shown, key=lambda column: column.spare)).spare:
+            shown.remove(spare)
+        left, below = room - taken(), room - taken() < LEAST
+        last = [_plain(self.last.text(item)) for item in items]
+        for number in range(-1, len(items)):
+            texts = [column.title if number < 0 else cells[column.title][number] for column in shown]
+            padded = (
+                _padded(text, widths[column.title], column.right) for text, column in zip(texts, shown, strict=True)
+            )
+            line = GAP.join(padded)
+            rest = self.last.title if number < 0 else last[number]
+            if below:
+                yield cut_to(line.rstrip(), room)
+                if number >= 0 and rest:
+                    yield GAP + cut_to(rest, room - len(GAP))
+            else:
+                yield f"{line}{GAP if shown else ''}{cut_to(rest, left)}".rstrip()
+
+
+def cut_to(text: str, columns: int) -> str:
+    """Cut an escaped text of one line to so many columns, with dots where something is missing."""
+    if width(text) <= columns:
+        return text
+    text = text[:columns]
+    while text and width(text) > columns - len(_CUT):
+        text = text[:-1]
+    return f"{text.rstrip()}{_CUT}"[: max(columns, 0)]
+
+
+def _plain(text: str) -> str:
+    return escape(" ".join(text.split()))
+
+
+def _padded(text: str, columns: int, right: bool) -> str:
+    blanks = " " * (columns - width(text))
+    return blanks + text if right else text + blanks
+
+
+EXPORTED_COLUMNS = 100
+
+
+def exported(screen: str, title: str) -> str:
+    """Return the text of a screen as a Markdown file."""
+    fence = "`" * max(3, 1 + max((len(line) - len(line.lstrip("`")) for line in screen.split("\n")), default=0))
+    return f"# {title}\n\n{fence}\n{screen.strip()}\n{fence}\n"

@@ -6,9 +6,13 @@ asker and the user's settings allow.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,6 @@ from autoagent.core.commands import Proposal, Question
 from autoagent.core.errors import StateError, StopRun
 from autoagent.core.task import Outcome, Status
 from autoagent.safety.open_questions import HeldQuestion, OpenQuestion, OpenQuestions
-from autoagent.terminal.attention import Attention
 from autoagent.terminal.line_editor import LOOK, Watch
 from autoagent.text.sanitize import shorten
 
@@ -249,3 +252,47 @@ class QuestionDesk:
 
 def _way(held: HeldQuestion) -> str:
     return f"autoagent answer {held.id} TEXT"
+
+
+WAITS = 10.0  # seconds, then a question is told of
+_PATIENCE = 5.0  # seconds that the command may hold up the end of the program
+
+
+class Attention:
+    """`ring` rings the bell. `command` is a shell line that gets the message as a JSON object, '' for none."""
+
+    def __init__(self, ring: Callable[[], None], command: str) -> None:
+        self._ring = ring
+        self._command = command
+
+    @contextmanager
+    def asking(self, told: Mapping[str, Any]) -> Iterator[None]:
+        """Call the user if the question of this block still waits after a while."""
+        timer = threading.Timer(WAITS, self._call, (told,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def ended(self, told: Mapping[str, Any]) -> None:
+        """Call the user: the run has ended."""
+        self._call(told)
+
+    def _call(self, told: Mapping[str, Any]) -> None:
+        self._ring()
+        if not self._command:
+            return
+        try:
+            subprocess.run(  # noqa: S603 - the command is the user's, and no folder sets it unasked
+                ["/bin/sh", "-c", self._command],
+                input=json.dumps(told).encode(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_PATIENCE,
+                start_new_session=True,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return  # the run does not depend on it

@@ -10,9 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-from colorama import Fore, Style
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.commands import Proposal
 from autoagent.core.events import (
@@ -33,15 +31,15 @@ from autoagent.core.events import (
 )
 from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
-from autoagent.terminal import markdown
-from autoagent.terminal.highlighting import highlighter
+from autoagent.terminal import markup
+from autoagent.terminal.palette import Ink, Palette
 from autoagent.text.facts import PURPOSE, facts_in
 from autoagent.text.redaction import MASK, holds_mask
 from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
 from autoagent.text.wrapping import cut, wrap
 
 if TYPE_CHECKING:
-    from autoagent.agent.stats import RunStats, Standing
+    from autoagent.agent.stats import RunStats
 
 MORE_THOUGHTS = "(t = all)"
 NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told
@@ -59,40 +57,17 @@ TOLD_CHARACTERS = 150  # of a notice to the agent, which the user need not read 
 DIGEST = re.compile(r" \([^()]*SHA-256 ([0-9a-f]{64})\):$", re.MULTILINE)
 """How a note ends that tells the digest of the text which stands below it."""
 
-Ink = Literal[
-    "thought", "action", "system", "user", "quiet", "alarm", "added", "removed", "hunk", "label",
-    "read", "write", "run", "network", "irreversible",
-]  # fmt: skip
-
-_CODES: Mapping[Ink, str] = {
-    "thought": Fore.YELLOW,
-    "action": Fore.CYAN,
-    "system": Fore.BLUE,
-    "user": Fore.GREEN,
-    "quiet": Style.DIM,
-    "alarm": Style.BRIGHT + Fore.RED,
-    "added": Fore.GREEN,
-    "removed": Fore.RED,
-    "hunk": Fore.CYAN,
-    "label": Style.BRIGHT,
-    "read": Fore.GREEN,
-    "write": Fore.YELLOW,
-    "run": Fore.MAGENTA,
-    "network": Fore.BLUE,
-    "irreversible": Style.BRIGHT + Fore.RED,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """The terminal that lines are made for: its columns, and whether it shows colours.
+    """The terminal that lines are made for: its columns, and its colours, None for none.
 
     `whole`: nothing is cut. `draws`: Markdown of the agent's is drawn, in place of its marks. `rows` is 0 where nobody
     scrolls.
     """
 
     columns: int
-    color: bool
+    color: Palette | None = None
     whole: bool = False
     draws: bool = False
     rows: int = 0
@@ -101,9 +76,14 @@ class Canvas:
         """Return how many lines of a text to show: at most half the screen, so that its heading stays in view."""
         return min(lines, max(FEWEST_LINES, self.rows // 2)) if self.rows else lines
 
+    @property
+    def code_theme(self) -> str:
+        """The theme of rich for code, '' for no colours."""
+        return self.color.code_theme if self.color else ""
+
     def ink(self, ink: Ink, text: str) -> str:
         """Return the text in a colour, or unchanged if there are none."""
-        return f"{_CODES[ink]}{text}{Style.RESET_ALL}" if self.color and text else text
+        return self.color.draw(ink, text) if self.color else text
 
     def said(self, label: str, text: str, ink: Ink = "system") -> str:
         """Render a coloured label, then prose wrapped behind it."""
@@ -112,9 +92,9 @@ class Canvas:
 
     def told(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:
         """Render a coloured label and the agent's text to the user, below it if that is Markdown."""
-        if self.draws and markdown.has_markup(text):
+        if self.draws and markup.has_markup(text):
             yield self.ink(ink, label)
-            yield from markdown.drawn(text, self.columns, color=self.color)
+            yield from markup.drawn(text, self.columns, self.code_theme)
         else:
             yield self.said(label, text, ink)
 
@@ -129,16 +109,19 @@ def name_of(tally: RunStats) -> str:
     return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
 
 
-def started(event: RunStarted, page: Canvas, *, brief: bool = False) -> Iterator[str]:
-    """Render the agent, its goals and its means. `brief`: the goals alone."""
+def started(event: RunStarted, page: Canvas, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
+    """Render the agent, its goals and its means. `brief`: the goals alone. `agreed`: the means and the checks alone."""
     if isinstance(event, Resumed):
         yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
     task = event.task
-    if not brief:
+    if not (brief or agreed):
         yield page.said("NAME:", task.name, "label")
         yield page.said("ROLE:", task.role, "label")
-    yield page.ink("label", "GOALS:")
+    if not agreed or any(goal.check for goal in task.goals):
+        yield page.ink("label", "GOALS:")
     for number, goal in enumerate(task.goals, 1):
+        if agreed and not goal.check:
+            continue
         yield "  " + wrap(f"{number}. {goal.text}", page.columns, at=2, indent=5)
         if goal.check:
             yield "     " + wrap(f"check: {goal.check}", page.columns, at=5, indent=7)
@@ -328,7 +311,7 @@ def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> It
     folded = fold_blanks(preview)
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
     path = lines[1].removeprefix("+++ ").removeprefix("b/") if len(lines) > 1 else ""
-    code = highlighter(path) if page.color and path else str
+    code = markup.highlighter(path, page.code_theme) if page.color and path else str
     known = 0 if whole or path not in named else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
     shown: list[str] = []
     for number, line in enumerate(lines[known:], known):
@@ -382,17 +365,6 @@ def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
     yield from block("\n".join(lines), page)
 
 
-STANDINGS: Mapping[Standing, str] = {
-    "checked": "checked",
-    "shown": "shown",
-    "claimed": "only claimed",
-    "accepted": "accepted",
-    "unmet": "NOT met",
-    "": "",
-}
-"""How a goal stands at the end, in a word or two."""
-
-
 def event_lines(event: Event, page: Canvas) -> Iterator[str]:
     """Render an event that looks the same for every agent, or nothing for other events."""
     match event:
@@ -430,67 +402,3 @@ def ended(event: Ended, page: Canvas) -> Iterator[str]:
         yield from page.told(f"{event.status.words}:", event.reason)
     else:
         yield page.said(f"{event.status.words}:", event.reason, "alarm")
-
-
-def report(tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render the end report: goals, changes, costs."""
-    commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
-    goals = tally.task.goals if tally.task else ()
-    said = [STANDINGS[tally.standing(number)] for number in range(len(goals))]
-    rows = {
-        "Goals": "; ".join(
-            f"{number}. {goal}{f' ({word})' if word else ''}"
-            for number, (goal, word) in enumerate(zip(goals, said, strict=True), 1)
-        ),
-        "Files changed": ", ".join(tally.changed) or "none",
-        "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
-        "Model": at_host(tally.model, tally.host),
-    }
-    for label, text in rows.items():
-        yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
-    yield from costs(tally, page)
-
-
-def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
-    """Render where the log is, and how to go on with a run that is not finished."""
-    yield from _whole("Log:", log, page)
-    if tally.ended is None or tally.ended.status != Status.FINISHED:
-        yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
-
-
-def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render the costs of the run so far."""
-    usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
-    rows = {
-        "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
-        "Cost": money(usage.cost) + (limit if usage.cost is not None else "") + _by_model(tally),
-        "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
-    }
-    for label, text in rows.items():
-        yield page.said(f"{label}:", text, "label")
-
-
-def _by_model(tally: RunStats) -> str:
-    """Render the cost of each model, if there were several."""
-    parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
-    return f" ({', '.join(parts)})" if len(parts) > 1 else ""
-
-
-def goals(tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render the goals, a line each, with the results of their checks."""
-    for number, goal in enumerate(tally.task.goals if tally.task else ()):
-        met = tally.met.get(number)
-        unknown = "not checked yet" if goal.check else "no check"
-        word = {True: "met", False: "NOT met", None: unknown}[met]
-        ink: Ink = "quiet" if met is None else "added" if met else "alarm"
-        yield f"  {page.ink(ink, word)}: " + wrap(f"{number + 1}. {goal.text}", page.columns, at=4 + width(word))
-
-
-def _whole(label: str, text: str, page: Canvas) -> Iterator[str]:
-    """Render a text to be copied, never broken: behind its label, or on the next line if it does not fit there."""
-    text = escape(text)
-    if width(label) + 1 + width(text) <= page.columns:
-        yield f"{page.ink('label', label)} {text}"
-    else:
-        yield page.ink("label", label)
-        yield text

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+from autoagent.reply.reply_stream import ThoughtsStream
+from autoagent.terminal import markup
 from autoagent.terminal.live_area import LiveArea
+from autoagent.terminal.palette import Palette
 from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
 from autoagent.terminal.rendering import Canvas
+from autoagent.text.sanitize import width
 from autoagent.text.wrapping import Flow
 
 
@@ -24,7 +28,7 @@ class Style:
     of questions, `terms` the settings for these.
     """
 
-    color: bool = False
+    color: Palette | None = None
     columns: int | None = None
     plain: bool = False
     whole: bool = False
@@ -35,17 +39,6 @@ class Style:
 
 
 AS_USUAL = Style()
-
-
-def decide_color(env: Mapping[str, str], isatty: bool) -> bool:
-    """Return whether to write colour codes: by NO_COLOR, CLICOLOR_FORCE, CLICOLOR=0, then by the terminal."""
-    if env.get("NO_COLOR"):
-        return False
-    if env.get("CLICOLOR_FORCE", "0") not in ("", "0"):
-        return True
-    if not isatty or env.get("CLICOLOR") == "0":
-        return False
-    return env.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb")
 
 
 class Screen:
@@ -63,7 +56,7 @@ class Screen:
     @property
     def color(self) -> bool:
         """Whether colour codes are written."""
-        return self._style.color
+        return self._style.color is not None
 
     @property
     def page(self) -> Canvas:
@@ -134,3 +127,91 @@ def _abandon(stream: TextIO) -> None:
         os.close(null)
     except (OSError, ValueError):  # a stream without a descriptor holds nothing back
         return
+
+
+_GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))  # what a word of ASCII consists of
+
+
+class StreamedThoughts:
+    """Writes thoughts to the screen behind a label. `mask` takes secrets out of them."""
+
+    def __init__(self, screen: Screen, mask: Callable[[Any], Any], label: Callable[[], str]) -> None:
+        self._screen = screen
+        self._mask = mask
+        self._label = label
+        self._stream = ThoughtsStream()
+        self._shown = ""  # of what was heard, as far as it is on screen
+        self._heard = ""
+        self._rows = self._columns = 0  # lines that what streamed takes, in so many columns
+
+    @property
+    def begun(self) -> bool:
+        """Whether thoughts are on screen whose end is still to come."""
+        return self._screen.flow is not None
+
+    def hear(self, delta: str) -> None:
+        """Write the new part of the thoughts in a piece of the reply."""
+        self._heard += self._stream.feed(delta)
+        whole = self._heard.lstrip()
+        if not self._stream.ended:  # else the last word may be half a secret
+            whole = whole.rstrip(_GRAPHIC)
+        masked = self._mask(whole)
+        if not masked.startswith(self._shown):
+            return  # it held the beginning of a secret: the thoughts are shown once they are whole
+        if piece := masked[len(self._shown) :]:
+            flow = self._screen.flow or self._begin()
+            self._shown += piece
+            self._write(flow.feed(piece) + (flow.end() if self._stream.ended else ""))
+
+    def end(self, text: str) -> None:
+        """Write the rest of the thoughts, which are this `text`, or all of it where something else is on screen.
+
+        Nothing is written for a model that gives none.
+        """
+        if not text.startswith(self._shown.strip()):
+            self.forget()
+        if not (text or self.begun):
+            return
+        if self._drawn_anew(text):
+            return
+        flow = self._screen.flow or self._begin()
+        unseen = text[len(self._shown.lstrip()) :]
+        self._write(flow.feed(unseen) + flow.end())
+        self._screen.flow = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: the stream is complete or was abandoned, which dots show."""
+        if (flow := self._screen.flow) is not None:
+            self._write(flow.end() if self._stream.ended else flow.feed("...") + flow.end())
+        self._stream, self._shown, self._heard, self._screen.flow = ThoughtsStream(), "", "", None
+        self._screen.close_line()
+
+    def _drawn_anew(self, text: str) -> bool:
+        """Draw thoughts that are Markdown in place of what streamed, as far as that has not left the screen."""
+        screen, page = self._screen, self._screen.page
+        if not (page.draws and markup.has_markup(text)) or (self.begun and not self._rows < page.rows - 1):
+            return False
+        if self.begun:
+            if page.columns != self._columns:
+                return False
+            screen.flow, screen.open_line = None, False
+            screen.write(f"\x1b[{self._rows}A\r\x1b[J" if self._rows else "\r\x1b[J")
+        screen.lines(page.told(self._label(), text, "thought"))
+        self.forget()
+        return True
+
+    def _write(self, text: str) -> None:
+        self._rows += text.count("\n")
+        self._screen.write(text)
+
+    def _begin(self) -> Flow:
+        screen, label = self._screen, self._label()
+        page = screen.page
+        screen.close_line()
+        screen.write(page.ink("thought", label))
+        self._rows, self._columns = 0, page.columns
+        screen.flow = flow = Flow(page.columns, at=width(label))
+        flow.feed(" ")
+        screen.open_line = True
+        return flow

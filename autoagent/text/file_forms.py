@@ -5,6 +5,7 @@ Errors have only the parser's words and the line, never the content.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import warnings
@@ -91,3 +92,17 @@ _FORMS: dict[str, tuple[str, Callable[[str], str]]] = {
     ".yaml": ("YAML", _wrong_in_yaml),
     ".yml": ("YAML", _wrong_in_yaml),
 }
+
+
+_ENCODINGS = {  # the longer mark first: that of UTF-32-LE begins with that of UTF-16-LE
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+
+
+def mark_of(data: bytes) -> tuple[bytes, str]:
+    """Return the byte order mark at the beginning and its encoding. Both empty without a mark."""
+    return next(((mark, name) for mark, name in _ENCODINGS.items() if data.startswith(mark)), (b"", ""))

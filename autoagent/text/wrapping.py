@@ -6,6 +6,7 @@ Both escape their input. Continuation lines are indented, so a text cannot imita
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 from autoagent.text.sanitize import escape, width
@@ -102,3 +103,18 @@ def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_space
                 piece = char
             before, at = further, width(further + piece)
     yield before + piece
+
+
+_UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"))
+_DATED = 60 * 86_400.0  # seconds, beyond which a date says more
+
+
+def ago(then: float, now: float) -> str:
+    """Return `just now`, `3 hours ago`, `2 days ago`, or a date. Both times are in seconds since 1970."""
+    passed = now - then
+    if passed > _DATED:
+        return time.strftime("%Y-%m-%d", time.gmtime(then))
+    for seconds, name in _UNITS:
+        if (count := int(passed // seconds)) > 0:
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"

@@ -40,12 +40,13 @@ THEME = TerminalTheme(  # a dark terminal
     [(125, 133, 144), (255, 161, 152), (86, 211, 100), (227, 179, 65), (121, 192, 255), (210, 168, 255), (86, 212, 221),
      (240, 246, 252)],
 )  # fmt: skip
-SHOWN_AS = "/home/ada/project"  # the folder it runs in; its name on this machine is as long
+SHOWN_AS = "/home/ada/slug-tool"  # the folder it runs in; its name on this machine is as long
+PROJECT = "p"
 SHOWN_HOST = "models.example"
 DRAWN_TO = "> y -3"  # the last line of the picture; the cast goes on to the end
 LONGEST_PAUSE = 1.5  # seconds
 
-WISH = "slug.py, which turns titles into slugs for URLs"
+WISH = "the test in test_slug.py fails; fix slug.py"
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 FORM = f"""<svg viewBox="0 0 {{width}} {{height}}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -70,17 +71,26 @@ FORM = f"""<svg viewBox="0 0 {{width}} {{height}}" xmlns="http://www.w3.org/2000
 """
 QUESTION = "help)\n> "
 
-_CODE = """import re
+_WRONG = """import re
 
-for title in ("Hello, World!", "Käse & Brot"):
-    print(re.sub(r"[^a-z0-9]+", "-", title.lower()))
+
+def slug(title):
+    return re.sub(r"[^a-z0-9]+", "-", title)
 """
-_BETTER = """import re
+_TEST = """from slug import slug
+
+for title, wanted in (("Hello, World!", "hello-world"), ("Café au lait", "cafe-au-lait")):
+    assert slug(title) == wanted, f"{title!r} became {slug(title)!r}, not {wanted!r}"
+"""
+_LOWER = """    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+"""
+_RIGHT = """import re
 import unicodedata
 
-for title in ("Hello, World!", "Käse & Brot"):
+
+def slug(title):
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
-    print(re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-"))
+    return re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
 """
 
 
@@ -91,24 +101,23 @@ def _says(text: str, why: str, plan: str, name: str, /, **args: object) -> Comma
 
 PROPOSAL = {
     "name": "SlugGPT",
-    "role": "an AI that writes small programs and tries them out",
-    "goals": ["Write slug.py, which turns titles into slugs for URLs", "Show by running it that the slugs are right"],
+    "role": "an AI that mends small Python programs",
+    "goals": ["Fix slug.py so that test_slug.py passes"],
 }
 SCRIPT = (
     Reply(json.dumps(PROPOSAL)),
-    _says("A slug is in lower case, with a dash for what is no letter or digit.", "One regular expression does it",
-          "- write slug.py\n- run it", "write_to_file", filename="slug.py", text=_CODE),
-    _says("Now I run it and look at the slugs.", "Seeing them is the second goal", "- run it\n- mend what is wrong",
-          "execute_python_file", filename="slug.py"),
-    _says("Both titles have a slug.", "hello-world- and k-se-brot", "- finish",
-          "task_complete", reason="slug.py prints a slug for each title."),
-    _says("I part the accent from its letter and leave it out alone, and take off the dashes at the ends.",
-          "NFKD parts a letter from its accent", "- mend slug.py\n- run it again",
-          "edit_file", filename="slug.py", old=_CODE, new=_BETTER),
-    _says("Once more, with both mended.", "The user wants kase-brot", "- look at the slugs",
-          "execute_python_file", filename="slug.py"),
-    _says("Both slugs are right.", "hello-world and kase-brot", "- finish",
-          "task_complete", reason="slug.py prints the slugs hello-world and kase-brot."),
+    _says("First I read what the test is about.", "Nothing is to be guessed", "- read both\n- mend slug.py",
+          "read_file", filename="slug.py"),
+    _says("Capitals and the dash at the end are wrong: **lower** the title, **strip** the dashes.",
+          "hello-world is wanted", "- mend slug.py\n- run the test",
+          "edit_file", filename="slug.py", old=_WRONG.splitlines(keepends=True)[-1], new=_LOWER),
+    _says("Then the accent is parted from its letter first, and left out.", "The user is right: cafe-au-lait",
+          "- mend slug.py\n- run the test",
+          "edit_file", filename="slug.py", old=_WRONG, new=_RIGHT),
+    _says("Now I run the test.", "Only that shows it", "- run the test",
+          "execute_python_file", filename="test_slug.py"),
+    _says("The test passes.", "Nothing was printed, and the status is 0", "- finish",
+          "task_complete", reason="`slug` lowers titles, drops accents and strips dashes; **test_slug.py passes**."),
 )  # fmt: skip
 
 
@@ -149,19 +158,22 @@ class Recording(Session):
 def play(folder: Path, *, person: bool) -> Recording:
     """Play the session from the first key to the end of the program, in an empty folder."""
     with ScriptedServer() as server:
-        home = Home(folder)
+        home = Home(folder / PROJECT)
+        home.write("slug.py", _WRONG)
+        home.write("test_slug.py", _TEST)
+        home.env["HOME"] = str(folder)  # which is no project
         home.point_at(server, "scripted")
         server.models = ({"id": "scripted", "object": "model"},)
         home.env["AUTOAGENT_COMMANDS"] = "read_file,write_to_file,edit_file,execute_python_file,task_complete"
         server.add(*((lambda request, reply=reply: time.sleep(0.9) or reply) if person else reply for reply in SCRIPT))
         environment = home._environment({"TERM": "xterm-256color"})
         program = [*PROGRAM, "-m", "none", WISH]
-        session = Recording.of(program, folder, environment, COLUMNS, edits=True)
+        session = Recording.of(program, home.folder, environment, COLUMNS, edits=True)
         session.person = person
         try:
             session.answers("Start with this? (y = yes, e = edit, n = no) [y]:", "y")
-            session.answers(QUESTION, "y -2")
-            session.answers(QUESTION, "No dash at the end, please, and kase-brot in place of k-se-brot")
+            session.answers(QUESTION, "y")
+            session.answers(QUESTION, "And é becomes e: the test wants cafe-au-lait")
             session.answers(QUESTION, "y -3")
             session.ends()
         finally:
@@ -181,7 +193,7 @@ def cast_of(session: Recording, folder: Path) -> Iterator[str]:
         at += 0.05
     for when, text in together(session.shown):
         at, before = at + min(when - before, LONGEST_PAUSE), when
-        text = re.sub(r"127\.0\.0\.1:\d+", SHOWN_HOST, text.replace(str(folder), SHOWN_AS))
+        text = re.sub(r"127\.0\.0\.1:\d+", SHOWN_HOST, text.replace(str(folder / PROJECT), SHOWN_AS))
         yield json.dumps([round(at, 3), "o", text], ensure_ascii=False)
 
 
@@ -245,7 +257,7 @@ def main() -> None:
         folder = Path(name).resolve()
         session = play(folder, person=True)
         cast = "\n".join([*cast_of(session, folder), ""])
-    assert str(folder) not in cast and len(str(folder)) == len(SHOWN_AS)
+    assert str(folder) not in cast and len(str(folder / PROJECT)) == len(SHOWN_AS)
     CAST.write_text(cast, encoding="utf-8")
     PICTURE.write_text(picture_of(cast), encoding="utf-8")
     print(text_of(cast))

@@ -67,7 +67,7 @@ def test_a_named_file_is_attached_to_a_wish_and_to_feedback_and_dropped(served: 
         session.sees("Not attached: ann")
         session.answers(QUESTION, "see @not\t")
         session.answers(QUESTION, "/drop x.py")
-        session.sees("Later prompts do not show x.py.")
+        session.sees("DROPPED:\nx.py, from all later prompts")
         session.answers(QUESTION, "/add nowhere.txt")
         session.sees("nowhere.txt: No such file")
         session.answers(QUESTION, "then read on")
@@ -106,7 +106,7 @@ def test_an_image_is_shown_to_a_model_that_sees_until_it_is_dropped(served: Home
         session.sees("plan.png, PNG image, 2,056 bytes")
         session.answers(QUESTION, "look at the plan again")
         session.answers(QUESTION, "/drop plan.png")
-        session.sees("Later prompts do not show plan.png.")
+        session.sees("DROPPED:\nplan.png, from all later prompts")
         session.answers(QUESTION, "look at the plan again")
         session.answers(QUESTION, "n")
         assert session.ends() == 6

@@ -16,6 +16,7 @@ WISH = "fix the bug in calc.py"
 PROPOSAL = Reply('{"name": "FixGPT", "role": "an AI that mends", "goals": ["Fix the bug in calc.py"]}')
 FLAGS = ("-m", "none", "-c")
 MEND = command("edit_file", filename="calc.py", old="a - b", new="a + b")
+OURS = "autoagent_workspace"
 WRONG, RIGHT = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
 
 
@@ -71,7 +72,6 @@ def test_what_the_user_names_decides(project: Home, server: ScriptedServer) -> N
     ("prompt_settings.yaml", "constraints: [Never hurry.]\n"),
     (".env", "RESTRICT_TO_WORKSPACE=True\n"),
     ("auto_gpt_workspace/notes.txt", "The ferry leaves at 7:40."),
-    ("autoagent_workspace/notes.txt", "The ferry leaves at 7:40."),
 ])  # fmt: skip
 def test_where_autogpt_is_at_home_nothing_changes(project: Home, server: ScriptedServer, file: str, text: str) -> None:
     project.write(file, text)
@@ -80,6 +80,13 @@ def test_where_autogpt_is_at_home_nothing_changes(project: Home, server: Scripte
     assert done.code == 0, done.text
     expected = "auto_gpt_workspace" if file.startswith("auto_gpt") else "autoagent_workspace"
     assert workspace(project) == str(project.folder / expected)
+
+
+def test_the_demo_before_it_changes_nothing_for_a_wish(project: Home, server: ScriptedServer) -> None:
+    assert project.run("--demo", "-c").code == 0
+    server.add(PROPOSAL, MEND, *FINISH)
+    assert project.run(*FLAGS, WISH).code == 0
+    assert (workspace(project), project.read("calc.py")) == (str(project.folder), RIGHT)
 
 
 def test_goals_given_as_autogpt_takes_them_work_where_they_did(project: Home, server: ScriptedServer) -> None:
@@ -106,11 +113,13 @@ def test_what_is_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (marked / "package.json").touch()
     (open_to_all / "list.csv").touch()
     open_to_all.chmod(0o1777)
-    assert not any(map(is_project, (Path("/"), Path("/tmp"), tmp_path / "home", home, empty, hidden, open_to_all)))
-    assert is_project(marked)
+    (hidden / OURS).mkdir()
+    none = (Path("/"), Path("/tmp"), tmp_path / "home", home, empty, hidden, open_to_all)
+    assert not any(is_project(folder, OURS) for folder in none)
+    assert is_project(marked, OURS)
     (open_to_all / ".git").touch()
-    assert is_project(open_to_all)
-    assert not is_project(home / "gone")
+    assert is_project(open_to_all, OURS)
+    assert not is_project(home / "gone", OURS)
 
 
 def test_the_key_and_the_state_in_the_project_stay_out_of_reach(project: Home, server: ScriptedServer) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from driver import PATIENCE, Home
-from server import Reply, Request, ScriptedServer, command
+from server import Broken, Reply, Request, ScriptedServer, command
 from test_session import opened
 
 from autoagent.teams.team_file import read_team, team_of
@@ -721,3 +721,32 @@ def test_the_examples_can_be_read(path: Path) -> None:
     assert definition["idea"]
     assert len(team_of(definition).env.roles) >= 2
     assert read_mapping(path, definition.keys())
+
+
+def test_a_file_that_the_idea_names_and_standard_input_reach_the_roles(team: Callable[..., Home]) -> None:
+    prompts: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        prompts.append(asked(request))
+        return Reply("done")
+
+    home = team(CHAIN, answer)
+    home.write("notes.md", "The ferry leaves at 7:40.")
+    done = home.run("team", "team.yaml", "write about @notes.md and @gone.md", "-c", stdin="Rain from noon.\n")
+    assert done.code == 0, done.text
+    assert "Not attached: gone.md: No such file or directory." in done.text
+    first = prompts[0]
+    assert "notes.md:\nThe ferry leaves at 7:40." in first and "write about @notes.md" in first
+    assert re.search(r'<untrusted-\w+ from "standard input">\nstandard input:\nRain from noon\.', first), first
+    published = [event for event in home.log() if event["type"] == "published" and event["role"] == "Human"]
+    assert [event["data"] for event in published[:2]] == [{"untrusted": "standard input"}, {"private": True}]
+
+
+def test_what_a_role_writes_is_shown_as_it_comes(team: Callable[..., Home]) -> None:
+    home = team(CHAIN, lambda request: Broken("silence", "First line\nsecond line\nand a thi"))
+    with opened(home.terminal("team", "team.yaml", "-c")) as session:
+        session.sees("Alice writes, 3 lines | ")
+        session.sees("  | First line")
+        session.sees("  | second line")
+        session.presses_ctrl_c()
+        assert session.ends() == 130

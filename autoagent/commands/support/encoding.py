@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-from autoagent.text.bom import mark_of
+from autoagent.text.file_forms import mark_of
 
 _REPLACED = "\ufffd"
 

@@ -1,17 +1,82 @@
-"""Renders the events of a team: who speaks, in a colour of its own; who waits for whom; the round, and the money."""
+"""Renders events of sub-agents: each line begins with the name of its agent, so that none can be mistaken."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autoagent.core.events import Event, Hired, Published, RoundBegan, RoundEnded, RunStarted
-from autoagent.terminal import markdown, rendering
-from autoagent.terminal.rendering import Canvas, Ink
-from autoagent.text.sanitize import escape, fold_blanks, shorten_text
+from autoagent.core.events import (
+    Decided,
+    Event,
+    Hired,
+    Proposed,
+    Published,
+    Returned,
+    RoundBegan,
+    RoundEnded,
+    RunStarted,
+    Started,
+    Thought,
+)
+from autoagent.terminal import markup, rendering
+from autoagent.terminal.palette import Ink
+from autoagent.terminal.rendering import Canvas
+from autoagent.text.sanitize import escape, fold_blanks, shorten, shorten_text, width
 
 if TYPE_CHECKING:
     from autoagent.agent.stats import RunStats
+
+NAMED = 20  # characters of a name
+SHOWN = 300  # characters of a call
+
+
+class SubAgentText:
+    """Take up every event of a sub-agent in order. `lines` does so, too.
+
+    `replays`: questions and answers are shown from the events.
+    """
+
+    def __init__(self, *, replays: bool = False) -> None:
+        self._replays = replays
+        self._proposed: dict[str, Proposed] = {}
+        self._names: dict[str, str] = {}
+        self._commands: dict[str, str] = {}
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case RunStarted():
+                self._names[event.agent] = escape(" ".join(event.task.name.split())[:NAMED])
+            case Proposed():
+                self._proposed[event.agent] = event
+            case Started():
+                self._commands[event.agent] = event.call.name
+
+    def lines(self, event: Event, page: Canvas) -> Iterator[str]:
+        """Yield the lines that show an event, or none for one that a person need not see."""
+        self.add(event)
+        behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
+        for text in self._texts(event, Canvas(max(20, page.columns - width(behind)), page.color)):
+            for line in text.split("\n"):
+                yield page.ink("quiet", behind) + line
+
+    def _texts(self, event: Event, page: Canvas) -> Iterator[str]:
+        match event:
+            case RunStarted():
+                yield page.said("STARTED:", "; ".join(goal.text for goal in event.task.goals))
+            case Thought() if event.thoughts.text.strip():
+                yield page.said("THOUGHTS:", event.thoughts.text.strip(), "thought")
+            case Decided(allowed=True) if self._replays and event.by.startswith("user"):
+                if proposed := self._proposed.get(event.agent):
+                    yield from rendering.proposal(proposed, page)
+                yield page.said("ALLOWED:", event.by, "user")
+            case Started():
+                yield page.said("COMMAND:", shorten(str(event.call), SHOWN), "action")
+            case Returned():
+                yield from rendering.returned(event, self._commands.get(event.agent, ""), page)
+            case _:
+                yield from rendering.event_lines(event, page)
+
 
 MESSAGE_CHARACTERS, MESSAGE_LINES = 4000, 60  # of one message
 _INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # of the roles, one after the other
@@ -65,8 +130,8 @@ class TeamText:
         ink = self._ink(event.agent) if event.agent else "user"
         shown = "\n".join(shorten_text(fold_blanks(event.content.strip()), MESSAGE_CHARACTERS, MESSAGE_LINES))
         yield page.ink(ink, escape(f"{writer}{to}{cause}:").replace("\n", " "))
-        if page.draws and markdown.has_markup(shown):
-            yield from markdown.drawn(shown, page.columns, color=page.color)
+        if page.draws and markup.has_markup(shown):
+            yield from markup.drawn(shown, page.columns, page.code_theme)
         else:
             yield from rendering.block(shown, page)
 

@@ -1,0 +1,91 @@
+"""The colours of the screen: a theme for dark or light terminals, and what the user has named otherwise."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from colorama import Fore, Style
+
+from autoagent.core.errors import SettingsError
+
+Ink = Literal[
+    "thought", "action", "system", "user", "quiet", "alarm", "added", "removed", "hunk", "label",
+    "read", "write", "run", "network", "irreversible",
+]  # fmt: skip
+
+_NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_CODES: Mapping[str, str] = {
+    "default": "", "bold": Style.BRIGHT, "dim": Style.DIM,
+    **{name: f"\x1b[{30 + at}m" for at, name in enumerate(_NAMES)},
+    **{f"bright-{name}": f"\x1b[{90 + at}m" for at, name in enumerate(_NAMES)},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The codes by ink, and the theme of rich in which code is coloured."""
+
+    codes: Mapping[Ink, str]
+    code_theme: str
+
+    def draw(self, ink: Ink, text: str) -> str:
+        """Return the text in a colour."""
+        return f"{code}{text}{Style.RESET_ALL}" if (code := self.codes[ink]) and text else text
+
+
+DARK = Palette(
+    {
+        "thought": Fore.YELLOW, "action": Fore.CYAN, "system": Fore.BLUE, "user": Fore.GREEN, "quiet": Style.DIM,
+        "alarm": Style.BRIGHT + Fore.RED, "added": Fore.GREEN, "removed": Fore.RED, "hunk": Fore.CYAN,
+        "label": Style.BRIGHT, "read": Fore.GREEN, "write": Fore.YELLOW, "run": Fore.MAGENTA, "network": Fore.BLUE,
+        "irreversible": Style.BRIGHT + Fore.RED,
+    },
+    "ansi_dark",
+)  # fmt: skip
+LIGHT = Palette({**DARK.codes, "thought": Fore.BLUE, "system": Fore.MAGENTA, "write": Fore.CYAN}, "ansi_light")
+
+
+def palette_of(theme: Sequence[str], env: Mapping[str, str], isatty: bool) -> Palette | None:
+    """Return the colours to write in, None for none: by NO_COLOR, CLICOLOR_FORCE, CLICOLOR=0, then by the terminal.
+
+    `theme` is `auto`, `dark`, `light` or `none`, and colours of single inks, such as `thought=bright-cyan`. `auto` is
+    light where COLORFGBG says so. Raises SettingsError for anything else.
+    """
+    light = env.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+    palette: Palette | None = LIGHT if light else DARK
+    codes: dict[Ink, str] = {}
+    for word in theme:
+        name, named, colors = (part.strip() for part in word.partition("="))
+        ink = next((ink for ink in get_args(Ink) if ink == name), None)
+        if not named and name in ("auto", "dark", "light", "none"):
+            palette = {"dark": DARK, "light": LIGHT, "none": None}.get(name, palette)
+        elif ink is None or not colors:
+            inks = ", ".join(get_args(Ink))
+            raise SettingsError(f"AUTOAGENT_THEME: {word!r} is not auto, dark, light, none or NAME=COLOUR ({inks}).")
+        else:
+            codes[ink] = "".join(map(_code, colors.split()))
+    if palette is None or not _wants_color(env, isatty):
+        return None
+    return Palette({**palette.codes, **codes}, palette.code_theme)
+
+
+def _code(color: str) -> str:
+    if re.fullmatch(r"\d{1,3}", color) and int(color) < 256:
+        return f"\x1b[38;5;{color}m"
+    if color not in _CODES:
+        raise SettingsError(f"AUTOAGENT_THEME: {color!r} is no colour; there are 0 to 255, {', '.join(_CODES)}.")
+    return _CODES[color]
+
+
+def _wants_color(env: Mapping[str, str], isatty: bool) -> bool:
+    if env.get("NO_COLOR"):
+        return False
+    if env.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    if not isatty or env.get("CLICOLOR") == "0":
+        return False
+    return env.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb")

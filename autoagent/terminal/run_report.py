@@ -1,0 +1,216 @@
+"""How a run stands: the report at its end, and the answers to /cost, /goals, /context and /memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from autoagent.core.events import Event, Prompted, Recalled, Returned, RunStarted, Thought
+from autoagent.core.memory import memory_name
+from autoagent.core.model import Thoughts
+from autoagent.core.task import Status
+from autoagent.terminal import markup, rendering
+from autoagent.terminal.palette import Ink
+from autoagent.terminal.rendering import RESULT_CHARACTERS, Canvas, at_host, counted, duration, money
+from autoagent.text.sanitize import escape, shorten, width
+from autoagent.text.wrapping import wrap
+
+if TYPE_CHECKING:
+    from autoagent.agent.stats import RunStats, Standing
+
+STANDINGS: Mapping[Standing, str] = {
+    "checked": "checked",
+    "shown": "shown",
+    "claimed": "only claimed",
+    "accepted": "accepted",
+    "unmet": "NOT met",
+    "": "",
+}
+"""How a goal stands at the end, in a word or two."""
+
+MOST_FILES = 12  # named; of further ones the number is told
+GOAL_CHARACTERS = 300
+_STYLES = {
+    "checked": "green", "shown": "green", "accepted": "green", "claimed": "yellow", "unmet": "bold red", "": "dim",
+}  # fmt: skip
+
+
+def table(tally: RunStats, page: Canvas) -> Iterator[str]:
+    """Yield the lines of the table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+
+    def add(label: str, state: str, text: str, style: str = "") -> None:
+        grid.add_row(Text(label), Text(state, style=style), Text(escape(text)))
+
+    for number, goal in enumerate(tally.task.goals if tally.task else ()):
+        standing = tally.standing(number)
+        word, style = {"claimed": "claimed", "": "-"}.get(standing, STANDINGS[standing]), _STYLES[standing]
+        check = f"\ncheck: {goal.check}" if goal.check else ""
+        text = shorten(f"{number + 1}. {goal.text}{check}", GOAL_CHARACTERS)
+        add("" if number else "Goals", word, text, style)
+    files = list(tally.changed)
+    for number, path in enumerate(files[:MOST_FILES]):
+        plus, minus = tally.lines.get(path, (0, 0))
+        add("" if number else "Files", f"+{plus} -{minus}" if plus or minus else "changed", path)
+    if len(files) > MOST_FILES:
+        add("", "", f"and {len(files) - MOST_FILES:,} more")
+    if not files:
+        add("Files", "-", "")
+    names = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
+    add("Commands", f"{sum(tally.commands.values()):,}", names)
+    usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
+    spent = f"{usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out"
+    add("Tokens", f"{tally.tokens:,}", spent)
+    add("Cost", money(usage.cost), f"{at_host(tally.model, tally.host)}{limit}")
+    if len(tally.by_model) > 1 and usage.cost != 0:
+        for name, part in tally.by_model.items():
+            add("", money(part.cost), f"{name}, {part.prompt + part.completion:,} tokens")
+    waited = f"{counted(tally.step, 'step')}; {duration(tally.waited)} at questions or idle"
+    add("Working", duration(tally.seconds), waited)
+    yield from markup.lines_of(grid, page.columns, page.code_theme)
+
+
+WORDS: Mapping[str, str] = {
+    "cost": "what the run has cost so far, and its budget",
+    "goals": "the goals, and which of them their checks call met",
+    "context": "what the last prompt held, in tokens",
+    "memory": "the memories that came to mind for this step",
+    "thoughts": "all thoughts of this step",
+    "full": "the whole last result, in a pager",
+}
+
+
+class RunWords:
+    """Add every event of the run's own agent. `tally` is the fold over the events of all."""
+
+    NOT_KEPT = ("_tally", "_recalled")  # in a checkpoint
+
+    def __init__(self, tally: RunStats) -> None:
+        self._tally = tally
+        self._system = 0  # tokens
+        self._prompted: Prompted | None = None
+        self._recalled: Recalled | None = None
+        self._core: Recalled | None = None
+        self._thoughts: Thoughts | None = None
+        self.result = ""  # the text of the last one
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case RunStarted():
+                self._system = event.system_tokens
+            case Prompted():
+                self._prompted = event
+            case Recalled(core=True):
+                self._core = event
+            case Recalled():
+                self._recalled = event
+            case Thought():
+                self._thoughts = event.thoughts
+            case Returned():
+                self.result = event.text
+
+    def lines(self, word: str, page: Canvas) -> Iterator[str]:
+        """Yield the lines that answer one of the WORDS but `full`."""
+        answers: Mapping[str, Callable[[Canvas], Iterator[str]]] = {
+            "cost": lambda page: costs(self._tally, page),
+            "goals": lambda page: goals(self._tally, page),
+            "thoughts": lambda page: rendering.all_of(self._thoughts, page) if self._thoughts else iter(()),
+            "context": self._context,
+            "memory": self._memories,
+        }
+        yield from answers[word](page)
+
+    def _context(self, page: Canvas) -> Iterator[str]:
+        if self._prompted is None:
+            yield page.said("Prompt:", "none was sent yet", "label")
+            return
+        tokens, window = self._prompted.tokens, self._tally.window
+        memories = len(self._recalled.memories) if self._recalled else 0
+        yield page.said("Prompt:", f"{tokens:,} of {window:,} tokens, {tokens / max(1, window):.0%}", "label")
+        yield page.said("  goals, rules and commands:", f"{self._system:,}", "label")
+        rest = f"{tokens - self._system:,}, in {rendering.counted(self._prompted.messages - 1, 'message')}"
+        yield page.said("  steps, memories and limits:", rest, "label")
+        yield page.said("Memories:", f"{memories or 'none'} came to mind", "label")
+        if self._prompted.left:
+            yield page.said("Limits:", self._prompted.left, "label")
+
+    def _memories(self, page: Canvas) -> Iterator[str]:
+        core = self._core.memories if self._core else ()
+        memories = (*core, *(self._recalled.memories if self._recalled else ()))
+        for memory in memories:
+            yield page.said(f"{memory_name(memory.id)}:", memory.text)
+        if self._core and self._core.left_out:
+            yield f"{len(self._core.left_out)} that you want kept in mind found no room; /memory core lists them."
+        if not memories:
+            yield "No memory came to mind for this step."
+
+
+def report(tally: RunStats, page: Canvas) -> Iterator[str]:
+    """Render the end report: goals, changes, costs."""
+    commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
+    goals = tally.task.goals if tally.task else ()
+    said = [STANDINGS[tally.standing(number)] for number in range(len(goals))]
+    rows = {
+        "Goals": "; ".join(
+            f"{number}. {goal}{f' ({word})' if word else ''}"
+            for number, (goal, word) in enumerate(zip(goals, said, strict=True), 1)
+        ),
+        "Files changed": ", ".join(tally.changed) or "none",
+        "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
+        "Model": at_host(tally.model, tally.host),
+    }
+    for label, text in rows.items():
+        yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
+    yield from costs(tally, page)
+
+
+def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
+    """Render where the log is, and how to go on with a run that is not finished."""
+    yield from _whole("Log:", log, page)
+    if tally.ended is None or tally.ended.status != Status.FINISHED:
+        yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
+
+
+def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
+    """Render the costs of the run so far."""
+    usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
+    rows = {
+        "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
+        "Cost": money(usage.cost) + (limit if usage.cost is not None else "") + _by_model(tally),
+        "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
+    }
+    for label, text in rows.items():
+        yield page.said(f"{label}:", text, "label")
+
+
+def _by_model(tally: RunStats) -> str:
+    """Render the cost of each model, if there were several."""
+    parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
+    return f" ({', '.join(parts)})" if len(parts) > 1 else ""
+
+
+def goals(tally: RunStats, page: Canvas) -> Iterator[str]:
+    """Render the goals, a line each, with the results of their checks."""
+    for number, goal in enumerate(tally.task.goals if tally.task else ()):
+        met = tally.met.get(number)
+        unknown = "not checked yet" if goal.check else "no check"
+        word = {True: "met", False: "NOT met", None: unknown}[met]
+        ink: Ink = "quiet" if met is None else "added" if met else "alarm"
+        yield f"  {page.ink(ink, word)}: " + wrap(f"{number + 1}. {goal.text}", page.columns, at=4 + width(word))
+
+
+def _whole(label: str, text: str, page: Canvas) -> Iterator[str]:
+    """Render a text to be copied, never broken: behind its label, or on the next line if it does not fit there."""
+    text = escape(text)
+    if width(label) + 1 + width(text) <= page.columns:
+        yield f"{page.ink('label', label)} {text}"
+    else:
+        yield page.ink("label", label)
+        yield text
