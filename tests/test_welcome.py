@@ -132,6 +132,7 @@ def test_the_wish_is_the_goal_where_the_proposal_cannot_be_used() -> None:
     ("wish", "lost"),
     [
         ("sum up notes.txt in brief.md", "'brief.md'"),
+        ("sum up notes.txt and es.txt", "'es.txt'"),
         ("write 'To be' to notes.txt", "'To be'"),
         ("sum up notes.txt in 3 lines by 14:30", "'3', '14:30'"),
     ],

@@ -35,6 +35,7 @@ from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.setup_wizard import (
     DEFAULT_NAME,
+    NO_MODEL,
     PLAIN_ROLE,
     ask_task,
     choose_model,
@@ -141,6 +142,8 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
     """
     settings, chosen = here.settings, here.settings.model_choice
     if not model_is_chosen(settings):
+        if settings.continuous and not terminal.interactive:
+            raise SetupError(NO_MODEL)
         from autoagent.models.servers import find_servers
 
         choice = choose_model(terminal, find_servers)

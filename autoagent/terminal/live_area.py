@@ -119,6 +119,7 @@ class Activity:
         self._answered = 0.0  # when the first piece of the reply came
         self._output = ""
         self._bytes = 0
+        self._unnamed = False  # whether a reply comes of which `says` has told already
         self._written: dict[str, tuple[int, str]] = {}  # by role: the lines so far, and the last of them
 
     @property
@@ -128,12 +129,12 @@ class Activity:
 
     def thinks(self, model: str, tokens: int) -> None:
         """The model was asked with a prompt of so many tokens."""
-        self._reply, self._answered, self._about = ReplyStream(), 0.0, ""
+        self._reply, self._answered, self._about, self._unnamed = ReplyStream(), 0.0, "", False
         self._begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
 
     def hears(self, delta: str) -> None:
         """A piece of the reply came."""
-        if self._area is None:
+        if self._area is None or self._unnamed:
             return
         if not self._answered:
             self._answered = time.monotonic()
@@ -160,6 +161,7 @@ class Activity:
 
     def says(self, what: str) -> None:
         """Something goes on of which nobody knows how long it takes."""
+        self._unnamed = True
         self._begin(lambda seconds: [f"{what} | {duration(seconds)}"])
 
     def runs(self, call: Call) -> None:

@@ -23,6 +23,7 @@ from autoagent.text.wrapping import ago, cut
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
+NO_MODEL = "no model is set up: set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
 NAMED = 20  # models in a line; of further ones the number is told
 WISH_NAME = "AutoAgent"  # where a wish becomes the goal
 
@@ -112,7 +113,7 @@ def _lost(wish: str, goals: Sequence[Goal]) -> list[str]:
     """Return the files, quotations and numbers of a wish that none of its goals holds."""
     said = "\n".join(goal.text for goal in goals)
     exact = dict.fromkeys(found[1] or found[2] or found[3] for found in _EXACT.finditer(wish))
-    return [part for part in exact if part not in said]
+    return [part for part in exact if not re.search(rf"(?<![\w./-]){re.escape(part)}(?![\w-])", said)]
 
 
 def _ask_one_by_one(terminal: SetupTerminal, so_far: Task | None = None) -> Task:
@@ -272,9 +273,7 @@ def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) 
             terminal.say(f"Please answer with a number from 1 to {len(menu)}.")
         return menu[answer]()
     except EOFError:
-        raise SetupError(
-            "no model is set up: set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
-        ) from None
+        raise SetupError(NO_MODEL) from None
 
 
 def _hosted(terminal: SetupTerminal, one: Hosted) -> Choice:

@@ -140,6 +140,8 @@ def test_without_a_terminal_one_line_says_what_to_pass(home: Home) -> None:
     assert nothing.code == 3
     way_out = "set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
     assert nothing.err.endswith(f"\nautoagent: no model is set up: {way_out}\n")
+    alone = home.run("-c", "do it")
+    assert (alone.code, alone.err) == (3, f"autoagent: no model is set up: {way_out}\n"), "nobody reads a menu"
     no_task = home.run("--model", "human", "-c")
     assert no_task.code == 5
     assert f"\n{saved}pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y\n" in no_task.err
