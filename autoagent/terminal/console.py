@@ -304,10 +304,12 @@ class Console:
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         self._thoughts.forget()
-        self._heard.add(reason)
         when = f"asking again in {seconds:.0f} s, " if seconds >= 1 else "asking again "
-        end = time.strftime("%H:%M:%S", time.localtime(until))
-        self._screen.lines([self._screen.page.said("WAITING:", self._mask(f"{reason}; {when}until {end}"))])
+        said = f"{when}until {time.strftime('%H:%M:%S', time.localtime(until))}"
+        if reason not in self._heard:  # else it stands above
+            said = f"{reason} {said.capitalize()}" if reason.endswith("?") else f"{reason}; {said}"
+        self._heard.add(reason)
+        self._screen.lines([self._screen.page.said("WAITING:", self._mask(said))])
 
     def heed(self) -> float:
         return float("inf")
