@@ -1,0 +1,289 @@
+"""Twelve moments of a first hour with four terminal agents: ours, aider, gptme and mini-swe-agent.
+
+    python benchmarks/conventions.py [--aider PROGRAM] [--gptme PROGRAM] [--mini PROGRAM] [--only ROW]
+
+Each is run as a user does, in a project of its own, with an endpoint on the loopback interface that fixes `calc.py` by
+whatever way of editing the agent has asked for. Prints a table for docs/comparison.md. The programs are named by their
+paths, in environments of their own; one that is not named is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import pexpect  # noqa: E402
+from server import Answer, Reply, Request, ScriptedServer  # noqa: E402
+
+WISH, BEFORE, AFTER = "fix calc.py", "x = 1\n", "x = 2\n"
+SECRET_WORD = "heliotrope"  # in what is piped or named, looked for in the prompts
+PATIENCE = 90.0  # seconds of one moment
+QUIET, START = 8.0, 25.0  # seconds without a word, then it waits for the person; while it starts
+KEY = "sk-conventions-0123456789"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """How an agent is called. `once` does one request without questions, `asks` with them."""
+
+    name: str
+    program: Sequence[str]
+    once: Sequence[str]
+    asks: Sequence[str]
+    names: Callable[[str], Sequence[str]]  # the arguments that name a file
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def agents(named: Mapping[str, str | None]) -> list[Agent]:
+    """Return ours, and those whose programs are named."""
+    aider = ("--model", "openai/test-model", "--no-check-update", "--no-show-model-warnings", "--no-git",
+             "--no-show-release-notes", "--no-auto-lint", "--edit-format", "whole")  # fmt: skip
+    mini = ("-m", "openai/test-model", "-t", WISH)
+    known = [
+        Agent("autoagent", [sys.executable, "-m", "autoagent"], ("-m", "none", "-c", WISH), ("-m", "none", WISH),
+              lambda name: ("-m", "none", "-c", f"{WISH} @{name}"), {"MEMORY_DISTIL": "off"}),
+        Agent("aider", [named["aider"] or ""],
+              (*aider, "--yes-always", "--message", WISH, "calc.py"), (*aider, "calc.py"),
+              lambda name: (*aider, "--yes-always", "--message", WISH, "calc.py", "--read", name)),
+        Agent("gptme", [named["gptme"] or ""], ("-n", "-m", "local/test-model", WISH), ("-m", "local/test-model", WISH),
+              lambda name: ("-n", "-m", "local/test-model", WISH, name)),
+        Agent("mini", [named["mini"] or ""], (*mini, "-y", "--exit-immediately"), mini,
+              lambda name: (*mini, "-y", "--exit-immediately"),
+              {"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_SILENT_STARTUP": "1"}),
+    ]  # fmt: skip
+    return [agent for agent in known if agent.program[0]]
+
+
+def answer(request: Request) -> Answer:
+    """Fix calc.py by the way of editing that the request speaks of."""
+    body = json.dumps(request.body)
+    tools = {tool["function"]["name"] for tool in request.body.get("tools") or ()}
+    if "bash" in tools:
+        done = "printf 'x = 2\\n' > calc.py && echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+        return Reply("I fix it.", (("bash", json.dumps({"command": done})),), "tool_calls")
+    if "write_to_file" in tools:
+        if "Wrote " in body:
+            return Reply("", (("task_complete", json.dumps({"reason": "It is fixed."})),), "tool_calls")
+        return Reply("", (("write_to_file", json.dumps({"filename": "calc.py", "text": AFTER})),), "tool_calls")
+    if "gptme" in body:
+        return Reply("Done." if "Saved to" in body else f"```save calc.py\n{AFTER}```")
+    if "ends in GPT" in body:
+        return Reply(json.dumps({"name": "FixGPT", "role": "an AI that mends", "goals": [WISH]}))
+    return Reply(f"calc.py\n```\n{AFTER}```")
+
+
+@dataclass
+class Bench:
+    """A project, a home and an endpoint for one moment of one agent."""
+
+    agent: Agent
+    folder: Path
+    server: ScriptedServer
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "LANG": "C.UTF-8", "TERM": "xterm-256color",
+            "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": self.server.base_url,
+            "OPENAI_API_BASE": self.server.base_url, "SMART_LLM": "test-model", "EMBEDDING_MODEL": "builtin",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True", "AIDER_ANALYTICS": "false",
+            **self.agent.env,
+        }  # fmt: skip
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def fixed(self) -> bool:
+        return (self.project / "calc.py").read_text().strip() == AFTER.strip()
+
+    def run(self, *arguments: str, stdin: str = "", **env: str) -> tuple[int, str]:
+        """Run to the end. Return the code and what was shown, -1 where that takes too long."""
+        given = {name: value for name, value in {**self.env, **env}.items() if value}
+        try:
+            done = subprocess.run([*self.agent.program, *arguments], cwd=self.project, env=given, input=stdin,
+                                  capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
+        except subprocess.TimeoutExpired as late:
+            return -1, (late.stdout or b"").decode() + (late.stderr or b"").decode()
+        return done.returncode, done.stdout + done.stderr
+
+    def opens(self, *arguments: str) -> tuple[pexpect.spawn, str]:
+        """Start at a terminal and wait until it waits. Return the process and what was shown."""
+        program, *first = self.agent.program
+        process = pexpect.spawn(
+            program, [*first, *arguments], cwd=self.project, env=self.env, encoding="utf-8", codec_errors="replace",
+            dimensions=(40, 80),
+        )  # fmt: skip
+        return process, settled(process, START)
+
+    def prompted(self, word: str) -> bool:
+        """Return whether a prompt has held the word."""
+        return any(word in json.dumps(request.body) for request in self.server.requests)
+
+
+def settled(process: pexpect.spawn, quiet: float = QUIET) -> str:
+    """Return what is shown until nothing more comes. Spinners are not counted."""
+    shown, still = "", 0.0
+    while still < quiet:
+        try:
+            piece = process.read_nonblocking(65_536, timeout=1.0)
+            shown += piece
+            still = 0.0 if re.search(r"[A-Za-z]{3}", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", piece)) else still + 0.2
+        except pexpect.TIMEOUT:
+            still += 1.0
+        except pexpect.EOF:
+            break
+    return shown
+
+
+def lines(text: str) -> int:
+    return len([line for line in text.splitlines() if line.strip()])
+
+
+def _help(bench: Bench) -> str:
+    _, text = bench.run("--help")
+    flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+    return f"{lines(text)} lines, {len(flags)} flags"
+
+
+def _typo(bench: Bench) -> str:
+    code, text = bench.run("--modle", "x")
+    named = "" if re.search(r"--model\b(?!s)", text) else "not "
+    return f"exit {code}, {lines(text)} lines, the nearest flag is {named}named"
+
+
+def _no_key(bench: Bench) -> str:
+    code, text = bench.run(*bench.agent.once, OPENAI_API_KEY="", OPENAI_BASE_URL="", OPENAI_API_BASE="")
+    return _said(code, text)
+
+
+def _refused(bench: Bench) -> str:
+    dead = "http://127.0.0.1:9/v1"
+    code, text = bench.run(*bench.agent.once, OPENAI_BASE_URL=dead, OPENAI_API_BASE=dead)
+    return _said(code, text)
+
+
+def _said(code: int, text: str) -> str:
+    trace = ", a traceback" if "Traceback (most recent call last)" in text else ""
+    return (f"still trying after {PATIENCE:.0f} s" if code < 0 else f"exit {code}") + f", {lines(text)} lines{trace}"
+
+
+def _once(bench: Bench) -> str:
+    code, _ = bench.run(*bench.agent.once)
+    return f"exit {code}, file {'fixed' if bench.fixed else 'not fixed'}"
+
+
+def _pipe(bench: Bench) -> str:
+    code, _ = bench.run(*bench.agent.once, stdin=f"{SECRET_WORD}\n")
+    return "reaches the model" if bench.prompted(SECRET_WORD) else f"does not reach the model (exit {code})"
+
+
+def _named(bench: Bench) -> str:
+    (bench.project / "notes.md").write_text(f"{SECRET_WORD}\n")
+    bench.run(*bench.agent.names("notes.md"))
+    return "reaches the model" if bench.prompted(SECRET_WORD) else "no flag for it"
+
+
+def _escapes(bench: Bench) -> str:
+    _, text = bench.run(*bench.agent.once)
+    return "none" if "\x1b[" not in text else f"{text.count(chr(27))} codes"
+
+
+def _litter(bench: Bench) -> str:
+    bench.run(*bench.agent.once)
+    left = sorted(path.name for path in bench.project.iterdir() if path.name != "calc.py")
+    return ", ".join(left) or "nothing"
+
+
+def _asked(bench: Bench) -> tuple[pexpect.spawn, str]:
+    """Bring an agent to the point where it has answered the request at a terminal."""
+    process, shown = bench.opens(*bench.agent.asks)  # at a terminal of 80 columns
+    if bench.agent.name == "aider":
+        process.send(f"{WISH}\r")
+        shown += settled(process)
+    if bench.agent.name == "autoagent":
+        process.send("y\r")
+        shown += settled(process)
+    return process, shown
+
+
+def _asks(bench: Bench) -> str:
+    process, shown = _asked(bench)
+    process.close(force=True)
+    if bench.fixed:
+        return "edits at once"
+    return "asks first" + (", with a diff" if "+x = 2" in re.sub(r"\x1b\[[0-9;]*m", "", shown) else "")
+
+
+def _leaves(bench: Bench) -> str:
+    process, _ = _asked(bench)
+    process.send("\x04")
+    shown = settled(process)
+    ended = process.flag_eof or not process.isalive()
+    process.close(force=True)
+    resumes = "says how to go on" if re.search(r"resume|restore|--name", shown, re.I) else "does not say how to go on"
+    return f"leaves, {resumes}" if ended else "stays"
+
+
+def _undone(bench: Bench) -> str:
+    bench.run(*bench.agent.once)
+    if bench.agent.name != "autoagent":
+        return "not from the command line"
+    log = next(iter((bench.project / ".autoagent" / "runs").iterdir()))
+    bench.run("undo", log.name)
+    return "as it was" if not bench.fixed else "not undone"
+
+
+ROWS: Mapping[str, Callable[[Bench], str]] = {
+    "`--help`": _help,
+    "a mistyped flag": _typo,
+    "no key": _no_key,
+    "nobody at the address": _refused,
+    "one request, nobody to ask": _once,
+    "standard input beside it": _pipe,
+    "a file named beside it": _named,
+    "escape codes in a pipe": _escapes,
+    "what is left in the project": _litter,
+    "at a terminal, before an edit": _asks,
+    "Ctrl-D there": _leaves,
+    "the edit taken back later": _undone,
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("aider", "gptme", "mini"):
+        parser.add_argument(f"--{name}", metavar="PROGRAM", type=os.path.abspath)
+    parser.add_argument("--only", metavar="ROW", help="rows that hold this text")
+    given = parser.parse_args()
+    found = agents(vars(given))
+    print(f"| | {' | '.join(agent.name for agent in found)} |\n|{'---|' * (len(found) + 1)}")
+    for row, look in ROWS.items():
+        if given.only and given.only not in row:
+            continue
+        cells = []
+        for agent in found:
+            with tempfile.TemporaryDirectory(prefix="first") as name, ScriptedServer(answer) as server:
+                folder = Path(name).resolve()
+                for part in ("home", "project"):
+                    (folder / part).mkdir()
+                (folder / "project" / "calc.py").write_text(BEFORE)
+                cells.append(look(Bench(agent, folder, server)))
+        print(f"| {row} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
