@@ -22,7 +22,7 @@ from autoagent.session.permissions import UntrustedValue
 from autoagent.session.server_lists import untrusted_servers
 from autoagent.session.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
 from autoagent.settings import DOTENV, Settings, user_state_path
-from autoagent.terminal.output import echo
+from autoagent.terminal.output import echo, say
 from autoagent.text.sanitize import escape, fold_blanks
 from autoagent.text.text_file import is_inside, is_there
 from autoagent.text.wrapping import wrap
@@ -366,5 +366,4 @@ def _kept_or_said() -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-    text = f"autoagent: {plain(line)}"
-    echo(wrap(text, shutil.get_terminal_size().columns) if sys.stderr.isatty() else text, err=True)
+    say(f"autoagent: {plain(line)}")

@@ -20,7 +20,7 @@ from autoagent.session import build
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.console import Console
-from autoagent.terminal.output import EXPORTED_COLUMNS, Column, Columns, echo, echo_list, exported, minute, page_out
+from autoagent.terminal.output import Column, Columns, echo, echo_list, minute, page_out
 from autoagent.terminal.rendering import counted
 from autoagent.terminal.screen import Style
 from autoagent.text.sanitize import shorten
@@ -128,14 +128,16 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
         return
     paged = export is None and sys.stdout.isatty()
     color = build.palette(settings, True) if paged else None
-    columns = EXPORTED_COLUMNS if export is not None else None
+    columns = 100 if export is not None else None
     screen = StringIO() if paged or export is not None else sys.stdout
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
     console = build.open_replay(settings, screen, style)
     _show(console, events, step)
     end_showing(console, log, step)
     if isinstance(screen, StringIO) and export is not None:
-        write_text(Path(export), exported(screen.getvalue(), f"Run {run}"))
+        shown = screen.getvalue().strip()
+        fence = "`" * max(3, 1 + max(len(line) - len(line.lstrip("`")) for line in shown.split("\n")))
+        write_text(Path(export), f"# Run {run}\n\n{fence}\n{shown}\n{fence}\n")
         echo(f"Written to {export}.", err=True)
     elif isinstance(screen, StringIO):
         page_out(screen.getvalue())

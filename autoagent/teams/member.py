@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from autoagent.agent.budget import Budget
@@ -309,8 +310,7 @@ class Member:
             if (usage := model.take_usage()) != Usage():
                 self.record(Spent(purpose=CUT_SHORT, usage=usage), budget)
 
-        def hear(delta: str) -> None:
-            self._office.hear(self.role.name, delta)
+        hear = partial(self._office.hear, self.role.name)
 
         def before_retry(reason: str) -> None:
             charge()

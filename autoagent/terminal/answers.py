@@ -149,9 +149,7 @@ class ClickTerminal:
     def decide(self, question: str) -> bool:
         """Ask a yes-or-no question that nobody answers by accident: input typed before it is discarded."""
         if sys.stdin.isatty():
-            import termios
-
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+            _flush_input(sys.stdin)
         while (answer := self.ask(question).strip().lower()) not in ("y", "yes", "n", "no"):
             self.say("Please answer y or n.")
         return answer in ("y", "yes")

@@ -61,10 +61,6 @@ Mask = Callable[[Any], Any]
 """Takes secrets out of a JSON value."""
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class EventHooks:
     """Hooks on events: `render` returns the text to show for one, None for the usual. `hear` receives it."""
@@ -92,7 +88,7 @@ class Console:
         style: Style = AS_USUAL,
         json: bool = False,
         replays: bool = False,
-        mask: Mask = _as_it_is,
+        mask: Mask = lambda value: value,
         hooks: EventHooks = _NO_HOOKS,
     ) -> None:
         self.tally = RunStats()
@@ -127,8 +123,6 @@ class Console:
         self._sub_agents = SubAgentText(replays=replays)
         self._team = TeamText()
         self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
-
-    # Events ------------------------------------------------------------------------------------------------------
 
     def show(self, event: Event) -> None:
         """Show one event of the run. Raises StateError if the output cannot be written. In a replay BrokenPipeError."""
@@ -181,7 +175,7 @@ class Console:
                 for digest in [*digests, *rendering.DIGEST.findall(event.preview)]:
                     self._texts.setdefault(digest, event.step)
             case Prompted():
-                if self._screen.color and self._activity.is_live and not self._prepared:
+                if self._screen.page.color and self._activity.is_live and not self._prepared:
                     self._prepared = True  # while the model thinks
                     threading.Thread(target=markup.preload, daemon=True).start()
                 self._told = ""
@@ -286,9 +280,7 @@ class Console:
         if tally.ended is not None and not self._replays:
             ended = {"kind": "ended", "run": tally.run, "status": tally.ended.status, "reason": tally.ended.reason}
             figures = {"steps": tally.step, "cost": tally.usage.cost, "seconds": tally.seconds}
-            self._attention.ended({**ended, **figures, "changed": list(tally.changed)})
-
-    # Listener ----------------------------------------------------------------------------------------------------
+            self._attention.call({**ended, **figures, "changed": list(tally.changed)})
 
     def text(self, delta: str) -> None:
         """Write the thoughts as they come, never the JSON around them."""
@@ -341,8 +333,6 @@ class Console:
             before = self._texts.get(digest[1], 0) if digest and not proposal.agent else 0
             step = before if before < self.tally.step else 0
             self._screen.lines(rendering.proposal(proposal, self._screen.page, mask=self._mask, step=step))
-
-    # Terminal ----------------------------------------------------------------------------------------------------
 
     def show_whole(self, proposal: Proposal) -> None:
         lines = list(rendering.proposal(proposal, self._screen.page, mask=self._mask, whole=True))

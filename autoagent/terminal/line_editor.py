@@ -149,7 +149,9 @@ class LineEditor:
                     return _pasted(data + self._rest())
                 self.vt100_parser.feed(data)
                 keys, self._buffer = self._buffer, []
-                if not keys and _hung_up(self.fileno()):
+                poll = select.poll()
+                poll.register(self.fileno(), 0)
+                if not keys and any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0)):
                     time.sleep(HANG_UP_TOLD)
                     self.stdin_reader.closed = True  # else it would be read in vain, over and over
                 return keys
@@ -266,12 +268,6 @@ def _unechoed(stdin: TextIO) -> Iterator[None]:
     finally:
         with suppress(termios.error):  # it has been closed
             termios.tcsetattr(stdin, termios.TCSANOW, before)
-
-
-def _hung_up(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, 0)
-    return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
 
 
 def _end(app: Any, error: BaseException) -> None:

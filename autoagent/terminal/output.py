@@ -166,9 +166,10 @@ class Columns(Generic[Item]):
         last = [_plain(self.last.text(item)) for item in items]
         for number in range(-1, len(items)):
             texts = [column.title if number < 0 else cells[column.title][number] for column in shown]
-            padded = (
-                _padded(text, widths[column.title], column.right) for text, column in zip(texts, shown, strict=True)
-            )
+            padded = []
+            for text, column in zip(texts, shown, strict=True):
+                blanks = " " * (widths[column.title] - width(text))
+                padded.append(blanks + text if column.right else text + blanks)
             line = GAP.join(padded)
             rest = self.last.title if number < 0 else last[number]
             if below:
@@ -191,17 +192,3 @@ def cut_to(text: str, columns: int) -> str:
 
 def _plain(text: str) -> str:
     return escape(" ".join(text.split()))
-
-
-def _padded(text: str, columns: int, right: bool) -> str:
-    blanks = " " * (columns - width(text))
-    return blanks + text if right else text + blanks
-
-
-EXPORTED_COLUMNS = 100
-
-
-def exported(screen: str, title: str) -> str:
-    """Return the text of a screen as a Markdown file."""
-    fence = "`" * max(3, 1 + max((len(line) - len(line.lstrip("`")) for line in screen.split("\n")), default=0))
-    return f"# {title}\n\n{fence}\n{screen.strip()}\n{fence}\n"

@@ -68,7 +68,9 @@ def palette_of(theme: Sequence[str], env: Mapping[str, str], isatty: bool) -> Pa
             raise SettingsError(f"AUTOAGENT_THEME: {word!r} is not auto, dark, light, none or NAME=COLOUR ({inks}).")
         else:
             codes[ink] = "".join(map(_code, colors.split()))
-    if palette is None or not _wants_color(env, isatty):
+    moves = isatty and env.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb")
+    forced = env.get("CLICOLOR_FORCE", "0") not in ("", "0")
+    if palette is None or env.get("NO_COLOR") or not (forced or (moves and env.get("CLICOLOR") != "0")):
         return None
     return Palette({**palette.codes, **codes}, palette.code_theme)
 
@@ -79,13 +81,3 @@ def _code(color: str) -> str:
     if color not in _CODES:
         raise SettingsError(f"AUTOAGENT_THEME: {color!r} is no colour; there are 0 to 255, {', '.join(_CODES)}.")
     return _CODES[color]
-
-
-def _wants_color(env: Mapping[str, str], isatty: bool) -> bool:
-    if env.get("NO_COLOR"):
-        return False
-    if env.get("CLICOLOR_FORCE", "0") not in ("", "0"):
-        return True
-    if not isatty or env.get("CLICOLOR") == "0":
-        return False
-    return env.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb")

@@ -117,7 +117,12 @@ class QuestionDesk:
         kept = False
         try:
             with self._attention.asking(told):
-                return self._settled(waiting, self._read(read, waiting, attended=attended))
+                typed = self._read(read, waiting, attended=attended)
+                if (came := waiting.close()) is None:
+                    return typed or ""
+                if typed:
+                    self._say("What was typed here came too late and does not count.")
+                return self._taken(came)
         except TimeoutError:
             ends = waiting.by_user and self._terms.ends
             kept = question.stays_open and not ends
@@ -226,14 +231,6 @@ class QuestionDesk:
             raise came
         return None
 
-    def _settled(self, waiting: _Waiting, typed: str | None) -> str:
-        """Return the first answer."""
-        if (came := waiting.close()) is None:
-            return typed or ""
-        if typed:
-            self._say("What was typed here came too late and does not count.")
-        return self._taken(came)
-
     def _taken(self, came: str) -> str:
         self.elsewhere = True
         self._say(f"Answered from another terminal: {came}")
@@ -268,7 +265,7 @@ class Attention:
     @contextmanager
     def asking(self, told: Mapping[str, Any]) -> Iterator[None]:
         """Call the user if the question of this block still waits after a while."""
-        timer = threading.Timer(WAITS, self._call, (told,))
+        timer = threading.Timer(WAITS, self.call, (told,))
         timer.daemon = True
         timer.start()
         try:
@@ -276,11 +273,8 @@ class Attention:
         finally:
             timer.cancel()
 
-    def ended(self, told: Mapping[str, Any]) -> None:
-        """Call the user: the run has ended."""
-        self._call(told)
-
-    def _call(self, told: Mapping[str, Any]) -> None:
+    def call(self, told: Mapping[str, Any]) -> None:
+        """Call the user and tell this."""
         self._ring()
         if not self._command:
             return

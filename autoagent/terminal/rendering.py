@@ -220,9 +220,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-# What waits for authorization ------------------------------------------------------------------------------------
-
-
 def proposal(
     proposed: Proposal | Proposed,
     page: Canvas,
@@ -242,7 +239,8 @@ def proposal(
     risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log does not say
     label, said = f"NEXT ACTION{whose}{risk}:", f"COMMAND = {call.name}"
     lines = list(_arguments(call.args, preview if proposed.is_diff and not whole else "", page, whole))
-    if len(lines) == 1 and _stands_alone(lines[0]) and width(f"{label} {said}{lines[0]}") <= page.columns:
+    alone = len(lines) == 1 and "\n" not in lines[0] and lines[0].count(" = ") == 1 and "  " not in lines[0].strip()
+    if alone and width(f"{label} {said}{lines[0]}") <= page.columns:
         said += lines.pop()
     yield page.said(label, said, proposed.risk or "action")
     yield from lines
@@ -284,11 +282,6 @@ def _note(preview: str, page: Canvas, ink: Ink, step: int, whole: bool) -> Itera
         yield from block(text, page, None if whole else page.at_most(ARGUMENT_LINES))
         if not whole and (text != rest or rest.count("\n") >= page.at_most(ARGUMENT_LINES)):
             yield page.ink("quiet", "  (d shows all)")
-
-
-def _stands_alone(line: str) -> bool:
-    """Return whether a rendered argument can stand behind its command without passing for several."""
-    return "\n" not in line and line.count(" = ") == 1 and "  " not in line.strip()
 
 
 def _argument(name: str, text: str, page: Canvas, whole: bool) -> Iterator[str]:
@@ -341,9 +334,6 @@ def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
     lines = text.split("\n")
     for line in lines if most is None else shorten_lines(lines, most):
         yield from cut(line, page.columns, "  | ", at_spaces=True)
-
-
-# What came of it -------------------------------------------------------------------------------------------------
 
 
 def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:

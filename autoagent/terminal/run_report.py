@@ -181,19 +181,15 @@ def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
 def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
     """Render the costs of the run so far."""
     usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
+    parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
+    by_model = f" ({', '.join(parts)})" if len(parts) > 1 else ""
     rows = {
         "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
-        "Cost": money(usage.cost) + (limit if usage.cost is not None else "") + _by_model(tally),
+        "Cost": money(usage.cost) + (limit if usage.cost is not None else "") + by_model,
         "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
     }
     for label, text in rows.items():
         yield page.said(f"{label}:", text, "label")
-
-
-def _by_model(tally: RunStats) -> str:
-    """Render the cost of each model, if there were several."""
-    parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
-    return f" ({', '.join(parts)})" if len(parts) > 1 else ""
 
 
 def goals(tally: RunStats, page: Canvas) -> Iterator[str]:

@@ -54,11 +54,6 @@ class Screen:
         self._style = style
 
     @property
-    def color(self) -> bool:
-        """Whether colour codes are written."""
-        return self._style.color is not None
-
-    @property
     def page(self) -> Canvas:
         """The terminal as it is now."""
         size = shutil.get_terminal_size()
@@ -164,10 +159,7 @@ class StreamedThoughts:
             self._write(flow.feed(piece) + (flow.end() if self._stream.ended else ""))
 
     def end(self, text: str) -> None:
-        """Write the rest of the thoughts, which are this `text`, or all of it where something else is on screen.
-
-        Nothing is written for a model that gives none.
-        """
+        """Write the rest of the thoughts, which are this `text`, or all of it where something else is on screen."""
         if not text.startswith(self._shown.strip()):
             self.forget()
         if not (text or self.begun):

@@ -50,9 +50,6 @@ class SetupTerminal(Protocol):
         """Like `ask`, without showing the input."""
 
 
-# The task --------------------------------------------------------------------------------------------------------
-
-
 def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = None) -> Task:
     """Ask for the task: one wish that `propose` turns into a model's text, or each part in turn.
 
@@ -201,13 +198,12 @@ def parse_proposal(text: str) -> Task | None:
     if not isinstance(name, str) or not isinstance(role, str) or not isinstance(goals, list):
         return None
     texts = [name, role, *goals]
-    if not goals or not all(isinstance(text, str) and _has_content(text) for text in texts):
+    if not goals or not all(
+        isinstance(text, str) and re.search(r"\w", text) and not re.fullmatch(r"\s*[<\[].*[>\]]\s*", text)
+        for text in texts
+    ):
         return None
     return Task(name.strip(), role.strip(), tuple(Goal(" ".join(goal.split())) for goal in goals))
-
-
-def _has_content(text: str) -> bool:
-    return bool(re.search(r"\w", text)) and not re.fullmatch(r"\s*[<\[].*[>\]]\s*", text)
 
 
 _NAMES = {"ai_name": "name", "description": "role", "ai_role": "role", "ai_goals": "goals"}
@@ -236,9 +232,6 @@ def _proposal_lines(text: str) -> dict[str, Any]:
         elif "goals" in fields and (item := re.match(r"(?:[-•]|\d{1,2}[.)])\s*(.+)", plain)):
             fields["goals"].append(item[1])
     return fields
-
-
-# The model -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +354,8 @@ def pick_run(runs: Sequence[ListedRun], terminal: SetupTerminal) -> str:
     while True:
         usual = next((number for number, run in enumerate(shown, 1) if run.status != Status.FINISHED), 1)
         for number, run in enumerate(shown[:_ROWS], 1):
-            terminal.say(_row(number, run))
+            start = f"{number:>3}  {ago(run.updated, time.time()):<15} {run.status or 'unfinished':<11} "
+            terminal.say(next(cut(run.name, shutil.get_terminal_size().columns - 1, start, at_spaces=True)))
         more = f", {len(shown) - _ROWS} more by words" if len(shown) > _ROWS else ""
         try:
             answer = terminal.ask(f"Which run? Number, or words to search{more} [{usual}]:", str(usual)).strip()
@@ -378,14 +372,5 @@ def pick_run(runs: Sequence[ListedRun], terminal: SetupTerminal) -> str:
 
 
 def _fits(run: ListedRun, words: str) -> bool:
-    text = f"{run.run} {run.name} {_standing(run)}".casefold()
+    text = f"{run.run} {run.name} {run.status or 'unfinished'}".casefold()
     return all(word in text for word in words.casefold().split())
-
-
-def _standing(run: ListedRun) -> str:
-    return run.status or "unfinished"
-
-
-def _row(number: int, run: ListedRun) -> str:
-    start = f"{number:>3}  {ago(run.updated, time.time()):<15} {_standing(run):<11} "
-    return next(cut(run.name, shutil.get_terminal_size().columns - 1, start, at_spaces=True))

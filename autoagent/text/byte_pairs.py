@@ -10,6 +10,7 @@ import re
 from binascii import a2b_base64
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 PIECES = 20_000  # whose counts are kept
@@ -52,7 +53,8 @@ class BytePairs:
         order = np.argsort(hashes)
         self._hashes, self._ranks = hashes[order].data, order.astype("<i4").data
         self._pattern = pattern
-        self._split_ascii = re.compile(_in_ascii(pattern), re.ASCII).findall
+        ascii_only = reduce(lambda found, pair: found.replace(*pair), _IN_ASCII.items(), pattern)
+        self._split_ascii = re.compile(ascii_only, re.ASCII).findall
         self._split: Any = None  # any text
         self._count_long = count_long
         self._known: dict[str, int] = {}
@@ -116,9 +118,3 @@ class BytePairs:
                     known.clear()
                 known[token] = rank
         return rank
-
-
-def _in_ascii(pattern: str) -> str:
-    for unicode, ascii_only in _IN_ASCII.items():
-        pattern = pattern.replace(unicode, ascii_only)
-    return pattern

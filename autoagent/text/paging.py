@@ -110,24 +110,15 @@ def ends(text: str, limit: int, count: Count, command: str = "") -> str:
         return text
     keep = min(len(text) // 2, (limit - _NOTE) * 2)
     while keep > 0:
-        head = _to_line_end(text[:keep])
-        tail = _from_line_begin(text[len(text) - keep :])
+        head = text[:keep]  # to the end of a line where enough is left, and without its newline
+        head = head[:at] if (at := head.rfind("\n")) >= len(head) * _SNAP else head
+        tail = text[len(text) - keep :]
+        tail = tail[at + 1 :] if 0 <= (at := tail.find("\n")) < len(tail) * _SNAP else tail
         cut = f"{head}\n{_left_out(text, len(head), len(tail), command)}\n{tail}"
         if count(cut) <= limit:
             return cut
         keep = keep * 3 // 4
     return _left_out(text, 0, 0, command)
-
-
-def _to_line_end(head: str) -> str:
-    """Drop a partial last line if enough is left without it, and the newline at the end."""
-    at = head.rfind("\n")
-    return head[:at] if at >= len(head) * _SNAP else head
-
-
-def _from_line_begin(tail: str) -> str:
-    at = tail.find("\n")
-    return tail[at + 1 :] if 0 <= at < len(tail) * _SNAP else tail
 
 
 def _left_out(text: str, head: int, tail: int, command: str) -> str:

@@ -94,16 +94,12 @@ def holds_mask(value: Any) -> bool:
 _written = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def _forms(secret: str) -> tuple[str, ...]:
-    """Return the secret as it may stand in a text: as it is, in an address, in JSON that was not parsed."""
-    return secret, quote(secret, safe=""), _written(secret)[1:-1]
-
-
 class Redactor:
     """Replaces secrets by `[masked]`. `secrets` are known values. Placeholders among them are ignored."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {form for secret in secrets if not is_placeholder(secret) for form in _forms(secret)}
+        held = [secret for secret in secrets if not is_placeholder(secret)]  # as they are, in addresses, in JSON texts
+        known = {form for one in held for form in (one, quote(one, safe=""), _written(one)[1:-1])}
         longest_first = sorted(known, key=len, reverse=True)
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), *_SHAPES]))
         self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 # Controls but newline and tab, soft hyphen, the invisible letters and joiners, bidi controls (CVE-2021-42574), lone
 # surrogates, variation selectors (they can carry bytes), and the whole tag plane.
@@ -53,12 +53,12 @@ def escape(text: str) -> str:
 
 def escape_json(text: str) -> str:
     r"""Return JSON text with the same characters as JSON escapes (`\u202e`), which keep their meaning."""
-    return _HIDDEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _utf16(match[0])), text)
 
+    def escaped(match: re.Match[str]) -> str:
+        data = match[0].encode("utf-16-be", "surrogatepass")
+        return "".join(f"\\u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))
 
-def _utf16(text: str) -> Iterator[int]:
-    data = text.encode("utf-16-be", "surrogatepass")
-    return (int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
+    return _HIDDEN.sub(escaped, text)
 
 
 def mixed_script(text: str) -> tuple[str, ...]:

