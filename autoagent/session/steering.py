@@ -75,7 +75,7 @@ class RunSteering:
             "add": ("attach a file, as @path does; /drop takes it back", self._add),
             "drop": ("take back what is attached, or one file", self._take_back),
             "memory": (
-                "memories of this step; /memory core [TEXT, -ID]: in every prompt",
+                "what came to mind; /memory core [TEXT, -ID]: what each prompt shows",
                 self._core,
             ),
             "undo": ("undo the last change of files, then the one before (--redo, --force)", self._undo),
