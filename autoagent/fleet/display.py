@@ -16,9 +16,8 @@ from typing import Any
 from autoagent.core.errors import StateError
 from autoagent.fleet.record import FleetState, Row, head_of, read_record
 from autoagent.fleet.results import as_csv, difference, listed, said, standing, summary
-from autoagent.terminal.columns import Column, Columns
 from autoagent.terminal.live_area import LiveArea
-from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.output import Column, Columns, echo, echo_json
 from autoagent.text.sanitize import escape_json
 from autoagent.text.text_file import write_text
 
