@@ -388,7 +388,6 @@ class Console:
         """Show the prompt, one or more lines, and read a line, or more of them as long as the text `goes_on`.
 
         The answer may come from another terminal instead (see question_desk). After `timeout` seconds it is given up.
-
         With a `label` before it the prompt is the agent's, and may be Markdown.
 
         Raises EOFError at the end of input and where the prompt cannot be shown, KeyboardInterrupt for Ctrl-C,

@@ -153,7 +153,9 @@ class Columns(Generic[Item]):
         """
         if not items:
             return
-        cells = {column.title: [_plain(column.text(item)) for item in items] for column in self.columns}
+        cells = {
+            column.title: [escape(" ".join(column.text(item).split())) for item in items] for column in self.columns
+        }
         widths = {title: max(map(width, [title, *texts])) for title, texts in cells.items() if any(texts)}
         shown = [column for column in self.columns if column.title in widths]
 
@@ -163,7 +165,7 @@ class Columns(Generic[Item]):
         while room - taken() < LEAST and (spare := max(shown, key=lambda column: column.spare)).spare:
             shown.remove(spare)
         left, below = room - taken(), room - taken() < LEAST
-        last = [_plain(self.last.text(item)) for item in items]
+        last = [escape(" ".join(self.last.text(item).split())) for item in items]
         for number in range(-1, len(items)):
             texts = [column.title if number < 0 else cells[column.title][number] for column in shown]
             padded = []
@@ -188,7 +190,3 @@ def cut_to(text: str, columns: int) -> str:
     while text and width(text) > columns - len(_CUT):
         text = text[:-1]
     return f"{text.rstrip()}{_CUT}"[: max(columns, 0)]
-
-
-def _plain(text: str) -> str:
-    return escape(" ".join(text.split()))

@@ -74,9 +74,8 @@ def _wrong_in_yaml(text: str) -> str:
     import yaml
 
     try:
-        for _ in yaml.parse(
-            text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        ):  # only the events: nothing is made of them
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        for _ in yaml.parse(text, loader):  # only the events: nothing is made of them
             pass
     except yaml.MarkedYAMLError as error:
         return f"line {error.problem_mark.line + 1}" if error.problem_mark else "at its end"
