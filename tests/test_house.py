@@ -273,6 +273,7 @@ OTHER_MEANINGS = {
     "terminal/console": {"auto"},  # which thoughts are shown
     "terminal/run_report": {"none"},  # an empty list
     "terminal/screen": {"auto"},  # the same
+    "terminal/palette": {"auto", "none"},  # themes
     "text/redaction": {"none"},  # a word that is no secret
 }
 

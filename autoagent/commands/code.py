@@ -304,26 +304,14 @@ def analyze_code(context: Context, code: Code) -> str:
     return _asked(context, "List what should be improved in this code: faults first, then clarity. Be specific.", code)
 
 
-@command(
-    "improve_code",
-    "Have code improved",
-    risk="read",
-    rare=True,
-    effects=Effects(),
-    autogpt=["improve_code"],
-)
+@command("improve_code", "Have code improved", risk="read", rare=True, effects=Effects(), autogpt=["improve_code"])
 def improve_code(context: Context, suggestions: Annotated[list[str], "what to improve"], code: Code) -> str:
     task = "Improve this code as suggested, and answer with the whole improved code alone. The suggestions:"
     return _asked(context, "\n".join([task, *(f"- {suggestion}" for suggestion in suggestions)]), code)
 
 
 @command(
-    "write_tests",
-    "Have tests written for code",
-    risk="read",
-    rare=True,
-    effects=Effects(),
-    autogpt=["write_tests"],
+    "write_tests", "Have tests written for code", risk="read", rare=True, effects=Effects(), autogpt=["write_tests"]
 )
 def write_tests(context: Context, code: Code, focus: Annotated[list[str], "what the tests should cover"]) -> str:
     task = "Write tests for this code, and answer with the whole test file alone. What they should cover above all:"

@@ -52,14 +52,7 @@ def _has_google(settings: Settings) -> str:
     return "it needs GOOGLE_API_KEY and GOOGLE_CUSTOM_SEARCH_ENGINE_ID; web_search needs neither"
 
 
-@command(
-    "web_search",
-    "Search the web",
-    risk="network",
-    aliases=["search"],
-    effects=_OUTSIDE,
-    autogpt=_SEARCH,
-)
+@command("web_search", "Search the web", risk="network", aliases=["search"], effects=_OUTSIDE, autogpt=_SEARCH)
 def web_search(context: Context, query: Query, num_results: Count = 8) -> CommandOutput:
     return _listed(query, context.web.search(_checked(query), _within(num_results)))
 
@@ -101,13 +94,7 @@ def _listed(query: str, found: SearchResults) -> CommandOutput:
 # Pages -------------------------------------------------------------------------------------------------------------
 
 
-@command(
-    "browse_website",
-    "Read a web page",
-    risk="network",
-    effects=_OUTSIDE,
-    autogpt=_PAGES,
-)
+@command("browse_website", "Read a web page", risk="network", effects=_OUTSIDE, autogpt=_PAGES)
 def browse_website(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
     parts = split(reading.text)
@@ -119,14 +106,7 @@ def browse_website(context: Context, url: Url, question: Question) -> CommandOut
     return _output(page, reading, text, notes, links=LINKS_SHOWN)
 
 
-@command(
-    "get_text_summary",
-    "Summarise a web page",
-    risk="network",
-    rare=True,
-    effects=_OUTSIDE,
-    autogpt=_PAGES,
-)
+@command("get_text_summary", "Summarise a web page", risk="network", rare=True, effects=_OUTSIDE, autogpt=_PAGES)
 def get_text_summary(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
     parts = split(reading.text)
@@ -134,14 +114,7 @@ def get_text_summary(context: Context, url: Url, question: Question) -> CommandO
     return _output(page, reading, text, [note], links=0)
 
 
-@command(
-    "get_hyperlinks",
-    "List the links of a web page",
-    risk="network",
-    rare=True,
-    effects=_OUTSIDE,
-    autogpt=_PAGES,
-)
+@command("get_hyperlinks", "List the links of a web page", risk="network", rare=True, effects=_OUTSIDE, autogpt=_PAGES)
 def get_hyperlinks(context: Context, url: Url) -> CommandOutput:
     page, reading = _read(context, url)
     return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=LINKS_LISTED)

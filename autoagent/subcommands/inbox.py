@@ -15,7 +15,7 @@ from autoagent.safety.approval import refusal
 from autoagent.safety.open_questions import LONGEST, OpenQuestion, OpenQuestions, pick
 from autoagent.session.build import questions_path
 from autoagent.terminal.output import echo, echo_json
-from autoagent.terminal.rendering import duration
+from autoagent.text.figures import duration
 from autoagent.text.sanitize import shorten
 
 _SHOWN = 2000  # characters of what a question is about

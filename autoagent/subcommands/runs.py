@@ -21,8 +21,8 @@ from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import Column, Columns, echo, echo_list, minute, page_out
-from autoagent.terminal.rendering import counted
 from autoagent.terminal.screen import Style
+from autoagent.text.figures import counted
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import write_text
 

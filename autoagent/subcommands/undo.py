@@ -24,7 +24,7 @@ from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
-from autoagent.terminal.rendering import counted
+from autoagent.text.figures import counted
 from autoagent.text.sanitize import escape, shorten
 from autoagent.workspace.lock import sole_writer
 

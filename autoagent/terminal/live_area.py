@@ -15,7 +15,7 @@ from typing import Any
 from autoagent.core.commands import Call
 from autoagent.core.model import Thoughts
 from autoagent.reply.reply_stream import TAIL, ReplyStream
-from autoagent.terminal.rendering import counted, duration
+from autoagent.text.figures import counted, duration
 from autoagent.text.sanitize import escape, valid
 from autoagent.text.wrapping import cut
 

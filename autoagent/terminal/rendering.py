@@ -34,6 +34,7 @@ from autoagent.core.task import Status
 from autoagent.terminal import markup
 from autoagent.terminal.palette import Ink, Palette
 from autoagent.text.facts import PURPOSE, facts_in
+from autoagent.text.figures import duration
 from autoagent.text.redaction import MASK, holds_mask
 from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
 from autoagent.text.wrapping import cut, wrap
@@ -200,24 +201,6 @@ def figures(what: str, tally: RunStats, page: Canvas, *more: str) -> str:
     money = "$?" if cost is None else f"${cost:.4f}{limit}"
     parts = (what, f"{tally.tokens:,} tokens", money, *more, duration(tally.seconds))
     return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
-
-
-def duration(seconds: float) -> str:
-    """Render seconds as `7 s`, `3 min 20 s`, `2 h 5 min`."""
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 1:
-        return f"{rest} s"
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def money(cost: float | None) -> str:
-    """Render a cost in USD. None is one that nobody knows."""
-    return "$?" if cost is None else f"${cost:.4f}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Render a count: `1 step`, `1,200 steps`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def proposal(

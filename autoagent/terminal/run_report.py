@@ -11,7 +11,8 @@ from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
 from autoagent.terminal import markup, rendering
 from autoagent.terminal.palette import Ink
-from autoagent.terminal.rendering import RESULT_CHARACTERS, Canvas, at_host, counted, duration, money
+from autoagent.terminal.rendering import RESULT_CHARACTERS, Canvas, at_host
+from autoagent.text.figures import counted, duration, money
 from autoagent.text.sanitize import escape, shorten, width
 from autoagent.text.wrapping import wrap
 
@@ -135,7 +136,7 @@ class RunWords:
         memories = len(self._recalled.memories) if self._recalled else 0
         yield page.said("Prompt:", f"{tokens:,} of {window:,} tokens, {tokens / max(1, window):.0%}", "label")
         yield page.said("  goals, rules and commands:", f"{self._system:,}", "label")
-        rest = f"{tokens - self._system:,}, in {rendering.counted(self._prompted.messages - 1, 'message')}"
+        rest = f"{tokens - self._system:,}, in {counted(self._prompted.messages - 1, 'message')}"
         yield page.said("  steps, memories and limits:", rest, "label")
         yield page.said("Memories:", f"{memories or 'none'} came to mind", "label")
         if self._prompted.left:
