@@ -174,7 +174,11 @@ def main() -> None:
     restart_in_utf8_mode()
     use_encoding_of_terminal()
     _leave_out_this_folder()
-    sys.exit(_main(sys.argv[1:]))
+    code = _main(sys.argv[1:])
+    # A Ctrl-C that comes while Python runs the text of a dataclass's methods has it end by the signal, whoever caught
+    # that since: any other text that runs to its end takes this back.
+    exec("")  # noqa: S102 - nothing
+    sys.exit(code)
 
 
 def _open_streams() -> None:

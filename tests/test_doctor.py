@@ -157,7 +157,7 @@ def test_a_memory_is_read_as_a_whole(folder: Path) -> None:
 
 
 def test_a_memory_elsewhere_needs_its_address(folder: Path) -> None:
-    code, found = examine({"AUTOAGENT_MODEL": "human", "MEMORY_BACKEND": "redis"})
+    code, found = examine({"AUTOAGENT_MODEL": "human", "MEMORY_BACKEND": "postgres"})
     assert (code, found["memory"]["status"], found["memory"]["mend"]) == (1, "fail", "set MEMORY_URL")
 
 

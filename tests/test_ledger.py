@@ -24,7 +24,7 @@ from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
-from autoagent.sandbox import limits
+from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
 from autoagent.settings import Settings
 from autoagent.text.tokens import counter
@@ -49,7 +49,7 @@ def started(goals: tuple[Goal, ...] = GOALS, style: PromptStyle = FULL) -> RunSt
 def run(tmp_path: Path) -> Iterator[Any]:
     """Runs a script of replies to its end: the model, which has seen the prompts, and the events."""
     workspace = Workspace(tmp_path / "workspace")
-    sandbox = open_sandbox(workspace, limits.ProcessLimits(), kind="none")
+    sandbox = open_sandbox(workspace, ProcessLimits(), kind="none")
     log = EventLog.create(tmp_path / "state")
 
     def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:

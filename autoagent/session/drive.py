@@ -351,6 +351,7 @@ def builder(
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+    from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.plan import describe
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import MemoryParts, open_context
