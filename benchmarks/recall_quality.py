@@ -26,8 +26,9 @@ from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from autoagent.core.memory import RetrievedMemory
-from autoagent.memory.ranking import RankingWeights, rank
+from autoagent.core.memory import LIVES, RetrievedMemory
+from autoagent.memory.living_memory import LifeRules, LivingMemory
+from autoagent.memory.ranking import RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.memory.texts import PART
 from autoagent.registry.embedders import EMBEDDERS, EmbedderOpening
@@ -132,12 +133,12 @@ def searches(store: LocalStore, words: float | None = None) -> Mapping[str, Sear
     weights, n = RankingWeights(), max(DEPTHS)
     weights = weights if words is None else replace(weights, words=words)
 
-    def hybrid(question: str) -> Sequence[RetrievedMemory]:
-        near, worded = (search(question, n * weights.breadth) for search in (store.near, store.worded))
-        vectors = store.vectors([memory.id for memory in (*near, *worded)])
-        return rank(near, worded, n=n, now=NOW, weights=weights, vectors=vectors).memories
-
-    return {"cosine": lambda q: store.near(q, n), "words": lambda q: store.worded(q, n), "hybrid": hybrid}
+    memory = LivingMemory(store, rules=LifeRules(lives=LIVES), weights=weights, clock=lambda: NOW)
+    return {
+        "cosine": lambda q: store.near(q, n),
+        "words": lambda q: store.worded(q, n),
+        "hybrid": lambda q: memory.recall(q, n).memories,
+    }
 
 
 def places(facts: Sequence[Fact], search: Search) -> dict[str, int]:

@@ -85,6 +85,7 @@ class Snapshots:
         self._objects = ObjectStore(store)
         self._workspace = workspace
         self._tell = tell
+        self._many_told = False
         self._reported: set[str] = set()
         self._look = _Look(limited=True)
         self._changes = Changes()
@@ -202,6 +203,8 @@ class Snapshots:
             except OSError as error:
                 if not where:
                     raise StateError(f"Cannot keep a snapshot of the workspace: {error.strerror}.") from error
+                look.trees.pop(where, None)  # a part of a folder is none of it
+                look.stamps.pop(where, None)
                 if isinstance(error, FileNotFoundError):  # gone since its parent was listed
                     look.folders.pop(where)
                 else:
@@ -254,7 +257,8 @@ class Snapshots:
             look.trees[where][name] = _absent(reason, status)
             return
         look.files += 1
-        if look.files == MANY and self._tell is not None:
+        if look.files == MANY and self._tell is not None and not self._many_told:
+            self._many_told = True
             self._tell(f"Keeping {MANY:,} files or more, so that steps can be undone.")
         node, stamp = self._file(parent, name, path, status, look)
         look.trees[where][name], look.stamps[where][name] = node, (stamp, node)
