@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -59,10 +58,12 @@ def assert_done_once(out: Path, ids: Iterable[str]) -> None:
         assert written == {f"part-{n}.txt": f"{n}\n" for n in range(1, PARTS + 1)}
         log = events(out, id)
         assert [event["status"] for event in log if event["type"] == "ended"][-1] == "finished"
-        returned = {event["call_id"] for event in log if event["type"] == "returned"}
-        again = Counter(
-            json.dumps(event["call"]["args"]) for event in log
-            if event["type"] == "started" and event["call"]["id"] in returned
-            and event["call"]["name"] == "write_to_file"  # an end may be asked for again
-        )  # fmt: skip
-        assert set(again.values()) == {1}, f"{id} did a command twice that had returned: {again}"
+        begun: dict[str, str] = {}  # of each call that has begun, its command and arguments
+        returned: set[str] = set()
+        for event in log:
+            if event["type"] == "started":
+                call = event["call"]
+                begun[call["id"]] = json.dumps([call["name"], call["args"]])
+                assert begun[call["id"]] not in returned, f"{id} did again what had returned: {call}"
+            elif event["type"] == "returned" and "put_off" not in event["data"]:
+                returned.add(begun[event["call_id"]])
