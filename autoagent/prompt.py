@@ -310,7 +310,7 @@ def _response_format(asking: Asking, style: PromptStyle, listed: Sequence[Comman
     """Describe the response format, and show it where no schema enforces it: a small model copies the words it sees."""
     named = "text, reasoning, plan (as short bullets), criticism (of yourself), speak (one sentence for the user)"
     if asking == "tools":
-        thoughts = f" Its argument `thoughts` holds: {named}." if style.thinks else ""
+        thoughts = f" Its argument `thoughts` is a list: {named}." if style.thinks else ""
         return f"Response Format:\nCall exactly one command as a tool.{thoughts}"
     if not style.thinks:
         has_code = style.blocks and any(p.code for spec in listed for p in spec.parameters)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -209,9 +210,11 @@ def test_no_raw_json_is_streamed() -> None:
 @pytest.mark.parametrize("text", ["plain", 'a "quoted" \\ back\nline\t', "漢字 🙂 é", "\ud83d lone", ""])
 def test_the_text_is_read_out_of_a_growing_reply(text: str) -> None:
     for ascii_only in (True, False):
-        reply = {"thoughts": {"speak": "x", "text": text, "plan": "p"}, "command": {}}
-        whole = json.dumps(reply, ensure_ascii=ascii_only)
-        for size in (1, 3, 7, len(whole)):
+        written = {"thoughts": {"speak": "x", "text": text, "plan": "p"}, "command": {}}
+        native = {"thoughts": [text, "reasoning", "p"], "filename": "a.txt"}
+        for whole, size in product(
+            (json.dumps(reply, ensure_ascii=ascii_only) for reply in (written, native)), (1, 3, 7, 999)
+        ):
             stream = ThoughtsStream()
             pieces = [stream.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
             assert "".join(pieces) == text
@@ -249,6 +252,22 @@ def test_what_takes_long_says_how_far_it_is_and_never_when_it_ends() -> None:
     finally:
         area.close()
     assert not any("left" in text or "%" in text for text in shown)
+
+
+@pytest.mark.parametrize("thoughts", [["I write.", "r"], {"text": "I write.", "plan": "p"}])
+def test_the_text_of_a_file_is_no_thought(thoughts: object) -> None:
+    shown: list[str] = []
+    area = LiveArea(shown.append, lambda: 0)
+    activity = Activity(area, str)
+    try:
+        activity.thinks("gpt", 204)
+        half = json.dumps({"thoughts": thoughts, "filename": "a.txt", "text": "1\n2\n3"})
+        activity.hears(half[: half.index('"filename')])
+        wait_for(lambda: bool(shown) and "thinking | " in shown[-1])
+        activity.hears(half[half.index('"filename') : -2])
+        wait_for(lambda: "writing a.txt, 3 lines | " in shown[-1])
+    finally:
+        area.close()
 
 
 def wait_for(holds: Callable[[], bool]) -> None:

@@ -220,7 +220,7 @@ def test_a_native_call_with_too_many_arguments_keeps_its_name_and_is_json() -> N
     call = Call("1", "analyze_code", {"code": ["word " * 20] * 3_000})
     history.add(Thought(step=1, thoughts=Thoughts("t"), call=call, text="", usage=Usage()))
     (shown,) = history.messages[1].calls
-    assert (shown.name, json.loads(shown.arguments)) == ("analyze_code", {"thoughts": {"text": "t"}})
+    assert (shown.name, json.loads(shown.arguments)) == ("analyze_code", {"thoughts": ["t"]})
 
 
 def test_a_run_asked_by_tools_that_does_not_say_native_shows_its_calls_as_text() -> None:

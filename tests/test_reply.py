@@ -208,11 +208,19 @@ def test_nesting_up_to_the_limit_is_read() -> None:
 # Native tool calls -----------------------------------------------------------------------------------------------
 
 
-def test_a_tool_call_brings_its_thoughts_as_an_argument() -> None:
-    arguments = {"thoughts": {"text": "Reading.", "plan": ["read"]}, "filename": "a.txt"}
-    reply = understood("", ToolCall("read_file", json.dumps(arguments)))
+@pytest.mark.parametrize(
+    ("thoughts", "understood_as"),
+    [
+        (["Reading.", "It is named.", "- read"], Thoughts("Reading.", "It is named.", "- read")),
+        ({"text": "Reading.", "plan": ["read"]}, Thoughts(text="Reading.", plan="- read")),
+        ("Reading.", Thoughts("Reading.")),
+        (["a", "b", "c", "d", "e", "f"], Thoughts("- a\n- b\n- c\n- d\n- e\n- f")),
+    ],
+)
+def test_a_tool_call_brings_its_thoughts_as_an_argument(thoughts: object, understood_as: Thoughts) -> None:
+    reply = understood("", ToolCall("read_file", json.dumps({"thoughts": thoughts, "filename": "a.txt"})))
     assert reply.call == Call("s1", "read_file", {"filename": "a.txt"})
-    assert reply.thoughts == Thoughts(text="Reading.", plan="- read")
+    assert reply.thoughts == understood_as
 
 
 def test_text_beside_a_tool_call_stands_for_missing_thoughts_only() -> None:

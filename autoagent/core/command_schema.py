@@ -49,7 +49,7 @@ def reply(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> dict
 
 
 def tools(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
-    """Return the commands as OpenAI tools. The named thoughts, if any, are an argument of each, so none lacks them."""
+    """Return the commands as OpenAI tools. The list of thoughts, if any are named, is an argument of each."""
     return [{"type": "function", "function": _function(spec, named)} for spec in specs]
 
 
@@ -61,7 +61,7 @@ def thoughts(named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
 def _function(spec: CommandSpec, named: Sequence[str]) -> dict[str, Any]:
     schema = arguments(spec)
     if named:
-        said = {"type": "object", "properties": thoughts(named)["properties"]}  # in each tool, so no more than needed
+        said = {"type": "array", "items": {"type": "string"}}  # in each tool, so no more than needed
         schema["properties"] = {"thoughts": said, **schema["properties"]}
         schema["required"] = ["thoughts", *schema["required"]]
     return {"name": spec.name, "description": spec.label, "parameters": schema}

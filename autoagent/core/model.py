@@ -192,7 +192,9 @@ def made_call(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[s
     """Make the call of a step, with an id of nine letters and
     digits, as Mistral requires, as long as the steps allow.
     """
-    return ToolCall(name, json.dumps({"thoughts": thoughts, **args}, ensure_ascii=False), f"call{step:05d}")
+    return ToolCall(
+        name, json.dumps({"thoughts": list(thoughts.values()), **args}, ensure_ascii=False), f"call{step:05d}"
+    )
 
 
 def written_call(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
@@ -208,13 +210,15 @@ def written_call(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] 
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(args, dict) or "thoughts" in args:
         return None
     thoughts = reply.get("thoughts")
+    if isinstance(thoughts, list):
+        thoughts = dict(zip(Thoughts.__dataclass_fields__, thoughts, strict=False))
     return name, thoughts if isinstance(thoughts, dict) else {}, args
 
 
 def call_as_text(call: ToolCall) -> str:
     """Render the call in the form of a written reply."""
     args = json.loads(call.arguments)
-    thoughts = args.pop("thoughts", {})
+    thoughts = dict(zip(Thoughts.__dataclass_fields__, args.pop("thoughts", ()), strict=False))
     return json.dumps({"thoughts": thoughts, "command": {"name": call.name, "args": args}}, ensure_ascii=False)
 
 

@@ -165,6 +165,8 @@ def _thoughts(value: Any) -> Thoughts:
     """Read the thoughts in whatever shape they came: nothing about them is worth refusing a command for."""
     if isinstance(value, dict):
         return Thoughts(**{name: _prose(value.get(name)) for name in THOUGHTS})
+    if isinstance(value, list) and len(value) <= len(THOUGHTS):
+        return Thoughts(**dict(zip(THOUGHTS, map(_prose, value), strict=False)))
     return Thoughts(text=_prose(value))
 
 

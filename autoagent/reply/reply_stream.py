@@ -9,11 +9,12 @@ import json
 import re
 from dataclasses import dataclass, field
 
+from autoagent.core.command_schema import THOUGHTS
 from autoagent.text import code_block
 
 TAIL = 2_000  # characters that are kept of the end of a value
 
-_BEGINS = re.compile(r'"thoughts"\s*:\s*\{(?:[^{}]*?[,\s])??"text"\s*:\s*"')
+_BEGINS = re.compile(r'"thoughts"\s*:\s*(?:\[\s*"|\{(?:[^{}]*?[,\s])??"text"\s*:\s*")')
 _PIECE = re.compile(
     r'[^"\\]+'
     r"|\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # one character beyond U+FFFF
@@ -43,6 +44,13 @@ class ReplyStream:
     _escape: str = ""  # one that has begun
     _fence: str = ""  # the line before the code that follows the object
     _fenced: bool = False  # whether that is complete
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the value belongs to the thoughts: an argument may be named as one of them."""
+        if self.key == "text":
+            return self.done.keys().isdisjoint(("text", "thoughts", "name"))
+        return self.key == "thoughts" or self.key in THOUGHTS
 
     def feed(self, delta: str) -> None:
         """Take the next piece."""

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from autoagent.core.commands import Call
-from autoagent.core.model import Thoughts
 from autoagent.reply.reply_stream import TAIL, ReplyStream
 from autoagent.text.figures import counted, duration
 from autoagent.text.sanitize import escape, valid
@@ -104,7 +103,6 @@ class LiveArea:
 
 
 TAIL_LINES = 3  # of what is written or printed
-_THOUGHTS = frozenset(Thoughts.__dataclass_fields__)
 
 
 class Activity:
@@ -191,8 +189,8 @@ class Activity:
         figures = f"{rate:.0f} tokens/s | {duration(seconds)}"
         if not reply.key:
             return [f"writing, {counted(reply.lines, 'line')} | {figures}"]
-        if reply.key in _THOUGHTS:
-            tail = () if reply.key == "text" and "text" not in reply.done else self._tail(reply.text)
+        if reply.thinks:
+            tail = () if reply.key in ("text", "thoughts") and reply.key not in reply.done else self._tail(reply.text)
             return [f"thinking | {figures}", *tail]
         about = reply.done.get("filename") or reply.done.get("name") or reply.key
         return [f"writing {about}, {counted(reply.lines, 'line')} | {figures}", *self._tail(reply.text)]

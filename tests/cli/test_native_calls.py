@@ -56,7 +56,7 @@ def test_a_step_is_a_call_and_what_its_tool_said(served: Home, server: ScriptedS
     third = server.requests[2]
     assert roles(third) == ["system", "user", "assistant", "tool", "assistant", "tool", "user"]
     first, second = messages(third, "assistant")
-    assert called(first) == [(WRITE, {"thoughts": {"text": "I think."}, "filename": "a.txt", "text": "one"})]
+    assert called(first) == [(WRITE, {"thoughts": ["I think."], "filename": "a.txt", "text": "one"})]
     assert called(second)[0][0] == READ
     assert (first["content"], second["content"]) == (None, None)
     assert "one" in messages(third, "tool")[1]["content"]
@@ -117,6 +117,13 @@ def test_a_call_that_cannot_be_used_is_one_that_was_not_used(served: Home, serve
     explains_every_prompt(served, server)
 
 
+def test_commands_and_instructions_take_a_bounded_share_of_each_prompt(served: Home, server: ScriptedServer) -> None:
+    server.add(*FINISH)
+    assert served.run(*RUN, "-c").code == 0
+    (prompted,) = (event for event in served.log() if event["type"] == "prompted")
+    assert 1_500 < prompted["tokens"] <= 2_500
+
+
 def test_a_long_argument_keeps_head_and_tail_and_is_valid_json(served: Home, server: ScriptedServer) -> None:
     lines = "\n".join(f'{n}: "quoted" \\ text' for n in range(4_000))
     server.add(command(WRITE, filename="a.txt", text=lines), *FINISH)
@@ -124,7 +131,7 @@ def test_a_long_argument_keeps_head_and_tail_and_is_valid_json(served: Home, ser
     assert done.code == 0, done.text
     ((_, args),) = called(messages(server.requests[1], "assistant")[0])
     assert args["text"].startswith('0: "quoted"') and args["text"].endswith("text") and "left out" in args["text"]
-    assert (args["filename"], args["thoughts"]) == ("a.txt", {"text": "I think."})
+    assert (args["filename"], args["thoughts"]) == ("a.txt", ["I think."])
     window = served.log()[0]["window"]
     prompted = [event for event in served.log() if event["type"] == "prompted"]
     assert prompted[1]["tokens"] > prompted[0]["tokens"] + 900 and all(event["tokens"] < window for event in prompted)

@@ -134,10 +134,10 @@ def test_a_refusal_for_too_many_requests_slows_all_runs(home: Home, server: Scri
         return Fault(429, "too many requests", headers={"Retry-After": "2"})
 
     server.refuses = refuse
-    code, text = run(home, tasks(4), "--parallel", "4")
+    code, text = run(home, tasks(2), "--parallel", "2")
     assert code == 0, text
-    assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(4)])
-    assert len(refused) >= 5
+    assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(2)])
+    assert len(refused) >= 3
     early = [t - r for r in refused for t in times if 0.7 < t - r < 1.95]
     assert not early, early
 
