@@ -71,11 +71,11 @@ def memory_add(
 def recall(
     context: Context,
     query: Annotated[str, "what the memories are about; empty: the newest that the rest fits", "text"] = "",
-    since: Annotated[str, "only from then on, as 2026-11-24 or 2026-11-24T09:30", "exact", DETAIL] = "",
-    until: Annotated[str, "only up to then, a day as a whole", "exact", DETAIL] = "",
-    kind: Annotated[str, "only this kind: step, fact, feedback, note, user", "exact", DETAIL] = "",
-    run: Annotated[str, "only of the run whose name begins so", "exact", DETAIL] = "",
-    source: Annotated[str, "only what comes from a source with this in its name", "exact", DETAIL] = "",
+    since: Annotated[str, "2026-11-24, or 2026-11-24T09:30", "exact", DETAIL] = "",
+    until: Annotated[str, "the last day, or minute", "exact", DETAIL] = "",
+    kind: Annotated[str, "step, fact, feedback, note or user", "exact", DETAIL] = "",
+    run: Annotated[str, "how the name of the run begins", "exact", DETAIL] = "",
+    source: Annotated[str, "a part of the name of the source", "exact", DETAIL] = "",
 ) -> CommandOutput:
     first, last = _moment(since, "since"), _moment(until, "until", whole_day=True)
     asks = any((since, until, kind, run, source))

@@ -203,7 +203,7 @@ def describe(
     native = asking == "tools" and not style.writes_file
     if native:
         thoughts = command_schema.THOUGHTS if style.thinks else ()
-        tokens += count(json.dumps(command_schema.tools(offered, thoughts)))
+        tokens += count(json.dumps(command_schema.tools(offered, thoughts), separators=(",", ":")))  # as it is sent
     kind = partial(Changed, what=what) if what else Resumed if began else RunStarted
     start: RunStarted = kind(
         version=__version__,
