@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import StateError
-from autoagent.fleet.record import FleetState, Row, head_of, read_record
+from autoagent.fleet.record import FleetState, Row, check_made_here, head_of, read_record
 from autoagent.fleet.results import as_csv, difference, listed, said, standing, summary
 from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.output import Column, Columns, echo, echo_json
@@ -111,8 +111,8 @@ def show_status(out: Path, *, as_json: bool) -> None:
 
 
 def stop_head(out: Path, *, now: bool) -> None:
-    """Tell the head of a fleet to stop. Raises StateError if none leads it."""
-    read_record(out)
+    """Tell the head of a fleet to stop. Raises StateError if none leads it, SetupError for a fleet of somebody else."""
+    check_made_here(read_record(out))
     if not (head := head_of(out)):
         raise StateError(f"{out}: no process leads this fleet.")
     for _ in range(2 if now else 1):

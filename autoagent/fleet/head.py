@@ -86,15 +86,19 @@ class Worker:
 
 
 class Head:
-    """Leads a fleet to its end. `flags` are those of `autoagent run` for every run."""
+    """Leads a fleet to its end. `flags` are those of `autoagent run` for every run.
 
-    def __init__(self, state: FleetState, record: FleetRecord, flags: Mapping[str, Any]) -> None:
+    `patience`: seconds for which all runs wait at most when an endpoint wants fewer requests.
+    """
+
+    def __init__(self, state: FleetState, record: FleetRecord, flags: Mapping[str, Any], patience: float) -> None:
         self.state = state
         settings = state.settings
         self.ledger = Ledger(Ceilings(settings["budget"], settings["max_tokens"], settings["rpm"], settings["tpm"]))
         self.stops = 0  # how often the user has asked to stop
         self._record = record
         self._flags = flags
+        self._patience = patience
         self._parallel, self._retries = int(settings["parallel"]), int(settings["retries"])
         self._workers: dict[int, Worker] = {}
         self._selector = selectors.DefaultSelector()
@@ -221,7 +225,7 @@ class Head:
             case "turn":
                 ledger.turns.append(key)
             case "slow":
-                ledger.slow_down(message["seconds"])
+                ledger.slow_down(min(message["seconds"], self._patience))
             case "error":
                 worker.problem = message
             case "event":

@@ -21,8 +21,9 @@ from typing import Any
 from autoagent import __version__
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.fleet.head import Head, end_orphans
-from autoagent.fleet.record import NAME, FleetRecord, FleetState, Row, read_record
+from autoagent.fleet.record import NAME, FleetRecord, FleetState, Row, check_made_here, read_record
 from autoagent.fleet.task_list import STDIN, TaskList, decoded, read_tasks, tasks_of
+from autoagent.models.openai.opening import ATTENDED_PATIENCE, UNATTENDED_PATIENCE
 from autoagent.session import build
 from autoagent.session.session import Session
 
@@ -43,7 +44,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     Raises:
         SettingsError: something in the tasks, or a limit, cannot be used.
-        SetupError: the folder or the task file has to be trusted first.
+        SetupError: the folder, the task file or the fleet has to be trusted first.
         StateError: another process leads a fleet in `out`, or there is one already.
     """
 
@@ -64,10 +65,13 @@ class Fleet(AbstractContextManager["Fleet"]):
         found = TaskList()
         if tasks is None:
             self.state = read_record(self.out)
+            check_made_here(self.state)
             session = Session.open(flags)
         else:
             if (self.out / NAME).exists():
                 raise StateError(f"{self.out}: a fleet is here; `autoagent fleet resume {self.out}` goes on with it.")
+            if self.out.is_dir() and next(self.out.iterdir(), None):  # a run in it would be taken for one of ours
+                raise StateError(f"{self.out}: is not empty; name a new folder.")
             held = Session.load(flags).settings
             if isinstance(tasks, bytes):
                 found = read_tasks(STDIN, held, decoded(STDIN, tasks))
@@ -80,7 +84,8 @@ class Fleet(AbstractContextManager["Fleet"]):
             for job in found.jobs:
                 if "continuous_limit" in job.given and not flags.get("continuous"):
                     raise SettingsError(f"{job.id}: `steps` goes with -c/--continuous.")
-            self.state = FleetState(self.out, LIMITS, {job.id: Row(job) for job in found.jobs})
+            rows = {job.id: Row(job) for job in found.jobs}
+            self.state = FleetState(self.out, LIMITS, rows, made=os.urandom(16).hex())
         self._record = FleetRecord(self.out, build.mask_of(session.settings))
         if json is not None:
             self._screen = FleetScreen(self.state, as_json=json)
@@ -92,8 +97,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         else:
             versions = {"version": __version__, "python": platform.python_version()}
             jobs = [asdict(job) for job in found.jobs]
-            self._record.add("fleet", settings=self.state.settings, runs=jobs, **versions)
-        self.head = Head(self.state, self._record, flags)
+            session.note_made(self.out.resolve(), self.state.origin)
+            self._record.add("fleet", made=self.state.made, settings=self.state.settings, runs=jobs, **versions)
+        usual = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
+        self.head = Head(self.state, self._record, flags, session.settings.patience or usual)
 
     def __iter__(self) -> Iterator[Row]:
         """Yield each run as it ends."""

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from autoagent.agent.stats import RunStats
+from autoagent.core.codec import from_plain, to_plain
 from autoagent.core.durable_files import add_lines
-from autoagent.core.errors import StateError
+from autoagent.core.errors import SetupError, StateError
 from autoagent.core.events import (
     Answered,
     Changed,
@@ -32,11 +33,15 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.task import Status
-from autoagent.fleet.task_list import Job
+from autoagent.fleet.task_list import ID, Job
 from autoagent.log.reader import read, run_ids
+from autoagent.session.permissions import UntrustedValue
+from autoagent.session.trust import Trusted
+from autoagent.settings import user_state_path
 from autoagent.text.text_file import open_regular
 
 VERSION = 1
+MOST_BYTES = 500_000_000  # of a record
 NAME, LOCK = "fleet.jsonl", "fleet.lock"
 
 
@@ -49,7 +54,7 @@ class Row:
     """
 
     job: Job
-    state: str = "waiting"
+    state: Literal["waiting", "running", "done"] = "waiting"
     attempt: int = 0
     status: str = ""
     reason: str = ""
@@ -70,11 +75,21 @@ class Row:
 
 @dataclass(slots=True)
 class FleetState:
-    """A record as read: the settings of the fleet, and its runs in their order."""
+    """A record as read: the settings of the fleet, and its runs in their order.
+
+    `made` is a random id, by which the user's own state knows a fleet that was started here.
+    """
 
     out: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
+    made: str = ""
+
+    @property
+    def origin(self) -> UntrustedValue:
+        """The fleet, as something that needs the user's trust where somebody else has made its folder."""
+        about = "runs and logs that were not made here by you, with the programs, files and settings that they get"
+        return UntrustedValue(file=NAME, name="fleet", value=self.made, about=about)
 
     def folder(self, row: Row) -> Path:
         """Return the folder of a run; a later attempt has one of its own in it."""
@@ -92,6 +107,8 @@ class FleetRecord:
         self.tell: Callable[[Mapping[str, Any]], None] = lambda line: None  # hears each line
         try:
             out.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if out.stat().st_mode & 0o022:
+                out.chmod(0o700)
             self.lock = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StateError(f"{out}: cannot be used: {error.strerror}.") from error
@@ -123,9 +140,19 @@ def head_of(out: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return 0
     except BlockingIOError:
-        return int(os.read(descriptor, 32) or 0)
+        word = os.read(descriptor, 32).strip()
+        return int(word) if word.isdigit() else 0
     finally:
         os.close(descriptor)
+
+
+def check_made_here(state: FleetState) -> None:
+    """Raise SetupError for a fleet that somebody else has made: its record names processes, programs and files."""
+    if not Trusted(user_state_path(os.environ)).holds(state.out.resolve(), state.origin.mark):
+        raise SetupError(
+            f"{state.out}: this fleet was not started here by you. Its record and its logs say which programs, files "
+            f"and settings its runs get; look at them, then trust it with `autoagent trust {state.out}`."
+        )
 
 
 def read_record(out: Path) -> FleetState:
@@ -133,13 +160,15 @@ def read_record(out: Path) -> FleetState:
     state, path = FleetState(out), out / NAME
     try:
         with open_regular(path) as file:
-            lines = file.read().splitlines()
+            lines = file.read(MOST_BYTES + 1).splitlines()
+            if file.tell() > MOST_BYTES:
+                raise StateError(f"{path}: is larger than {MOST_BYTES // 1_000_000} MB.")
     except OSError as error:
         raise StateError(f"{path}: cannot be read: {error.strerror}.") from error
     for number, line in enumerate(lines, 1):
         try:
             take_up(state, json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number == len(lines):
                 break  # torn by a crash
             raise StateError(f"{path}:{number}: is damaged: {error}.") from error
@@ -149,20 +178,20 @@ def read_record(out: Path) -> FleetState:
 
 
 def take_up(state: FleetState, line: Mapping[str, Any]) -> None:
-    """Take up one line of a record."""
+    """Take up one line of a record. Raises ValueError, KeyError or TypeError for one that is none."""
     kind = line["type"]
     if kind == "fleet":
-        state.settings = line["settings"]
+        state.settings, state.made = line["settings"], str(line.get("made", ""))
         for one in line["runs"]:
-            job = Job(**{**one, "files": tuple(one["files"])})
+            job = from_plain(Job, one)
+            if not ID.match(job.id) or "/" in job.id:
+                raise ValueError(f"{job.id!r} names no folder")
             state.rows.setdefault(job.id, Row(job))
     elif kind == "limits":
         state.settings = {**state.settings, **line["settings"]}
     elif "id" in line:
         row = state.rows[line["id"]]
-        names = [name for name in Row.__dataclass_fields__ if name in line and name != "job"]
-        for name in names:
-            setattr(row, name, tuple(line[name]) if name == "known" else line[name])
+        state.rows[row.job.id] = from_plain(Row, {**to_plain(row), **{k: v for k, v in line.items() if k != "job"}})
 
 
 class RunTally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
@@ -18,6 +19,7 @@ COLUMNS = (
     "id", "task", "attempt", "status", "known", "steps", "tokens", "usd", "unknown_usd", "seconds", "folder", "reason",
     "again",
 )  # fmt: skip
+FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # how a cell begins that a spreadsheet computes
 
 
 def listed(state: FleetState) -> list[dict[str, Any]]:
@@ -44,13 +46,15 @@ def listed(state: FleetState) -> list[dict[str, Any]]:
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the rows as CSV. A cell that a spreadsheet would take for a formula begins with an apostrophe."""
+    """Return the rows as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe."""
     out = StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in rows:
         cells = {**row, "known": " ".join(known or "-" for known in row["known"])}
-        writer.writerow({key: f"'{cell}" if str(cell)[:1] in ("=", "+", "@") else cell for key, cell in cells.items()})
+        writer.writerow(
+            {k: f"'{cell}" if FORMULA.match(str(cell)) and isinstance(cell, str) else cell for k, cell in cells.items()}
+        )
     return out.getvalue()
 
 

@@ -147,9 +147,11 @@ class TaskReader:
         """Return the task as flags of `autoagent run`. Raises SettingsError."""
         keys = self._keys
         given: dict[str, Any] = {flag: keys[key].text() for key, flag in TEXTS.items() if key in keys}
-        given |= {key: number_of(keys[key], kind) for key, kind in NUMBERS.items() if key in keys}
-        if "steps" in given:
-            given["continuous_limit"] = given.pop("steps")
+        for key, kind in NUMBERS.items():
+            if key in keys:
+                name = "continuous_limit" if key == "steps" else key
+                given[name] = number_of(keys[key], kind)
+                self.take_setting(name, keys[key])
         if "model" in given:
             self.take_setting("model", keys["model"])
         if "settings" in keys:

@@ -32,7 +32,8 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     """Show the values of FOLDER that reach out, weaken a boundary or run a program, and trust it with them.
 
     FOLDER: the current one by default. At a terminal it asks, else it trusts. Each value is trusted until it changes.
-    The checks of a task's or a team's FILE are trusted for the current folder.
+    The checks of a task's or a team's FILE are trusted for the current folder. A FOLDER of a fleet that was not
+    started here is trusted with its runs.
     """
     if as_json and not lists:
         raise click.UsageError("--json goes with --list.")
@@ -43,7 +44,7 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     elif place.is_file():
         _trust(Session.load(ctx.obj, more=_checks_in(place, ctx.obj)))
     else:
-        _trust(Session.load(ctx.obj, folder=place.resolve(), task=True))
+        _trust(Session.load(ctx.obj, folder=place.resolve(), task=True, more=_fleet_in(place)))
 
 
 def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
@@ -60,6 +61,14 @@ def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
         return checks_of_team(Path.cwd(), file, read_team(file))
     read_task(file)
     return checks_of_task(Path.cwd(), file)
+
+
+def _fleet_in(folder: Path) -> list[UntrustedValue]:
+    if not (folder / "fleet.jsonl").exists():
+        return []
+    from autoagent.fleet.record import read_record
+
+    return [read_record(folder).origin]
 
 
 def _trust(here: Session) -> None:
