@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         else:
             versions = {"version": __version__, "python": platform.python_version()}
             jobs = [asdict(job) for job in found.jobs]
-            session.note_made(self.out.resolve(), self.state.origin)
+            with suppress(SettingsError):  # its own state tells of that
+                session.trusted.add(self.out.resolve(), [self.state.origin])
             self._record.add("fleet", made=self.state.made, settings=self.state.settings, runs=jobs, **versions)
         usual = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
         self.head = Head(self.state, self._record, flags, session.settings.patience or usual)

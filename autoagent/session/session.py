@@ -203,11 +203,6 @@ class Session:
         if item.value and self.is_named("openai_base_url") and not self.holds(item):
             self.trusted.add(self.folder, [item])
 
-    def note_made(self, folder: Path, made: UntrustedValue) -> None:
-        """Note what the user makes in a folder, so that it counts as his own. Failures to keep that are reported."""
-        with _kept_or_said():
-            self.trusted.add(folder, [made])
-
 
 @contextmanager
 def claimed_state(settings: Settings) -> Iterator[None]:
