@@ -210,7 +210,7 @@ def test_a_retry_that_would_pass_the_ceiling_is_not_made(served: Home, server: S
         return DO_NOTHING
 
     server.add(*[silent] * 9)
-    done = served.run(*RUN, "-c", "--max-tokens", "9000", env={"AUTOAGENT_SILENCE": "1"})
+    done = served.run(*RUN, "-c", "--max-tokens", "6500", env={"AUTOAGENT_SILENCE": "1"})
     assert done.code == 7, done.text
     assert 1 <= len(server.requests) - asked <= 2
 

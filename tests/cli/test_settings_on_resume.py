@@ -22,23 +22,23 @@ def test_a_ceiling_that_the_user_sets_now_holds_over_the_kept_one(
     served: Home, server: ScriptedServer, where: str
 ) -> None:
     assert begun(served, server, "--max-tokens", "90000").code == 4
-    env = {"AUTOAGENT_MAX_TOKENS": "2500"} if where == "the environment" else {}
+    env = {"AUTOAGENT_MAX_TOKENS": "2000"} if where == "the environment" else {}
     if where == ".env":
-        served.write(".env", "AUTOAGENT_MAX_TOKENS=2500\n")
+        served.write(".env", "AUTOAGENT_MAX_TOKENS=2000\n")
     elif where == "the user's config":
-        served.write(".config/autoagent/config.yaml", "max_tokens: 2500\n")
-    flags = ("--max-tokens", "2500") if where == "a flag" else ()
+        served.write(".config/autoagent/config.yaml", "max_tokens: 2000\n")
+    flags = ("--max-tokens", "2000") if where == "a flag" else ()
     stopped = served.run("resume", "-c", *flags, env=env)
     assert stopped.code == 7, stopped.text
-    assert "of the limit of 2500 (--max-tokens)" in " ".join(stopped.text.split())
-    assert "Changed from here on: max_tokens 90000 -> 2500." in stopped.text
+    assert "of the limit of 2000 (--max-tokens)" in " ".join(stopped.text.split())
+    assert "Changed from here on: max_tokens 90000 -> 2000." in stopped.text
 
 
 def test_what_was_said_already_when_the_run_began_does_not_lift_what_its_flags_have_set(
     served: Home, server: ScriptedServer
 ) -> None:
     said = {"AUTOAGENT_MAX_TOKENS": "90000"}
-    assert begun(served, server, "--max-tokens", "2500", env=said).code == 7
+    assert begun(served, server, "--max-tokens", "2000", env=said).code == 7
     again = served.run("resume", "-c", env=said)
     assert (again.code, "Changed from here on" in again.text) == (7, False), again.text
     assert served.run("resume", "-c", env={"AUTOAGENT_MAX_TOKENS": "80000"}).code == 0
