@@ -122,17 +122,17 @@ class Attachments:
 
     def attached(self, name: str) -> AgentMessage:
         """Return the file. Raises SettingsError if it cannot be read, or is nothing that the model is shown."""
-        path = Path(name).expanduser().absolute()
-        path = path if path.exists() else self.workspace / name
-        places, real = (Path.cwd(), self.workspace.absolute()), path.resolve()
-        named_inside = any(Path(os.path.normpath(path)).is_relative_to(place) for place in places)
-        if named_inside and not any(real.is_relative_to(place.resolve()) for place in places):
-            raise SettingsError(f"{name}: is a link to {real}; name that file if you mean it.")
         try:
+            path = Path(name).expanduser().absolute()
+            path = path if path.exists() else self.workspace / name
+            places, real = (Path.cwd(), self.workspace.absolute()), path.resolve()
+            named_inside = any(Path(os.path.normpath(path)).is_relative_to(place) for place in places)
+            if named_inside and not any(real.is_relative_to(place.resolve()) for place in places):
+                raise SettingsError(f"{name}: is a link to {real}; name that file if you mean it.")
             with open_regular(path) as file:
                 raw = file.read(IMAGE_LIMIT + 1)
-        except OSError as error:
-            raise SettingsError(f"{name}: {error.strerror}.") from error
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a home that nobody has
+            raise SettingsError(f"{name}: {getattr(error, 'strerror', '') or error}.") from error
         kind = next((kind for begin, kind in _IMAGES.items() if re.match(begin, raw, re.DOTALL)), "")
         text, image = self._image(raw, name, kind) if kind else (_decoded(raw, name), "")
         source = self.tainted.source_of(str(path))

@@ -12,8 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autoagent.core.errors import ForUser, SettingsError, StateError
 from autoagent.log.reader import log_path, run_ids
+from autoagent.text.sanitize import escape, escape_json, fold_blanks, mixed_script
 from autoagent.web.actions import Actions, is_held
 from autoagent.web.logs import LiveRun, RunList
 from autoagent.web.report import part
@@ -169,7 +174,7 @@ class _Pages:
             if not isinstance(asked, dict):
                 raise SettingsError("The request must be a JSON object.")
             return JSONResponse({"text": await run_in_threadpool(self._actions.act, asked)})
-        except ValueError:
+        except (ValueError, RecursionError):
             return JSONResponse({"text": "The request is not JSON."}, 400)
         except (SettingsError, StateError) as error:
             return JSONResponse({"text": str(error)}, 409)
@@ -179,10 +184,10 @@ class _Pages:
         here = str(self._state_dir.absolute())
         return [
             {
-                "id": each.id, "run": each.run, "question": each.question, "text": each.text, "kind": each.kind,
-                "yes": each.yes, "no": each.no, "command": dict(each.command), "agent": each.agent,
-                "workspace": each.workspace, "asked": each.asked, "until": each.until, "waits": each.waits,
-                "here": each.state_dir == here,
+                "id": each.id, "run": each.run, "question": escape(each.question), "text": _shown(each.text),
+                "kind": each.kind, "yes": each.yes, "no": each.no, "command": _command(each.command),
+                "agent": escape(each.agent), "workspace": escape(each.workspace), "asked": each.asked,
+                "until": each.until, "waits": each.waits, "here": each.state_dir == here,
             }
             for each in found
         ]  # fmt: skip
@@ -205,6 +210,8 @@ class _Guard:
         self._hosts = hosts
         self._scheme = "https" if secure else "http"
         self._secure = secure
+        # Others can read the link, which `--open` gives to a browser in its arguments. Root relays and may do all.
+        self._users = {os.geteuid(), 0, int(os.environ.get("SUDO_UID", "0"))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -227,6 +234,8 @@ class _Guard:
         host = headers.get("host", "")
         if host not in self._hosts or headers.getlist("host") != [host]:
             return PlainTextResponse("This server is not named so.", 421)
+        if (uid := _uid_of(scope["client"], scope["server"])) is not None and uid not in self._users:
+            return PlainTextResponse("Another user of this machine asks.", 403)
         origin, own = headers.get("origin"), f"{self._scheme}://{host}"
         if origin not in (None, own) or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return PlainTextResponse("Another site asks.", 403)
@@ -239,13 +248,44 @@ class _Guard:
         cookie = f"autoagent-{scope['server'][1]}"  # of its own for each port, which browsers do not tell apart
         given = QueryParams(scope["query_string"]).get("token")
         if given is not None and secrets.compare_digest(given.encode(), self._token.encode()):
-            entered = RedirectResponse(scope["path"], 303)
+            entered = RedirectResponse(f"/{scope['path'].lstrip('/')}", 303)
             entered.set_cookie(cookie, self._token, httponly=True, samesite="strict", secure=self._secure)
             return entered
         had = Request(scope).cookies.get(cookie, "")
         if given is None and secrets.compare_digest(had.encode(), self._token.encode()):
             return None
         return PlainTextResponse("Open the link that `autoagent view` has printed. It is new at each start.", 403)
+
+
+def _command(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the call that a question decides on, with nothing hidden in it. `edit`: its arguments as they are."""
+    if not command:
+        return {}
+    args = command.get("arguments", {})
+    notes = mixed_script("\n".join([*map(str, args.values()), str(command.get("preview", ""))]))
+    edit = escape_json(json.dumps(args, ensure_ascii=False, indent=2))
+    return {**_shown(command), "edit": edit, "notes": notes}
+
+
+def _shown(value: Any) -> Any:
+    """Return a value with the texts in it as a person is to see them."""
+    if isinstance(value, str):
+        return escape(fold_blanks(value))
+    if isinstance(value, Mapping):
+        return {escape(str(name)): _shown(one) for name, one in value.items()}
+    return [_shown(one) for one in value] if isinstance(value, list) else value
+
+
+def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int | None:
+    """Return the user whose process has connected from this machine, None where the system does not say."""
+    if client is None or server is None:
+        return None
+    with suppress(OSError, ValueError):
+        ends = [f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}" for host, port in (client, server)]
+        for line in Path("/proc/net/tcp").read_text().splitlines():
+            if (fields := line.split())[1:3] == ends:
+                return int(fields[7])
+    return None
 
 
 def _part(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:

@@ -161,8 +161,7 @@ function difference(text) {
     cut = [];
     added = [];
   };
-  for (const line of text.split("\n")) {
-    if (line.startsWith("--- ") || line.startsWith("+++ ")) continue;
+  for (const line of text.split("\n").slice(2)) { // after the names of the files
     if (line.startsWith("-")) cut.push(line.slice(1));
     else if (line.startsWith("+")) added.push(line.slice(1));
     else {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -291,7 +292,7 @@ def _page(title: str, script: str, facts: Mapping[str, Any]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{digests[0]}'; \
 script-src 'sha256-{digests[1]}'">
-<title>{title}</title>
+<title>{html.escape(title)}</title>
 <style>{style}</style>
 </head>
 <body>

@@ -71,10 +71,12 @@ function shownQuestion(question) {
   if (command.name) {
     card.append(make("header", {}, make("code", {}, command.name), make("span", { class: "soft" }, ` risk: ${command.risk}`)));
     if (command.warning) card.append(make("p", { class: "warn" }, command.warning));
-    if ((command.preview || "").startsWith("--- ")) card.append(difference(command.preview));
+    for (const note of command.notes) card.append(make("p", { class: "warn" }, note));
+    const whole = Object.entries(command.arguments || {}).map(([name, value]) =>
+      labelled(name, block(typeof value === "string" ? value : JSON.stringify(value))));
+    if ((command.preview || "").startsWith("--- ")) card.append(difference(command.preview), folded("Arguments", ...whole));
     else {
-      for (const [name, value] of Object.entries(command.arguments || {}))
-        card.append(labelled(name, block(typeof value === "string" ? value : JSON.stringify(value))));
+      card.append(...whole);
       if (command.preview) card.append(make("p", { class: "soft" }, command.preview));
     }
   }
@@ -99,7 +101,7 @@ function shownQuestion(question) {
   if (question.kind === "decision" && command.name) {
     row.append(button(`${question.yes} -5 · this and 4 more`, () => answer(`${question.yes} -5`)));
     row.append(button("Edit …", async () => {
-      const edited = await asked(`Edit ${command.name}`, "Arguments, as JSON", JSON.stringify(command.arguments, null, 2));
+      const edited = await asked(`Edit ${command.name}`, "Arguments, as JSON", command.edit);
       if (edited === null) return;
       try {
         await answer(`e ${JSON.stringify(JSON.parse(edited))}`);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 
-from driver import FINISH, PROGRAM, Home, Session
+from driver import FINISH, GOAL, PROGRAM, Home, Session
 from server import Fault, Reply, ScriptedServer, command
 from test_session import QUESTION, opened
 
@@ -56,6 +56,13 @@ def test_what_is_no_text_is_refused_in_a_line(served: Home, server: ScriptedServ
         assert session.ends() == 2
         assert "standard input: is neither UTF-8 text nor an image" in " ".join(session.screen.split())
     assert not server.requests
+
+
+def test_a_name_that_no_file_can_have_is_a_word(served: Home, server: ScriptedServer) -> None:
+    server.add(PROPOSAL, PROPOSAL)
+    names = ("a" * 300, "a\0b", "~nobody-of-this-name/x", "/dev/zero")
+    done = served.run("-m", "none", *GOAL, stdin=f"see {' '.join(f'@{name}' for name in names)}\nn\n")
+    assert (done.code, done.text.count("Not attached: ")) == (6, 4), done.text
 
 
 def test_a_named_file_is_attached_to_a_wish_and_to_feedback_and_dropped(served: Home, server: ScriptedServer) -> None:

@@ -73,7 +73,11 @@ def test_without_a_name_the_file_has_that_of_the_run_and_a_missing_run_is_named(
 
 
 def test_nothing_of_a_run_ends_the_facts_and_the_policy_names_what_may_run(ran: Home) -> None:
-    page = page_of(read(ran.folder / ".autoagent", ran.runs[0]))
+    found = read(ran.folder / ".autoagent", ran.runs[0])
+    page = page_of(
+        replace(event, run="</title><meta http-equiv=refresh content='0;url=//evil.example'>") for event in found
+    )
+    assert page.count("</title>") == 1 and page.count("<meta http-equiv") == 1, "whoever edits a log"
     assert page.count("<script") == page.count("</script>") == 2
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import nobody
 import pytest
 from driver import FINISH, GOAL, PATIENCE, PROGRAM, Hanging, Home
 from server import ScriptedServer, command
@@ -47,16 +48,16 @@ class Site:
         return urlsplit(self.link).netloc
 
     def ask(
-        self, path: str, fields: Mapping[str, Any] | None = None, **headers: str
+        self, path: str, fields: Mapping[str, Any] | None = None, body: bytes = b"", **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         """Ask as our own page does, unless the headers say otherwise. An empty header is left out."""
-        usual = {"Host": self.host, "Cookie": self.cookie, "Origin": f"http://{self.host}" if fields else ""}
+        body = json.dumps(fields).encode() if fields else body
+        usual = {"Host": self.host, "Cookie": self.cookie, "Origin": f"http://{self.host}" if body else ""}
         sent = {name: value for name, value in {**usual, **headers}.items() if value}
         connection = http.client.HTTPConnection(self.host, timeout=PATIENCE)
         with contextlib.closing(connection):
-            connection.putrequest("POST" if fields else "GET", path, skip_host=True)
-            body = json.dumps(fields).encode() if fields else b""
-            for name, value in {**sent, **({"Content-Length": str(len(body))} if fields else {})}.items():
+            connection.putrequest("POST" if body else "GET", path, skip_host=True)
+            for name, value in {**sent, **({"Content-Length": str(len(body))} if body else {})}.items():
                 connection.putheader(name, value)
             connection.endheaders(body)
             answer = connection.getresponse()
@@ -193,6 +194,21 @@ def test_only_this_users_browser_gets_an_answer(served: Home, server: ScriptedSe
     assert (served.folder / "autoagent_workspace/a.txt").exists()
 
 
+def test_no_other_user_of_the_machine_gets_an_answer_though_he_has_read_the_link(served: Home) -> None:
+    """`--open` gives the link to a browser, whose arguments everybody can read."""
+    nobody.require()
+    code = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1])"
+    with serving(served) as site:
+        other = subprocess.run(
+            [*nobody.BECOME, nobody.interpreter(), "-c", code, site.link], capture_output=True, text=True
+        )
+        assert "403" in other.stderr, other
+        assert site.ask("//evil.example/?" + urlsplit(site.link).query)[1]["location"] == "/evil.example/"
+        site.enter()
+        status, _, body = site.ask("/act", body=b"[" * 100_000)
+        assert (status, body) == (400, b'{"text":"The request is not JSON."}')
+
+
 @pytest.mark.parametrize("path", ["/runs/..%2f..%2fetc/events", "/pages.py", "/../etc/passwd", "/runs/nothing/steps"])
 def test_no_file_is_served_by_its_path(site: Site, path: str) -> None:
     assert site.ask(path)[0] == 404
@@ -289,6 +305,18 @@ def test_arguments_are_edited_and_the_budget_is_changed_from_the_page(
     assert site.act(action="answer", question=site.question()["id"], text="n")[0] == 200
     assert ended(process) == 6
     assert not (served.folder / "autoagent_workspace/a.txt").exists()
+
+
+def test_nothing_is_hidden_of_what_is_to_be_approved(
+    served: Home, server: ScriptedServer, site: Site, waiting: Callable[[], subprocess.Popen[str]]
+) -> None:
+    line = f"ls \u202e{' ' * 5_000}; r\u0443n\x1b[31m"
+    server.add(command("execute_shell", command_line=line))
+    waiting()
+    asked = site.question()["command"]
+    assert asked["arguments"] == {"command_line": "ls \\u202e ... 5,000 spaces ... ; r\u0443n\\x1b[31m"}
+    assert asked["notes"] == ["'r\u0443n' (Cyrillic: r\\u0443n)"], "letters that look alike"
+    assert "\u202e" not in asked["edit"] and json.loads(asked["edit"]) == {"command_line": line}
 
 
 def _until(look: Callable[[], Any], found: Callable[[Any], bool]) -> Any:
@@ -409,6 +437,21 @@ def test_in_a_browser_a_run_is_watched_and_answered_from_two_tabs(
         page.get_by_role("button", name="Go on …").wait_for()
         assert page.locator("img").count() == 0 and page.title().startswith(served.runs[0])
     assert ended(process) == 6
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_in_a_browser_no_line_of_a_difference_is_left_out(
+    served: Home, server: ScriptedServer, site: Site, waiting: Callable[[], subprocess.Popen[str]]
+) -> None:
+    served.write("autoagent_workspace/a.sh", "-- one\ntwo\n")
+    server.add(command("write_to_file", filename="a.sh", text="++ $(rm -r x)\ntwo\n"))
+    waiting()
+    site.question()
+    with browsing(site) as page:
+        page.locator("article.question").wait_for()
+        assert page.locator("td.add").all_inner_texts() == ["++ $(rm -r x)"]
+        assert page.locator("td.cut").all_inner_texts() == ["-- one"]
 
 
 @pytest.mark.slow
