@@ -59,7 +59,7 @@ def test_what_is_no_text_is_refused_in_a_line(served: Home, server: ScriptedServ
 
 
 def test_a_name_that_no_file_can_have_is_a_word(served: Home, server: ScriptedServer) -> None:
-    server.add(PROPOSAL, PROPOSAL)
+    server.add(*(command("list_files", directory=name) for name in ("a", "b")))
     names = ("a" * 300, "a\0b", "~nobody-of-this-name/x", "/dev/zero")
     done = served.run("-m", "none", *GOAL, stdin=f"see {' '.join(f'@{name}' for name in names)}\nn\n")
     assert (done.code, done.text.count("Not attached: ")) == (6, 4), done.text
