@@ -132,7 +132,7 @@ class Attachments:
             with open_regular(path) as file:
                 raw = file.read(IMAGE_LIMIT + 1)
         except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a home that nobody has
-            raise SettingsError(f"{name}: {getattr(error, 'strerror', '') or error}.") from error
+            raise SettingsError(f"{name}: {str(getattr(error, 'strerror', '') or error).rstrip('.')}.") from error
         kind = next((kind for begin, kind in _IMAGES.items() if re.match(begin, raw, re.DOTALL)), "")
         text, image = self._image(raw, name, kind) if kind else (_decoded(raw, name), "")
         source = self.tainted.source_of(str(path))

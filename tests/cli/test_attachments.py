@@ -62,7 +62,7 @@ def test_a_name_that_no_file_can_have_is_a_word(served: Home, server: ScriptedSe
     server.add(*(command("list_files", directory=name) for name in ("a", "b")))
     names = ("a" * 300, "a\0b", "~nobody-of-this-name/x", "/dev/zero")
     done = served.run("-m", "none", *GOAL, stdin=f"see {' '.join(f'@{name}' for name in names)}\nn\n")
-    assert (done.code, done.text.count("Not attached: ")) == (6, 4), done.text
+    assert (done.code, done.text.count("Not attached:")) == (6, 4), done.text
 
 
 def test_a_named_file_is_attached_to_a_wish_and_to_feedback_and_dropped(served: Home, server: ScriptedServer) -> None:
