@@ -63,7 +63,7 @@ class Worker:
         try:
             with theirs, os.fdopen(os.open(output, flags, 0o600), "ab") as file:
                 process = subprocess.Popen(  # noqa: S603 - this program itself
-                    [sys.executable, "-m", "autoagent", "fleet", "worker", str(number)],
+                    [sys.executable, "-P", "-m", "autoagent", "fleet", "worker", str(number)],
                     pass_fds=[number],
                     stdin=subprocess.DEVNULL,
                     stdout=file,

@@ -36,6 +36,7 @@ class Room(Home):
 
     user: str = "self"
     around: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # of the interpreter
 
     @property
     def workspace(self) -> Path:
@@ -56,7 +57,7 @@ class Room(Home):
             for path in (self.folder.parent, *self.folder.parent.rglob("*")):
                 os.chown(path, nobody.ID, nobody.ID, follow_symlinks=False)
         return subprocess.Popen(
-            [*become, *self.around, python, "-m", "autoagent", *arguments],
+            [*become, *self.around, python, *self.options, "-m", "autoagent", *arguments],
             cwd=self.folder,
             env={**self._environment(env), "PYTHONPATH": nobody.PACKAGES, "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.PIPE,

@@ -51,6 +51,16 @@ def test_a_fleet_that_was_not_started_here_waits_for_trust(there: Room, kind: st
             assert "1 finished" in text, text
 
 
+def test_no_worker_is_a_program_of_the_folder(there: Room) -> None:
+    there.write("autoagent/__init__.py", f"open({str(there.folder / 'PWNED')!r}, 'w')\n")
+    there.write("tasks.yaml", ONE)
+    there.options = ("-P",)  # as the script that pip installs starts it
+    code, text = finish(
+        there, "fleet", "tasks.yaml", "-c", "--model", "demo", "--out", "out", "--retries", "0", fresh=True
+    )
+    assert (code, (there.folder / "PWNED").exists()) == (0, False), text
+
+
 def test_no_process_is_stopped_that_a_folder_names(there: Room) -> None:
     forge(there)
     with subprocess.Popen(["sleep", "60"]) as victim, there.write("out/fleet.lock", f"{victim.pid}\n").open() as lock:
