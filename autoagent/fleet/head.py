@@ -375,7 +375,7 @@ def fill_workspace(row: Row, folder: Path) -> None:
             else:
                 shutil.copy2(path, workspace / path.name)
     except OSError as error:
-        raise StateError(f"{error.filename or workspace}: cannot be copied: {error.strerror}.") from error
+        raise StateError(f"{error.filename or workspace}: cannot be copied: {error.strerror or error}.") from error
 
 
 def end_orphans(state: FleetState) -> None:

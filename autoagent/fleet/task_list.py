@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
@@ -202,7 +203,10 @@ class TaskReader:
                 raise SettingsError(f"{entry.where}: {name!r} is not there ({path}).")
             count = size = 0
             for file in files_in(path):
-                count, size = count + 1, size + file.lstat().st_size
+                status = file.lstat()
+                if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+                    raise SettingsError(f"{entry.where}: {file} is neither a file nor a folder.")
+                count, size = count + 1, size + status.st_size
                 if count > MOST_FILES or size > MOST_FILE_BYTES:
                     most = f"{MOST_FILES:,} files or {MOST_FILE_BYTES // 1_000_000:,} MB"
                     raise SettingsError(f"{entry.where}: {name!r} is more than {most}.")

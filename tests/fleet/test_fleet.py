@@ -228,6 +228,7 @@ WRONG = (
     ("a.yaml", "- {id: a, wish: b, budget: much}", "a.yaml:2: budget: must be a number above 0"),
     ("a.yaml", "- {id: ../a, wish: b}", "a.yaml:2: id: '../a' cannot name a folder"),
     ("a.yaml", "- {id: a, wish: b, files: no}", "a.yaml:2: files: 'no' is not there"),
+    ("a.yaml", "- {id: a, wish: b, files: d}", "d/pipe is neither a file nor a folder"),
     ("a.yaml", "- {id: a, wish: b, settings: {openai_api_key: k}}", "openai_api_key: is a secret"),
     ("a.yaml", "- {id: a, wish: b, repeat: 0}", "a.yaml:2: repeat: must be a whole number above 0"),
     ("a.yaml", '- {id: a, goal: "b :: true"}', "a.yaml:2: goal: ` :: ` makes no check here"),
@@ -243,6 +244,8 @@ WRONG = (
 @pytest.mark.parametrize(("file", "text", "said"), WRONG)
 def test_what_is_wrong_is_named_before_anything_starts(home: Home, file: str, text: str, said: str) -> None:
     home.write(file, f"tasks:\n{text}\n" if file == "a.yaml" else text)
+    (home.folder / "d").mkdir()
+    os.mkfifo(home.folder / "d/pipe")
     done = home.run("fleet", file, "-c", "--out", "out")
     assert done.code == 2 and said in done.err, done.err
     assert not (home.folder / "out").exists()
