@@ -112,7 +112,7 @@ def test_many_damaged_lines_are_read_or_refused(data: bytes) -> None:
         (("t",), 1e300), (("t",), -1), (("t",), HUGE), (("t",), float("nan")), (("step",), -1), (("step",), HUGE),
         (("step",), True), (("usage", "prompt"), HUGE), (("usage", "cost"), float("inf")), (("usage", "prompt"), "1"),
         (("call", "args"), []), (("call",), None), (("thoughts", "text"), 3), (("v",), "1"), (("v",), HUGE),
-        (("type",), []), (("seq",), 1.0),
+        (("type",), []), (("seq",), 1.0), (("agent",), "\u202e"), (("agent",), "\x1b[2J"), (("run",), "../x"),
     ],
 )  # fmt: skip
 def test_a_value_that_no_event_has_is_named(path: tuple[str, ...], value: object) -> None:

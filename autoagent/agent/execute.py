@@ -13,7 +13,7 @@ from autoagent.commands.context import Context
 from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
-from autoagent.core.services import BackgroundProcess
+from autoagent.core.services import ONE_HOST, BackgroundProcess
 from autoagent.core.task import GoalVerdict, Outcome, Status
 from autoagent.workspace.gate import Workspace
 
@@ -50,6 +50,7 @@ class Execution:
         began, interrupted = self._clock(), False
         seen = state.guard.observe(call)
         workspace = self._context.workspace.observed(seen, proposal.guarded)
+        ONE_HOST.set(bool(proposal.warning))
         try:
             with self._user.interruptible():
                 result = self._registry.execute(call, self._context_of(proposal, workspace))

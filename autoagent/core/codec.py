@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # it is imported when the first record is read
 
 LATEST = 253_402_214_400.0  # seconds since 1970: the last of a year with four digits, in any time zone
 _LARGEST = 2**63 - 1
+_ID = re.compile(r"[\w.-]*", re.ASCII)
 _LONG_NUMBER = re.compile(rb"\d{19}")  # harmless in a text, where it only costs a second look
 
 Record = TypeVar("Record")
@@ -202,6 +203,8 @@ def _checked(event: Event) -> Event:
         check_time(t)
     if event.step < 0:
         raise ValueError("the step is below 0")
+    if not _ID.fullmatch(event.run) or not _ID.fullmatch(event.agent):
+        raise ValueError("the run or the agent is no id")
     if isinstance(event, RunStarted):
         from_plain(_Kept, event.settings)
     elif isinstance(event, Labelled) and event.data:

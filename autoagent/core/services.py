@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
 
 from autoagent.core.frozen import dataclass
+
+ONE_HOST = ContextVar("ONE_HOST", default=False)
+"""Whether a request stays with the host that it names: it was allowed in spite of a warning, for that host alone."""
 
 
 @dataclass(frozen=True, slots=True)

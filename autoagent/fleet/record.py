@@ -146,6 +146,11 @@ def head_of(out: Path) -> int:
         os.close(descriptor)
 
 
+def origin_in(folder: Path) -> list[UntrustedValue]:
+    """Return the fleet of a folder as what needs trust, if there is one. Raises StateError for a damaged record."""
+    return [read_record(folder).origin] if (folder / NAME).exists() else []
+
+
 def check_made_here(state: FleetState) -> None:
     """Raise SetupError for a fleet that somebody else has made: its record names processes, programs and files."""
     if not Trusted(user_state_path(os.environ)).holds(state.out.resolve(), state.origin.mark):

@@ -18,7 +18,7 @@ from urllib.parse import urljoin
 
 from autoagent import __version__
 from autoagent.core.errors import CommandError
-from autoagent.core.services import WebPage
+from autoagent.core.services import ONE_HOST, WebPage
 from autoagent.network.addresses import Address, NetworkGuard, parse
 from autoagent.network.connections import SILENCE_SECONDS, Deadline, adapter, guarded_connect
 from autoagent.network.errors import named
@@ -160,6 +160,10 @@ class HttpClient:
                         following = parse(urljoin(address.url, to.strip()))
                     except (CommandError, ValueError) as error:
                         raise CommandError(f"{address.url} redirects to where nobody may go: {error}") from error
+                same = following.host == address.host and {following.port, address.port} <= {address.port, 80, 443}
+                if ONE_HOST.get() and not same:
+                    to = f"{following.url}, another host than this call was allowed for; ask for that by itself"
+                    raise CommandError(f"{address.url} redirects to {to}.")
                 cookies.update(response.cookies)
                 if following.origin != address.origin:
                     sent = {name: value for name, value in sent.items() if name.lower() in _HARMLESS}

@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from autoagent.core.errors import SettingsError, StateError
+from autoagent.fleet.record import origin_in
 from autoagent.safety.rules import Rule, checked
 from autoagent.session.build import saved_rules, tell_old_rules
 from autoagent.session.permissions import UntrustedValue
 from autoagent.session.session import Session, checks_of_task, checks_of_team, listed, notices, plain
-from autoagent.session.trust import Record, Trusted
+from autoagent.session.trust import Trusted
 from autoagent.settings import user_state_path
 from autoagent.subcommands.flags import command_names
 from autoagent.terminal.answers import ClickTerminal
@@ -38,13 +39,20 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     if as_json and not lists:
         raise click.UsageError("--json goes with --list.")
     if lists:
-        _list(Trusted(user_state_path(os.environ)).records(), as_json)
+        echo_list(
+            Trusted(user_state_path(os.environ)).records(),
+            as_json,
+            lambda one: {"folder": one.folder, "items": sorted(one.items.values()), "time": one.t},
+            lambda one: f"{minute(one.t)}  {plain(one.folder)}  {plain(', '.join(sorted(one.items.values())))}",
+            "No folder is trusted.",
+        )
     elif revoke:
-        _revoke(place.resolve())
+        was = Trusted(user_state_path(os.environ)).remove(place.resolve())
+        echo(f"{plain(str(place.resolve()))} {'is no longer' if was else 'was not'} trusted.")
     elif place.is_file():
         _trust(Session.load(ctx.obj, more=_checks_in(place, ctx.obj)))
     else:
-        _trust(Session.load(ctx.obj, folder=place.resolve(), task=True, more=_fleet_in(place)))
+        _trust(Session.load(ctx.obj, folder=place.resolve(), task=True, more=origin_in(place)))
 
 
 def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
@@ -61,14 +69,6 @@ def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
         return checks_of_team(Path.cwd(), file, read_team(file))
     read_task(file)
     return checks_of_task(Path.cwd(), file)
-
-
-def _fleet_in(folder: Path) -> list[UntrustedValue]:
-    if not (folder / "fleet.jsonl").exists():
-        return []
-    from autoagent.fleet.record import read_record
-
-    return [read_record(folder).origin]
 
 
 def _trust(here: Session) -> None:
@@ -88,23 +88,6 @@ def _trust(here: Session) -> None:
         raise SettingsError("The input has ended; the folder is not trusted.") from None
     here.trust()
     echo("It is trusted with these now; `autoagent trust --revoke` takes that back.")
-
-
-def _revoke(folder: Path) -> None:
-    if Trusted(user_state_path(os.environ)).remove(folder):
-        echo(f"{plain(str(folder))} is no longer trusted.")
-    else:
-        echo(f"{plain(str(folder))} was not trusted.")
-
-
-def _list(records: list[Record], as_json: bool) -> None:
-    echo_list(
-        records,
-        as_json,
-        lambda one: {"folder": one.folder, "items": sorted(one.items.values()), "time": one.t},
-        lambda one: f"{minute(one.t)}  {plain(one.folder)}  {plain(', '.join(sorted(one.items.values())))}",
-        "No folder is trusted.",
-    )
 
 
 @click.group("rules")

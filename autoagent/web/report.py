@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from autoagent.agent.stats import RunStats
+from autoagent.core.errors import StateError
 from autoagent.core.events import (
     AgentMessage,
     Changed,
@@ -278,6 +279,8 @@ def _facts(events: Iterable[Event]) -> Mapping[str, Any]:
     report = Report(longest(len(found)))
     for event in found:
         report.add(event)
+    if not report.has_begun:
+        raise StateError("The log does not say how the run began.")
     return report.facts
 
 

@@ -319,3 +319,22 @@ def test_d19_a_page_that_was_remembered_is_marked_when_it_is_recalled() -> None:
         memories = [m for event in made.log() if event["type"] == "recalled" for m in event["memories"]]
         assert memories
         assert not any(memory["trusted"] for memory in memories if fact in memory["text"])
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_what_a_rule_lets_go_to_a_host_goes_to_no_other(user: str) -> None:
+    with room(user) as made, Site() as site, Site() as other:
+        html = {"Content_Type": "text/html"}
+        site.pages = {
+            "/": answer(b"<p>A page.</p>", **html),
+            **dict.fromkeys(("/a", "/b"), redirect(other.url("/?q=x"))),
+        }
+        other.pages["*"] = answer(b"<p>Thanks.</p>", **html)
+        made.write("autoagent_workspace/private.txt", "salaries")
+        replies = {"before": browse(site.url("/a")), "private": command("read_file", filename="private.txt")}
+        rule = ("--allow", f"browse_website:{site.url()}*")
+        env = {"AUTOAGENT_ALLOW_HOSTS": f"{site.allowed()},{other.allowed()}"}
+        section = drive(made, {**replies, "after": browse(site.url("/b"))}, *rule, env=env)
+        assert section["before"].ok, "nothing private can be told yet"
+        section["after"].refused(f"redirects to {other.url('/?q=x')}, another host than this call was allowed for")
+        assert len(other.seen) == 1
