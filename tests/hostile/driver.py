@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 
 import nobody
 import pytest
-from cli.driver import FINISH, GOAL, PATIENCE, Done, Home
+from cli.driver import FINISH, GOAL, PATIENCE, Done, Home, Session
 from server import ScriptedServer, Step, command
 
 SECRET = "what only the user may know"
@@ -25,6 +25,9 @@ RUN_PATIENCE = 4 * PATIENCE  # seconds for a whole section
 
 USERS = ("self", pytest.param("ordinary", marks=pytest.mark.slow))
 """Who runs the program: whoever runs the tests, or, where that is root, an ordinary user."""
+
+usual = ["self"]
+"""The last is the user of a room that names none."""
 
 
 @dataclass
@@ -49,17 +52,13 @@ class Room(Home):
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> subprocess.Popen[str]:
-        """Start the program as the user, to whom all belongs that is there by now."""
+        """Start the program as the user."""
         if self.warm and self.user == "self" and not self.around:
             return super().start(*arguments, env=env, stdout=stdout)
-        become, python = (nobody.BECOME, nobody.interpreter()) if self.user == "ordinary" else ((), sys.executable)
-        if become:
-            for path in (self.folder.parent, *self.folder.parent.rglob("*")):
-                os.chown(path, nobody.ID, nobody.ID, follow_symlinks=False)
         return subprocess.Popen(
-            [*become, *self.around, python, *self.options, "-m", "autoagent", *arguments],
+            [*self.program, *arguments],
             cwd=self.folder,
-            env={**self._environment(env), "PYTHONPATH": nobody.PACKAGES, "PYTHONDONTWRITEBYTECODE": "1"},
+            env=self._environment(env),
             stdin=subprocess.PIPE,
             stdout=stdout or subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -67,6 +66,28 @@ class Room(Home):
             encoding="utf-8",
             errors="surrogateescape",
         )
+
+    def terminal(self, *arguments: str, columns: int = 80, env: Mapping[str, str] | None = None) -> Session:
+        if self.user == "self":
+            return super().terminal(*arguments, columns=columns, env=env)
+        self.write(".inputrc", "set enable-bracketed-paste off\n")
+        environment = self._environment({"TERM": "xterm-256color", **(env or {})})
+        return Session.of([*self.program, *arguments], self.folder, environment, columns, edits=True)
+
+    @property
+    def program(self) -> list[str]:
+        """How the program is started as the user, to whom all belongs that is there by now."""
+        become, python = (nobody.BECOME, nobody.interpreter()) if self.user == "ordinary" else ((), sys.executable)
+        if become:
+            for path in (self.folder.parent, *self.folder.parent.rglob("*")):
+                os.chown(path, nobody.ID, nobody.ID, follow_symlinks=False)
+        return [*become, *self.around, python, *self.options, "-m", "autoagent"]
+
+    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        if self.warm and self.user == "self" and not self.around:
+            return super()._environment(more)
+        packages = {"PYTHONPATH": nobody.PACKAGES, "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**super()._environment(more), **packages}
 
     def picture(self) -> dict[str, tuple[object, ...]]:
         """All that lies outside of the workspace and what the agent keeps: mode, time of change, content."""
@@ -76,8 +97,9 @@ class Room(Home):
 
 
 @contextmanager
-def room(user: str = "self") -> Iterator[Room]:
+def room(user: str = "") -> Iterator[Room]:
     """A home with what a user may have in it. Skips where the tests cannot be this user."""
+    user = user or usual[-1]
     if user == "ordinary":
         nobody.require()
     with tempfile.TemporaryDirectory(prefix="hostile-", dir="/var/tmp") as name:  # /tmp is not the same in a sandbox

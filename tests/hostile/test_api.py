@@ -13,7 +13,7 @@ from autoagent.agent.think import SHORTENINGS
 
 from .driver import room
 
-pytestmark = pytest.mark.slow  # a process for each
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("either")]  # a process for each
 
 DELETE = '{"thoughts": {"text": "x"}, "command": {"name": "delete_file", "args": {"filename": "kept"}}'
 

@@ -20,7 +20,7 @@ from server import ScriptedServer, command
 
 from .driver import Room, room
 
-pytestmark = pytest.mark.slow  # a process for each
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("either")]  # a process for each
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from server import Command, Reply, Request, ScriptedServer, Step, command
 
 from .driver import Section, drive, room
 
+pytestmark = pytest.mark.usefixtures("either")
+
 KEY = "sk-test-0123456789abcdefghijklmnop"
 PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC" * 8 + "\n-----END PRIVATE KEY-----"
 
@@ -102,7 +104,7 @@ GOOD_CALLS: dict[str, Step] = {
 
 
 @pytest.fixture(scope="module")
-def written() -> Iterator[Section]:
+def written(either: None) -> Iterator[Section]:
     with room() as made:
         made.write("autoagent_workspace/kept", "kept")
         replies = {name: reply for name, (reply, _) in UNREADABLE.items()} | READABLE
@@ -111,7 +113,7 @@ def written() -> Iterator[Section]:
 
 
 @pytest.fixture(scope="module")
-def called() -> Iterator[Section]:
+def called(either: None) -> Iterator[Section]:
     with room() as made:
         made.write("autoagent_workspace/kept", "kept")
         replies = {name: reply for name, (reply, _) in CALLS.items()} | GOOD_CALLS

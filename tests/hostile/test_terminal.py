@@ -9,12 +9,12 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from cli.driver import FINISH, GOAL, PROGRAM, Session
+from cli.driver import FINISH, GOAL, Session
 from server import THOUGHTS, Command, ScriptedServer, command
 
 from .driver import Room, room
 
-pytestmark = pytest.mark.slow  # a process for each
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("either")]  # a process for each
 
 QUESTION = "? = help)\n> "
 CONTROL = re.compile(r"[^\n\x20-\x7e\xa0-\U0010ffff]")  # in plain text, but for the ends of lines
@@ -140,7 +140,7 @@ def test_d53_put_aside_and_taken_up_again(made: Room) -> None:
         made.write(".inputrc", "set enable-bracketed-paste off\n")
         session = Session.of(["bash", "--noprofile", "--norc", "-i"], made.folder, environment, 200)
         try:
-            session.answers("SHELL> ", shlex.join([*PROGRAM, "-m", "none", *GOAL]))
+            session.answers("SHELL> ", shlex.join([*made.program, "-m", "none", *GOAL]))
             session.sees(QUESTION)
             session.presses("\x1a")
             session.sees("Stopped")
