@@ -116,7 +116,7 @@ def listed_tasks(
             raise SettingsError(f"{keys['id'].where}: {task!r} cannot name a folder; use {what}.")
         reader = TaskReader(path, base, keys, held)
         given, team, files = reader.given(), reader.team(), reader.files()
-        idea = keys["idea"].text() if "idea" in keys else ""
+        idea = reader.named_in(keys["idea"]) if "idea" in keys else ""
         if not own:
             found.untrusted += reader.untrusted
         for number in range(1, repeat + 1):
@@ -230,13 +230,18 @@ class TaskReader:
 
     def words(self, entry: YamlEntry) -> str:
         """Return a wish or goal. Raises SettingsError for an empty one, and for one with a check in its words."""
-        from autoagent.session.attachments import NAMED
-
-        text = " ".join(entry.text().split())
+        text = " ".join(self.named_in(entry).split())
         if not text:
             raise SettingsError(f"{entry.where}: is empty.")
         if parse_goal(text).check:
             raise SettingsError(f"{entry.where}: ` :: ` makes no check here; write `goal:` and `check:`.")
+        return text
+
+    def named_in(self, entry: YamlEntry) -> str:
+        """Return a text. The files that it names as `@path` need trust."""
+        from autoagent.session.attachments import NAMED
+
+        text = entry.text()
         for name in (match[1] or match[2] for match in NAMED.finditer(text)):
             self.ask(entry, "@", name, "attached, so that the model reads it")
         return text

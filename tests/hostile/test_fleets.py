@@ -8,7 +8,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from cli.driver import FINISH
+from cli.driver import FINISH, TEAM_OF_TWO
 from server import Fault, ScriptedServer, command
 
 from .driver import SECRET, Room
@@ -92,6 +92,14 @@ def test_a_task_takes_no_more_than_the_user_gives(there: Room, limit: str) -> No
     there.write("tasks.yaml", f"tasks:\n- {{id: a, wish: Do the thing, {limit}}}\n")
     code, text = finish(there, "fleet", "tasks.yaml", "-c", "--model", "demo", "--out", "out", env=own)
     assert (code, "only once you trust them: tasks.yaml:2" in text) == (3, True), text
+
+
+@pytest.mark.parametrize("task", ["wish: see @PATH", "goals: [see @PATH]", "team: team.yaml, idea: see @PATH"])
+def test_a_task_attaches_no_file_unasked(there: Room, task: str) -> None:
+    there.write("team.yaml", TEAM_OF_TWO.format("read_file"))
+    there.write("tasks.yaml", f"tasks:\n- {{id: a, {task.replace('PATH', str(there.outside / 'secret.txt'))}}}\n")
+    code, text = finish(there, "fleet", "tasks.yaml", "-c", "--model", "demo", "--out", "out")
+    assert (code, "tasks.yaml:2 @." in text) == (3, True), text
 
 
 def test_one_refusal_does_not_stop_a_fleet_for_ever(there: Room) -> None:
