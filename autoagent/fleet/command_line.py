@@ -21,12 +21,15 @@ def limit_flags(function: Any) -> Any:
     """Add the options that limit all runs together."""
     retries = "Tries again of a run that fails or loses its worker with no other command done. Default: 2."
     for name, kind, text in (
+        ("address", str, "Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: auto."),
+        ("engine", click.Choice(("local", "ray")), "Where runs work: here, or on a Ray cluster. Default: local."),
         ("tpm", click.IntRange(min=0), "Tokens a minute, of all runs together."),
         ("rpm", click.FloatRange(min=0), "Requests a minute to endpoints, of all runs together."),
         ("retries", click.IntRange(min=0), retries),
         ("parallel", click.IntRange(min=1), "Runs at the same time. Default: 2."),
     ):
-        function = click.option(f"--{name}", type=kind, metavar="N", help=text)(function)
+        metavar = {"address": "ADDRESS", "engine": None}.get(name, "N")
+        function = click.option(f"--{name}", type=kind, metavar=metavar, help=text)(function)
     return function
 
 
@@ -62,7 +65,17 @@ def fleet_group(
     def fleet() -> None:
         """Run the tasks of FILE, many at a time, under one budget: `autoagent fleet FILE` (see `fleet run --help`)."""
 
-    @fleet.command("run", epilog=ENDS)
+    for command in (
+        *leading(run_flags, given_in), status, stop, results, diff, worker_command(start, take_up, start_team)
+    ):  # fmt: skip
+        fleet.add_command(command)
+    return fleet
+
+
+def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, Any]]) -> tuple[click.Command, ...]:
+    """Return the commands that lead a fleet."""
+
+    @click.command("run", epilog=ENDS)
     @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
     @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Default: a new folder.")
     @limit_flags
@@ -77,7 +90,7 @@ def fleet_group(
         tasks = sys.stdin.buffer.read(MOST_BYTES + 1) if str(file) == "-" else file
         lead(ctx, tasks, out, given_in(ctx.obj or {}, given))
 
-    @fleet.command("resume", epilog=ENDS)
+    @click.command("resume", epilog=ENDS)
     @folder_argument
     @limit_flags
     @run_flags
@@ -89,53 +102,66 @@ def fleet_group(
         """
         lead(ctx, None, folder, given_in(ctx.obj or {}, given))
 
-    @fleet.command("status")
-    @folder_argument
-    @click.option("--json", "as_json", is_flag=True, help="An object: summary, head (its process id or 0), runs.")
-    def status(folder: Path, as_json: bool) -> None:
-        """Show how the fleet in DIR stands, whether it is at work or not."""
-        from autoagent.fleet.display import show_status
+    return run, resume
 
-        show_status(folder, as_json=as_json)
 
-    @fleet.command("stop")
-    @folder_argument
-    @click.option("--now", is_flag=True, help="At once, not at the next call of each run.")
-    def stop(folder: Path, now: bool) -> None:
-        """Stop the fleet in DIR: no new runs, and running ones end at their next call."""
-        from autoagent.fleet.display import stop_head
+@click.command("status")
+@folder_argument
+@click.option("--json", "as_json", is_flag=True, help="An object: summary, head (its process id or 0), runs.")
+def status(folder: Path, as_json: bool) -> None:
+    """Show how the fleet in DIR stands, whether it is at work or not."""
+    from autoagent.fleet.display import show_status
 
-        stop_head(folder, now=now)
+    show_status(folder, as_json=as_json)
 
-    @fleet.command("results", epilog=ENDS)
-    @folder_argument
-    @click.option("--json", "as_json", is_flag=True, help="An object: summary, runs.")
-    @click.option("--csv", "csv_file", metavar="FILE", help="Write a row for each run to FILE; - prints them.")
-    @click.pass_context
-    def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
-        """Show the results of the fleet in DIR: how each run ended, how each goal is known to be met, what it took."""
-        from autoagent.fleet.display import show_results
 
-        ctx.exit(0 if show_results(folder, csv_file, as_json=as_json) else NOT_ALL)
+@click.command("stop")
+@folder_argument
+@click.option("--now", is_flag=True, help="At once, not at the next call of each run.")
+def stop(folder: Path, now: bool) -> None:
+    """Stop the fleet in DIR: no new runs, and running ones end at their next call."""
+    from autoagent.fleet.display import stop_head
 
-    @fleet.command("diff")
-    @click.argument("a", type=FOLDER)
-    @click.argument("b", type=FOLDER)
-    @click.option("--json", "as_json", is_flag=True, help="A list: id, a, b, and the change in steps, tokens, usd.")
-    def diff(a: Path, b: Path, as_json: bool) -> None:
-        """Compare the results of the fleets in A and B, run by run."""
-        from autoagent.fleet.display import show_difference
+    stop_head(folder, now=now)
 
-        show_difference(a, b, as_json=as_json)
 
-    @fleet.command("worker", hidden=True)
+@click.command("results", epilog=ENDS)
+@folder_argument
+@click.option("--json", "as_json", is_flag=True, help="An object: summary, runs.")
+@click.option("--csv", "csv_file", metavar="FILE", help="Write a row for each run to FILE; - prints them.")
+@click.pass_context
+def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
+    """Show the results of the fleet in DIR: how each run ended, how each goal is known to be met, what it took."""
+    from autoagent.fleet.display import show_results
+
+    ctx.exit(0 if show_results(folder, csv_file, as_json=as_json) else NOT_ALL)
+
+
+@click.command("diff")
+@click.argument("a", type=FOLDER)
+@click.argument("b", type=FOLDER)
+@click.option("--json", "as_json", is_flag=True, help="A list: id, a, b, and the change in steps, tokens, usd.")
+def diff(a: Path, b: Path, as_json: bool) -> None:
+    """Compare the results of the fleets in A and B, run by run."""
+    from autoagent.fleet.display import show_difference
+
+    show_difference(a, b, as_json=as_json)
+
+
+def worker_command(
+    start: Callable[[Flags], int], take_up: Callable[[Flags, str], int], start_team: Callable[..., int]
+) -> click.Command:
+    """Return the command that a head starts."""
+
+    @click.command("worker", hidden=True)
     @click.argument("descriptor", type=int)
+    @click.argument("own", default="")
     @click.pass_context
-    def worker(ctx: click.Context, descriptor: int) -> None:
-        """Run what the head of a fleet orders over an inherited socket."""
+    def worker(ctx: click.Context, descriptor: int, own: str) -> None:
+        """Run what the head of a fleet orders over an inherited socket, in a folder of its OWN if it has one."""
         from autoagent.fleet.link import joined
 
-        with joined(descriptor) as order:
+        with joined(descriptor, own) as order:
             given = {**(ctx.obj or {}), **order["given"]}
             if order["run"]:
                 code = take_up(given, order["run"])
@@ -145,4 +171,4 @@ def fleet_group(
                 code = start(given)
         ctx.exit(code)
 
-    return fleet
+    return worker

@@ -1,8 +1,9 @@
 """The head of a fleet: starts workers, shares out the budget among them, and writes down what becomes of each run.
 
 One thread does all of it, so that no two decisions about the budget cross. A worker that dies is followed by another,
-which resumes the run from its log at its exact step. Not covered: a command that was running then may have acted on the
-world outside; the run is told so when it resumes.
+which resumes the run from its log at its exact step. One that may still be at work on another machine is followed once
+its lease is over. Not covered: a command that was running then may have acted on the world outside; the run is told so
+when it resumes.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ import selectors
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -30,13 +29,17 @@ from autoagent import __version__
 from autoagent.core.errors import StateError
 from autoagent.core.model import Price
 from autoagent.core.task import Status
+from autoagent.fleet.engine import GRACE, OUTPUT, Engine, WorkerProcess
+from autoagent.fleet.folder_copy import FolderReceiver, FolderSender
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
-from autoagent.fleet.link import LOCK
+from autoagent.fleet.link import LEASE, LOCK
 from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, tally_of
 
-OUTPUT = "output.txt"  # what a worker prints
 TICK = 0.5  # seconds between two looks at the screen
-GRACE = 5.0  # seconds that a worker has to end after SIGTERM
+MARGIN = GRACE + 2.0
+"""Seconds after a lease until its run is given away: what the worker has to end, and what clocks differ by."""
+TEAM = "team.yaml"  # in the folder of a run on another machine
+STOPPED = "The fleet is stopped; `autoagent fleet resume` goes on."
 ANSWERS = 30 * 86_400.0  # seconds for which a question waits for `autoagent answer`
 NEVER_AGAIN = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
 """The ends that are final: a resumed fleet does not run them again."""
@@ -44,45 +47,18 @@ NEVER_AGAIN = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, S
 
 @dataclass(slots=True)
 class Worker:
-    """A worker at work: its process, the head's end of its socket, its run, and the error that it has told."""
+    """A worker at work: its process, the head's end of its connection, its run, and the error that it has told."""
 
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
     connection: socket.socket
     row: Row
     unread: bytearray = field(default_factory=bytearray)
     problem: Mapping[str, Any] | None = None
     asks: str = ""
+    ordered: bool = False
+    copy: FolderReceiver | None = None  # of its folder, if that is on another machine
+    leased: float = 0.0  # until when it may go on without this head
     doomed: float | None = None  # when it is killed
-
-    @classmethod
-    def start(cls, row: Row, output: Path) -> Worker:
-        """Start a process of this program that prints to a file. Raises StateError."""
-        ours, theirs = socket.socketpair()
-        number = theirs.fileno()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with theirs, os.fdopen(os.open(output, flags, 0o600), "ab") as file:
-                process = subprocess.Popen(  # noqa: S603 - this program itself
-                    [sys.executable, "-P", "-m", "autoagent", "fleet", "worker", str(number)],
-                    pass_fds=[number],
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=file,
-                    start_new_session=True,  # Ctrl-C at the terminal is for the head
-                    env={**os.environ, "PYTHONUTF8": "1"},
-                )
-        except OSError as error:
-            ours.close()
-            raise StateError(f"{output}: no worker can be started: {error.strerror}.") from error
-        ours.setblocking(False)
-        return cls(process, ours, row)
-
-    def wait(self) -> int:
-        """Return the exit code, negative for a signal. Kill a process that outlives its socket."""
-        with suppress(subprocess.TimeoutExpired):
-            return self.process.wait(GRACE)
-        self.process.kill()
-        return self.process.wait()
 
 
 class Head:
@@ -91,33 +67,43 @@ class Head:
     `patience`: seconds for which all runs wait at most when an endpoint wants fewer requests.
     """
 
-    def __init__(self, state: FleetState, record: FleetRecord, flags: Mapping[str, Any], patience: float) -> None:
+    def __init__(
+        self, state: FleetState, record: FleetRecord, flags: Mapping[str, Any], engine: Engine, patience: float
+    ) -> None:
         self.state = state
+        self.say: Callable[[str], None] = lambda text: None
         settings = state.settings
         self.ledger = Ledger(Ceilings(settings["budget"], settings["max_tokens"], settings["rpm"], settings["tpm"]))
         self.stops = 0  # how often the user has asked to stop
         self._record = record
         self._flags = flags
         self._patience = patience
+        self._engine = engine
         self._parallel, self._retries = int(settings["parallel"]), int(settings["retries"])
         self._workers: dict[int, Worker] = {}
         self._selector = selectors.DefaultSelector()
         self._without_progress: dict[str, tuple[int, int]] = {}  # failures in a row, and the commands done then
         self._queue: deque[Row] = deque()
+        self._told = False  # that questions reach nobody
+        self._held_back: list[tuple[float, Row]] = []  # runs that a worker may still be at, until when at most
 
     def run(self) -> Iterator[Row]:
         """Yield each run as it ends, until all have or the fleet is stopped."""
         for row in self.state.rows.values():
+            lost = row.state == "running" and row.node
             if self.is_over(row):
                 continue
-            self._queue.append(row)
+            if lost:  # by a head that was killed
+                self._held_back.append((time.monotonic() + LEASE + MARGIN, row))
+            else:
+                self._queue.append(row)
         with self.stopped_by_signals():
             try:
                 while True:
                     goes_on = not self.stops and not self.ledger.exhausted
                     while goes_on and self._queue and len(self._workers) < self._parallel:
                         self.start_next()
-                    if not self._workers:
+                    if not self._workers and not (goes_on and self._held_back):
                         break
                     yield from self.listen()
             finally:
@@ -154,31 +140,35 @@ class Head:
         folder = self.state.folder(row)
         if not run:
             fill_workspace(row, folder)
-        worker = Worker.start(row, folder / OUTPUT)
-        row.state, row.status, row.reason, row.doing, row.run = "running", "", "", "starts", run
-        self._record.add("started", id=row.job.id, state="running", attempt=row.attempt, run=run, again=row.again)
+        process = self._engine.start(folder)
+        worker = Worker(process, process.connection, row)
+        row.node = ""
+        row.state, row.status, row.reason, row.doing, row.run = "running", "", "", self._engine.beginning, run
+        self._record.add(
+            "started", id=row.job.id, state="running", attempt=row.attempt, run=run, again=row.again, node=""
+        )
         self._workers[worker.connection.fileno()] = worker
         self._selector.register(worker.connection, selectors.EVENT_READ, worker)
 
-    def order_for(self, row: Row) -> dict[str, Any]:
-        """Return the first message to a worker: what to run, with which flags."""
-        job, folder = row.job, self.state.folder(row).absolute()
-        given = {"answer_timeout": ANSWERS, **self._flags, **job.given}
+    def order_for(self, worker: Worker, folder: Path, *, asks: bool) -> dict[str, Any]:
+        """Return what a worker is to run in a folder, with which flags. `asks`: somebody can answer it there."""
+        row, job = worker.row, worker.row.job
+        given = {**({"answer_timeout": ANSWERS} if asks else {}), **self._flags, **job.given}
         given |= {"state_dir": str(folder / "state"), "plain_output": True, "skip_reprompt": True, "run_name": job.id}
+        given["workspace"] = given["moved_to"] = str(folder / "workspace")  # on each node it may be elsewhere
         if row.run:
             given = {name: value for name, value in given.items() if name not in ("wish", "ai_goals")}
-        else:
-            given["workspace"] = str(folder / "workspace")
-            if "ai_goals" in given:  # no saved task completes these
-                given["ai_settings_file"] = str(folder / "none.yaml")
-                given.setdefault("ai_name", job.id)
+        elif "ai_goals" in given:  # no saved task completes these
+            given["ai_settings_file"] = str(folder / "none.yaml")
+            given.setdefault("ai_name", job.id)
         return {
             "folder": str(folder),
             "given": given,
             "run": row.run,
-            "team": job.team,
+            "team": str(folder / TEAM) if worker.copy and job.team else job.team,
             "idea": job.idea,
             "whole": bool(self.state.settings["events"]),
+            "lease": LEASE if self._engine.leases else 0,
         }
 
     def listen(self) -> Iterator[Row]:
@@ -207,6 +197,9 @@ class Head:
             for worker in self._workers.values():
                 if worker.row.job.id == run:
                     self._tell(worker, {"n": number, "at_most": answer.at_most, "refusal": answer.refusal})
+        now = time.monotonic()
+        self._queue.extendleft(row for until, row in self._held_back if now > until)
+        self._held_back = [(until, row) for until, row in self._held_back if now <= until]
         self.hurry()
 
     def hear(self, worker: Worker, message: Mapping[str, Any]) -> None:
@@ -215,6 +208,11 @@ class Head:
         match message["op"]:
             case "hello":
                 self.welcome(worker, message)
+            case "beat":
+                worker.leased = time.monotonic() + LEASE + MARGIN
+                self._tell(worker, {"n": message["n"]})
+            case "put" if worker.copy:
+                worker.copy.put(message)
             case "call":
                 price = Price(*message["price"]) if message["price"] else None
                 ledger.waiting.append(Call(key, message["model"], message["prompt"], message["most"], price))
@@ -241,15 +239,36 @@ class Head:
                     self._record.tell({"id": row.job.id, **message["event"]})
 
     def welcome(self, worker: Worker, hello: Mapping[str, Any]) -> None:
-        """Give a worker its order, unless it is another version than this head."""
+        """Give a worker its order, unless it is another version than this head, or the fleet is stopped meanwhile."""
         here, there = (__version__, platform.python_version()), (hello["version"], hello["python"])
         if here != there:
             text = "The {} has autoagent {} on Python {}".format
             reason = f"{text('worker', *there)}, and {text('head', *here).lower()}; install the same on both."
             worker.problem = {"reason": reason, "code": Status.SETUP.code}
             worker.process.kill()
-        else:
-            self._tell(worker, self.order_for(worker.row))
+            return
+        if self.stops:
+            worker.problem = {"reason": STOPPED, "code": Status.STOPPED.code}
+            worker.process.kill()
+            return
+        row, folder = worker.row, self.state.folder(worker.row).absolute()
+        near = hello["host"] == socket.gethostname() and not hello["own"]
+        if not near and not self._flags.get("continuous") and not self._told:
+            self._told = True
+            self.say(f"Questions on {hello['host']} do not reach the inbox: a run that has one ends there; give -c.")
+        worker.ordered = True
+        worker.leased = time.monotonic() + LEASE + MARGIN
+        if not near:
+            row.node = hello["host"]
+            self._record.add("placed", id=row.job.id, node=row.node)
+        if hello["own"]:
+            worker.copy = FolderReceiver(folder)
+            if row.job.team:
+                shutil.copy2(row.job.team, folder / TEAM)
+            for change in FolderSender(folder).changes():
+                self._tell(worker, {"put": change})
+            folder = Path(hello["own"])
+        self._tell(worker, self.order_for(worker, folder, asks=near))
 
     def _tell(self, worker: Worker, message: Mapping[str, Any]) -> None:
         """Send a message. A worker that is gone is noticed when its socket is read."""
@@ -267,7 +286,7 @@ class Head:
         self._selector.unregister(connection)
         del self._workers[connection.fileno()]
         connection.close()
-        code = worker.wait()
+        code = worker.process.wait()
         try:
             tally = tally_of(self.state.folder(row))
         except StateError as error:  # the next start makes another attempt
@@ -277,13 +296,18 @@ class Head:
         row.doing = ""
         died = tally.stats.ended is None or bool(worker.problem)
         if died:
-            problem = worker.problem or {"reason": said_of(code), "code": Status.FAILED.code}
+            reason = worker.process.problem or said_of(code)
+            problem = worker.problem or {"reason": reason, "code": Status.FAILED.code}
             statuses = {status.code: status for status in Status}
             row.status, row.reason = statuses.get(problem["code"], Status.FAILED), problem["reason"]
             self._record.add("lost", id=row.job.id, attempt=row.attempt, reason=row.reason, run=row.run)
         if row.status == Status.FAILED and not self.stops and self.may_try_again(row, tally.returned):
             row.state = "waiting"
-            self._queue.appendleft(row)
+            if code is None and row.node:
+                self._held_back.append((worker.leased, row))
+                row.doing = "waits for the end of its lease"
+            else:
+                self._queue.appendleft(row)
             return None
         self._note(row)
         return row
@@ -307,14 +331,17 @@ class Head:
         for worker in self._workers.values():
             if self.stops and worker.doomed is None:
                 worker.doomed = float("inf")
-                self._tell(worker, {"stop": "The fleet is stopped; `autoagent fleet resume` goes on."})
-                if worker.asks:
+                if worker.ordered:
+                    self._tell(worker, {"stop": STOPPED})
+                if worker.asks or (self._engine.leases and not worker.ordered):
                     worker.process.terminate()
             if self.stops > 1 and worker.doomed == float("inf"):
                 worker.doomed = now + GRACE
                 worker.process.terminate()
             if worker.doomed is not None and now > worker.doomed:
                 worker.process.kill()
+            if self._engine.leases and worker.ordered and now > worker.leased:
+                worker.process.lose()
 
     def end_all(self) -> None:
         """End every worker that is still there, when the caller stops listening."""
@@ -322,7 +349,7 @@ class Head:
             worker.process.terminate()
             worker.connection.close()
         for worker in self._workers.values():
-            worker.wait()
+            worker.process.wait()
         self._selector.close()
 
     @contextmanager
@@ -355,8 +382,10 @@ class Head:
             there.close()
 
 
-def said_of(code: int) -> str:
+def said_of(code: int | None) -> str:
     """Return why a worker ended without a word."""
+    if code is None:
+        return "Nobody knows what became of the worker."
     if code < 0:
         return f"The worker was ended by {signal.Signals(-code).name}."
     return f"The worker ended with exit code {code} before its run did."
@@ -391,7 +420,7 @@ def end_orphans(state: FleetState) -> None:
 
 
 def holder(path: Path) -> int:
-    """Return the process id of the worker that holds a run's folder, 0 if none does."""
+    """Return the process of this machine that holds a run's folder, 0 if none does."""
     import fcntl
 
     try:
@@ -402,6 +431,7 @@ def holder(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return 0
     except BlockingIOError:
-        return int(os.read(descriptor, 32) or 0)
+        pid, _, host = os.read(descriptor, 300).decode(errors="replace").strip().partition(" ")
+        return int(pid or 0) if host == socket.gethostname() else 0
     finally:
         os.close(descriptor)

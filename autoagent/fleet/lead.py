@@ -19,19 +19,24 @@ from pathlib import Path
 from typing import Any
 
 from autoagent import __version__
-from autoagent.core.errors import SettingsError, StateError
+from autoagent.core.errors import SettingsError, SetupError, StateError
+from autoagent.fleet.engine import Engine, LocalEngine
 from autoagent.fleet.head import Head, end_orphans
 from autoagent.fleet.record import NAME, FleetRecord, FleetState, Row, check_made_here, read_record
 from autoagent.fleet.task_list import STDIN, TaskList, decoded, read_tasks, tasks_of
 from autoagent.models.openai.opening import ATTENDED_PATIENCE, UNATTENDED_PATIENCE
 from autoagent.session import build
+from autoagent.session.load import parse
 from autoagent.session.session import Session
+from autoagent.settings import Settings
 
-LIMITS: Mapping[str, float] = {
-    "parallel": 2, "retries": 2, "budget": 0.0, "max_tokens": 0, "rpm": 0.0, "tpm": 0, "events": False
+LIMITS: Mapping[str, Any] = {
+    "parallel": 2, "retries": 2, "budget": 0.0, "max_tokens": 0, "rpm": 0.0, "tpm": 0, "events": False,
+    "engine": "local", "address": "auto",
 }  # fmt: skip
 """The limits of a fleet by their flags, with their defaults: runs at the same time, tries of a run that fails without
 a step forward, and in all USD, tokens, requests and tokens a minute, 0 for no limit. `events`: --json has whole events.
+`engine`: where its workers run, local or ray, and the `address` of the Ray cluster.
 """
 
 
@@ -86,11 +91,16 @@ class Fleet(AbstractContextManager["Fleet"]):
                     raise SettingsError(f"{job.id}: `steps` goes with -c/--continuous.")
             rows = {job.id: Row(job) for job in found.jobs}
             self.state = FleetState(self.out, LIMITS, rows, made=os.urandom(16).hex())
-        self._record = FleetRecord(self.out, build.mask_of(session.settings))
+        self.state.settings = {**LIMITS, **self.state.settings, **limits}
+        self._engine = engine_of(self.state, session)
+        try:
+            self._record = FleetRecord(self.out, build.mask_of(session.settings))
+        except StateError:
+            self._engine.close()
+            raise
         if json is not None:
             self._screen = FleetScreen(self.state, as_json=json)
             self._record.tell = self._screen.line
-        self.state.settings = {**self.state.settings, **limits}
         if tasks is None:
             end_orphans(self.state)
             self._record.add("limits", settings=limits)
@@ -101,7 +111,9 @@ class Fleet(AbstractContextManager["Fleet"]):
                 session.trusted.add(self.out.resolve(), [self.state.origin])
             self._record.add("fleet", made=self.state.made, settings=self.state.settings, runs=jobs, **versions)
         usual = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
-        self.head = Head(self.state, self._record, flags, session.settings.patience or usual)
+        self.head = Head(self.state, self._record, flags, self._engine, session.settings.patience or usual)
+        if self._screen:
+            self.head.say = self._screen.say
 
     def __iter__(self) -> Iterator[Row]:
         """Yield each run as it ends."""
@@ -115,4 +127,31 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Give the folder back to others."""
         if self._screen:
             self._screen.close(self.head.ledger.exhausted)
+        self._engine.close()
         os.close(self._record.lock)
+
+
+def engine_of(state: FleetState, session: Session) -> Engine:
+    """Return the engine of a fleet. Raises SetupError, StateError."""
+    if state.settings["engine"] == "local":
+        return LocalEngine()
+    try:
+        from autoagent.fleet.ray_engine import RayEngine
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise SetupError('--engine ray needs Ray; pip install "autoagent[ray]"') from error
+    return RayEngine(state.settings["address"], state.out, variables_of(session.loaded.lasting))
+
+
+def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as variables of the environment, for a worker whose machine has not what set them here."""
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        declared = Settings.__dataclass_fields__[name].metadata
+        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        words = [text, *(declared["choices"] or ())]
+        with suppress(StopIteration):
+            text = next(word for word in words if word and parse(name, word, name) == value)
+            found |= {variable: text for variable in declared["env"][:1]}
+    return found

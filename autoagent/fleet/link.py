@@ -1,7 +1,8 @@
 """A run's own process as a worker of a fleet: asks the head before each call and request, and tells it each event.
 
 It is an ordinary run of `autoagent`, in which this module takes part by hooks. Head and worker talk in JSON lines over
-a socket that the worker inherits. Without its head a worker makes no further call: it ends at the next one.
+a socket that the worker inherits. Without its head a worker makes no further call: it ends at the next one. On another
+machine, where the head cannot see it end, it ends at once, and also when it has not heard of the head for a while.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import json
 import math
 import os
 import platform
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -24,10 +26,25 @@ from autoagent import __version__
 from autoagent.core.codec import to_json
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ForUser, StateError, StopRun
-from autoagent.core.events import Answered, Decided, Event, Prompted, Proposed, Rejected, Spent, Started, Thought
+from autoagent.core.events import (
+    Answered,
+    Decided,
+    Ended,
+    Event,
+    Prompted,
+    Proposed,
+    Rejected,
+    Returned,
+    RunStarted,
+    Spent,
+    Started,
+    Thought,
+)
 from autoagent.core.model import Asking, Completion, Message
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Outcome, Status
+from autoagent.fleet.engine import GRACE
+from autoagent.fleet.folder_copy import FolderReceiver, FolderSender, Put
 from autoagent.models.openai.retry import Fault
 from autoagent.registry.registrations import GUESTS
 from autoagent.text.sanitize import shorten
@@ -37,6 +54,12 @@ LOOK = 0.2  # seconds between two looks whether to wait on
 PREDECESSOR = 30.0  # seconds for which the process that had this run before may still finish its step
 PROBE_TOKENS = 4_000  # of the few small questions that find out how a model is to be asked
 LOCK = "worker.lock"
+LEASE = 20.0
+"""Seconds for which a worker on another machine goes on without a word of its head: more than a stall of the network or
+of a busy head takes, and no longer than a user would wait for a lost run to be taken up."""
+BEAT = 4.0  # seconds between two words, so that a lease outlives four that are lost
+CLOCK = time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC  # goes on while suspended
+GONE = "The head of the fleet is gone; `autoagent fleet resume` goes on."
 
 
 class HeadLink:
@@ -50,6 +73,7 @@ class HeadLink:
         self._answers: dict[int, dict[str, Any]] = {}
         self._answered = threading.Condition()
         self._stopped = ""
+        self.gone = False
 
     def tell(self, op: str, **fields: Any) -> None:
         """Send a message. Nothing is sent to a head that is gone."""
@@ -58,14 +82,32 @@ class HeadLink:
             with self._sending:
                 self._connection.sendall(line)
         except OSError:
-            self._stop("The head of the fleet is gone; `autoagent fleet resume` goes on.")
+            self.gone = True
+            self._stop(GONE)
 
-    def order(self) -> dict[str, Any]:
-        """Wait for the head's first message. Raises StateError if there is none."""
-        if not (line := self._lines.readline()):
-            raise StateError("The head of the fleet is gone.")
-        threading.Thread(target=self._listen, name="head", daemon=True).start()
-        return cast("dict[str, Any]", json.loads(line))
+    def order(self, folder: str) -> dict[str, Any]:
+        """Wait for the head's order, and for the files of the run that come before it into a folder of this node.
+
+        Raises StateError if there is none.
+        """
+        for line in self._lines:
+            message = cast("dict[str, Any]", json.loads(line))
+            if "put" not in message:
+                threading.Thread(target=self._listen, name="head", daemon=True).start()
+                return message
+            FolderReceiver(Path(folder)).put(message["put"])
+        raise StateError("The head of the fleet is gone.")
+
+    def is_there(self, seconds: float = math.inf) -> bool:
+        """Wait for a word of the head. Return whether it came: then the head also has all that was told before."""
+        number, until = next(self._numbers), now() + seconds
+        self.tell("beat", n=number)
+        with self._answered:
+            while self._answers.pop(number, None) is None:
+                if self.gone or now() > until:
+                    return False
+                self._answered.wait(LOOK)
+        return True
 
     def ask(self, op: str, heed: Callable[[], float], **fields: Any) -> dict[str, Any]:
         """Ask the head and wait for its answer, `heed` being called meanwhile. Its number in the answer is `n`.
@@ -100,7 +142,8 @@ class HeadLink:
             with self._answered:
                 self._answers[message["n"]] = message
                 self._answered.notify_all()
-        self._stop("The head of the fleet is gone; `autoagent fleet resume` goes on.")
+        self.gone = True
+        self._stop(GONE)
 
     def _stop(self, reason: str) -> None:
         self._stopped = self._stopped or reason
@@ -205,19 +248,77 @@ def told(head: HeadLink, whole: bool, event: Event) -> None:
     head.tell("event", **fields)
 
 
+def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
+    """End this process when its head has not been heard of for so long, unless the run is `over` before.
+
+    The lease runs from the asking: it ends here before the head, who counts from its answer, gives the run away.
+    """
+    until = now() + seconds
+    while now() < until and not head.gone:
+        asked = now()
+        if head.is_there(until - asked):
+            until = asked + seconds
+            if over.wait(BEAT):
+                return
+    if not over.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def now() -> float:
+    return time.clock_gettime(CLOCK)
+
+
+class CopiedFolder:
+    """Hands the folder of a run on this node to the head as it changes. Any thread of the run may write."""
+
+    def __init__(self, head: HeadLink, folder: Path) -> None:
+        self._head = head
+        self._sender = FolderSender(folder)
+        self._sender.begins_with()
+
+    def written(self, event: Event) -> None:
+        """Hand on what an event of the log stands for. Raises StopRun before a command that the head cannot know of."""
+        whole = isinstance(event, (RunStarted, Returned, Ended))
+        self.send(self._sender.changes() if whole else self._sender.grown())
+        if isinstance(event, Started) and not self._head.is_there():
+            raise StopRun(Outcome(Status.STOPPED, GONE))
+
+    def close(self) -> None:
+        """Hand on the rest, and wait until the head has it."""
+        self.send(self._sender.changes())
+        self._head.is_there()
+
+    def send(self, changes: Iterator[Put]) -> None:
+        for change in changes:
+            self._head.tell("put", **change)
+
+
 @contextmanager
-def joined(descriptor: int) -> Iterator[dict[str, Any]]:
+def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
     """Join the fleet over an inherited socket: yield the order, and take part in the run that follows.
+
+    `own`: the folder on this node that the run gets, as the one of the fleet cannot be reached, else ''.
 
     Raises StateError if the head is gone, or another process still has this run.
     """
     os.set_inheritable(descriptor, False)
-    with socket.socket(fileno=descriptor) as connection:
+    over = threading.Event()
+    with socket.socket(fileno=descriptor) as connection, ExitStack() as stack:
         head = HeadLink(connection)
-        head.tell("hello", version=__version__, python=platform.python_version(), pid=os.getpid())
-        order = head.order()
+        version, python = __version__, platform.python_version()
+        head.tell("hello", version=version, python=python, pid=os.getpid(), host=socket.gethostname(), own=own)
+        order = head.order(own)
         order["given"] = {k: tuple(v) if isinstance(v, list) else v for k, v in order["given"].items()}
+        if order["lease"]:
+            stack.callback(over.set)
+            threading.Thread(target=hold_lease, args=(head, order["lease"], over), name="lease", daemon=True).start()
         with held_alone(Path(order["folder"]) / LOCK):
+            if own:
+                copied = CopiedFolder(head, Path(own))
+                stack.callback(copied.close)
+                GUESTS["written"] = copied.written
             GUESTS["listen"] = lambda event: told(head, order["whole"], event)
             GUESTS["model"] = lambda model: MeteredModel(model, head)
             GUESTS["request"] = lambda heed, send: send_in_turn(head, heed, send)
@@ -233,7 +334,10 @@ def joined(descriptor: int) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def held_alone(path: Path) -> Iterator[None]:
-    """Hold the lock of a run's folder, with this process's id in it. Raises StateError if another process keeps it."""
+    """Hold the lock of a run's folder, with the names of process and machine in it.
+
+    Raises StateError if another process keeps it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         until = time.monotonic() + PREDECESSOR
@@ -246,7 +350,7 @@ def held_alone(path: Path) -> Iterator[None]:
                     raise StateError(f"Another process still has the run in {path.parent}.") from None
                 time.sleep(LOOK)
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
         yield
     finally:
         os.close(descriptor)

@@ -67,6 +67,7 @@ class Row:
     seconds: float = 0.0
     again: str = ""  # what a former attempt may have done
     doing: str = ""
+    node: str = ""  # the other machine that works at it, whose end this one does not see
 
     @property
     def finished(self) -> bool:

@@ -16,7 +16,7 @@ Hook = Callable[..., Any]
 
 GUESTS: dict[str, Hook] = {}
 """Hooks of a program that runs this one in its own process: `model` wraps each model that is opened, `request` sends
-each request to an endpoint, `listen` hears each event."""
+each request to an endpoint, `listen` hears each event, `written` each one as soon as a log has it, in any thread."""
 
 
 @dataclass(slots=True)

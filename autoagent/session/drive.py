@@ -20,6 +20,7 @@ from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
 from autoagent.core.task import Outcome, Status
 from autoagent.log.event_log import EventLog
+from autoagent.registry.registrations import GUESTS
 from autoagent.session import build
 from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.console import Console
@@ -185,6 +186,8 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         rulebook.follow(log.calls)
         if parts.ticks:
             log.listen(parts.ticks.add)
+        if "written" in GUESTS:
+            log.listen(GUESTS["written"])
         build_worker = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
         with _pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)

@@ -9,5 +9,5 @@ fleet = fleet_group(
     given_in,
     start=imported_when_called("autoagent.subcommands.run:start"),
     take_up=imported_when_called("autoagent.subcommands.resume:take_up"),
-    start_team=imported_when_called("autoagent.subcommands.team:_team"),
+    start_team=imported_when_called("autoagent.subcommands.team:start_team"),
 )

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ from autoagent.session.earlier_runs import (
     answered,
     earlier_runs,
     ends,
+    moved,
     newest_run,
     replies,
     session_of_run,
@@ -132,7 +134,8 @@ def _resume(
     force: bool = False,
     again: bool = False,
 ) -> Leg:
-    (began, status), settings, wish = until_now, here.settings, here.flags.get("wish", "")
+    (had_begun, status), settings, wish = until_now, here.settings, here.flags.get("wish", "")
+    began = moved(had_begun, here)
     check_flags(here.flags, settings)
     console = build.open_console(settings, json=bool(here.flags.get("json_output")))
     console.goes_on = again
@@ -148,6 +151,8 @@ def _resume(
         plan = planned(here, console, parts, model, task_of_run(began, here.flags, console.say, status), began)
 
         def reopened(tainted: TaintedFiles) -> EventLog:
+            if began.workspace != had_begun.workspace:
+                tainted.inherit(Path(had_begun.workspace), {run}, sys.maxsize)
             _take_back(log, settings, began, step, console, force=force)
             for event in (*tell_lost(log, console.warn), *tell_changes(began, plan.start, console, wish)):
                 log.append(replace(event, step=_last_step(settings, run)))

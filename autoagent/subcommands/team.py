@@ -54,7 +54,7 @@ def team(
     given = given_in(ctx.obj or {}, given)
     with told_as_event(given):
         given = dict(with_piped_input({**given, "wish": idea}))
-        ctx.exit(_team(given, file, idea, investment, n_round, human=human))
+        ctx.exit(start_team(given, file, idea, investment, n_round, human=human))
 
 
 def _attached(given: dict[str, Any], idea: str, session: Session) -> Iterator[Message]:
@@ -70,9 +70,10 @@ def _attached(given: dict[str, Any], idea: str, session: Session) -> Iterator[Me
         yield message
 
 
-def _team(
+def start_team(
     given: dict[str, Any], file: Path, idea: str | None, investment: float | None, n_round: int | None, *, human: bool
 ) -> int:
+    """Have the team of a file work on an idea to its end. Return the exit code."""
     from autoagent.subcommands.run import with_model
     from autoagent.teams.opening import TeamPlan
     from autoagent.teams.team_file import read_team, team_of

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from driver import Home
-from server import Command, Request, command
+import pytest
+from driver import PATIENCE, Home
+from server import Command, Request, ScriptedServer, command
 
 PARTS = 3
 CALLS = PARTS + 1
@@ -33,6 +39,14 @@ def tasks(number: int, **more: Any) -> str:
     return "\n".join(map(json.dumps, made))
 
 
+def run(home: Home, text: str, *flags: str, out: str = "out") -> tuple[int, str]:
+    """Lead a fleet of the tasks in a text to its end. Return its exit code and all that it showed."""
+    head = home.start("fleet", "-", "-c", "--out", out, *flags)
+    shown, said = head.communicate(text, timeout=PATIENCE * 10)
+    assert "Traceback" not in shown + said, shown + said
+    return head.returncode, shown + said
+
+
 def record(out: Path) -> list[dict[str, Any]]:
     """Return the lines of a fleet's record."""
     return [json.loads(line) for line in (out / "fleet.jsonl").read_text().splitlines()]
@@ -51,6 +65,11 @@ def events(out: Path, id: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
+def is_unknown(returned: dict[str, Any]) -> bool:
+    """Return whether nobody knows if a command was done whose worker was killed."""
+    return "The program ended while this command ran" in str(returned)
+
+
 def assert_done_once(out: Path, ids: Iterable[str]) -> None:
     """Check that each run finished in one log, with the workspace of a run that nobody killed, nothing run twice."""
     for id in ids:
@@ -65,5 +84,60 @@ def assert_done_once(out: Path, ids: Iterable[str]) -> None:
                 call = event["call"]
                 begun[call["id"]] = json.dumps([call["name"], call["args"]])
                 assert begun[call["id"]] not in returned, f"{id} did again what had returned: {call}"
-            elif event["type"] == "returned" and "put_off" not in event["data"]:
+            elif event["type"] == "returned" and "put_off" not in event["data"] and not is_unknown(event):
                 returned.add(begun[event["call_id"]])
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+Kill = Callable[[int, int, random.Random], None]
+"""Kills something of a fleet, given its head, the number of the turn, and chance."""
+
+
+def survive(
+    home: Home, server: ScriptedServer, kill: Kill, *flags: str, number: int, kills: int, seed: int, longest: float = 4
+) -> None:
+    """Kill at random moments, and check that nothing is lost, nothing done twice, and no money counted twice."""
+    chance, out = random.Random(seed), home.folder / "out"
+    home.write("tasks.jsonl", tasks(number).replace(', "check": "test -s part-3.txt"', ""))
+    flags = ("-c", "--parallel", "3", "--retries", "9", "--accept-claims", *flags)
+    done = 0
+    while True:
+        begun = (out / "fleet.jsonl").exists()
+        head = home.start("fleet", *(("resume", "out") if begun else ("tasks.jsonl", "--out", "out")), *flags)
+        while head.poll() is None and done < kills:
+            time.sleep(chance.uniform(0.5, longest))
+            with suppress(ProcessLookupError):
+                kill(head.pid, done, chance)
+                done += 1
+        _, err = head.communicate(timeout=PATIENCE * number)
+        if head.returncode == 0:
+            break
+        assert head.returncode == -signal.SIGKILL, err
+    assert done >= 2
+    ids = [f"t{n:03}" for n in range(number)]
+    assert_done_once(out, ids)
+    ends = Counter(line["id"] for line in record(out) if line["type"] == "ended" and line["status"] == "finished")
+    assert ends == dict.fromkeys(ids, 1)
+    found = results(home)
+    logged = [event["usage"] for id in ids for event in events(out, id) if event.get("usage")]
+    assert found["summary"]["usd"] == pytest.approx(sum(usage["cost"] for usage in logged), abs=1e-6)
+    served = len(server.requests) * CENTS + len(server.verifications) * SMALL_CENTS
+    assert found["summary"]["usd"] <= served + 1e-9
+    assert served <= found["summary"]["usd"] + found["summary"]["unknown_usd"] + 1e-9
+
+
+def other_version(home: Home) -> str:
+    """Return a folder for PYTHONPATH with which a worker is another version of the program."""
+    home.write(
+        "other/sitecustomize.py",
+        "import sys\nif 'worker' in sys.orig_argv:\n    import autoagent\n    autoagent.__version__ = '0.0.9'\n",
+    )
+    return str(home.folder / "other")

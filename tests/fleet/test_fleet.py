@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import random
 import signal
 import time
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from driver import PATIENCE, Hanging, Home
-from fleets import CALLS, CENTS, SMALL_CENTS, assert_done_once, events, record, results, tasks, worked
+from fleets import CALLS, CENTS, assert_done_once, children, other_version, record, results, run, survive, tasks, worked
 from server import Fault, Request, ScriptedServer, command
 
 from autoagent.core.errors import StateError
 from autoagent.fleet import Fleet
-
-
-def run(home: Home, text: str, *flags: str, out: str = "out") -> tuple[int, str]:
-    head = home.start("fleet", "-", "-c", "--out", out, *flags)
-    shown, said = head.communicate(text, timeout=PATIENCE * 10)
-    assert "Traceback" not in shown + said
-    return head.returncode, shown + said
+from autoagent.fleet.ledger import Call, Ceilings, Ledger
 
 
 def test_all_tasks_are_done_each_in_a_folder_of_its_own(home: Home, server: ScriptedServer) -> None:
@@ -40,51 +34,19 @@ def test_all_tasks_are_done_each_in_a_folder_of_its_own(home: Home, server: Scri
     assert [line["type"] for line in record(out)].count("ended") == 3
 
 
-def children(pid: int) -> list[int]:
-    """The workers of a head."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
+def by_turns(head: int, turn: int, chance: random.Random) -> None:
+    """Kill a worker or the head."""
+    with suppress(IndexError):
+        os.kill(head if turn % 2 else chance.choice(children(head)), signal.SIGKILL)
 
 
 def test_a_fleet_outlives_kills_of_workers_and_of_its_head(home: Home, server: ScriptedServer) -> None:
-    survive(home, server, number=5, kills=4, seed=1)
+    survive(home, server, by_turns, number=5, kills=4, seed=1)
 
 
 @pytest.mark.slow
 def test_forty_tasks_outlive_twenty_kills(home: Home, server: ScriptedServer) -> None:
-    survive(home, server, number=40, kills=20, seed=2)
-
-
-def survive(home: Home, server: ScriptedServer, *, number: int, kills: int, seed: int) -> None:
-    """Kill workers and the head by turns, each at a random moment, and check that nothing is lost and nothing twice."""
-    chance, out = random.Random(seed), home.folder / "out"
-    home.write("tasks.jsonl", tasks(number).replace(', "check": "test -s part-3.txt"', ""))
-    flags = ("-c", "--parallel", "3", "--retries", "9", "--accept-claims")
-    done = 0
-    while True:
-        begun = (out / "fleet.jsonl").exists()
-        head = home.start("fleet", *(("resume", "out") if begun else ("tasks.jsonl", "--out", "out")), *flags)
-        while head.poll() is None and done < kills:
-            time.sleep(chance.uniform(0.5, 4.0))
-            with suppress(ProcessLookupError, IndexError):
-                os.kill(head.pid if done % 2 else chance.choice(children(head.pid)), signal.SIGKILL)
-                done += 1
-        _, err = head.communicate(timeout=PATIENCE * number)
-        if head.returncode == 0:
-            break
-        assert head.returncode == -signal.SIGKILL, err
-    assert done >= 2
-    ids = [f"t{n:03}" for n in range(number)]
-    assert_done_once(out, ids)
-    ends = Counter(line["id"] for line in record(out) if line["type"] == "ended" and line["status"] == "finished")
-    assert ends == dict.fromkeys(ids, 1)
-    found = results(home)
-    logged = [event["usage"] for id in ids for event in events(out, id) if event.get("usage")]
-    assert found["summary"]["usd"] == pytest.approx(sum(usage["cost"] for usage in logged), abs=1e-6)
-    served = len(server.requests) * CENTS + len(server.verifications) * SMALL_CENTS
-    assert found["summary"]["usd"] <= served + 1e-9
-    assert served <= found["summary"]["usd"] + found["summary"]["unknown_usd"] + 1e-9
+    survive(home, server, by_turns, number=40, kills=20, seed=2)
 
 
 @pytest.mark.parametrize(("number", "paid"), [(4, 9)])
@@ -287,3 +249,47 @@ def test_no_key_is_written_anywhere(home: Home, server: ScriptedServer) -> None:
     assert server.requests[0].headers["authorization"] == f"Bearer {key}"
     for path in (home.folder / "out").rglob("*"):
         assert not path.is_file() or key.encode() not in path.read_bytes(), path
+
+
+def test_a_worker_of_another_version_is_refused_and_named(home: Home, server: ScriptedServer) -> None:
+    home.env["PYTHONPATH"] = other_version(home)
+    code, text = run(home, tasks(1))
+    assert code == 9 and not server.requests
+    assert f"The worker has autoagent 0.0.9 on Python {platform.python_version()}, and the head has autoagent" in text
+    assert [line["type"] for line in record(home.folder / "out")].count("started") == 1
+
+
+def test_a_log_that_cannot_be_read_makes_another_attempt(home: Home, server: ScriptedServer) -> None:
+    server.refuses = lambda request: Fault(400, "no") if "to part-1.txt" in request.prompt else None
+    assert run(home, tasks(1), "--retries", "0")[0] == 9
+    (log,) = (home.folder / "out/t000/state/runs").glob("*/events.jsonl")
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:3], b"{damaged}\n", *lines[4:]]))
+    server.refuses = lambda request: None
+    done = home.run("fleet", "resume", "out", "-c")
+    assert done.code == 0 and "attempt 2. Attempt 1 cannot be resumed and may have acted outside" in done.text
+    (row,) = results(home)["runs"]
+    assert row["attempt"] == 2 and "may have acted outside" in row["again"] and row["folder"] == "out/t000/attempt-2"
+    assert (home.folder / "out/t000/attempt-2/workspace/part-3.txt").read_text() == "3\n"
+
+
+def test_tokens_a_minute_hold_back_a_call_until_the_minute_is_over() -> None:
+    now = [0.0]
+    ledger = Ledger(Ceilings(tpm=7000), lambda: now[0])
+    for number in (1, 2, 3):
+        ledger.waiting.append(Call(("t", number), "m", 3000, 100, None))
+    assert [answer.key[1] for answer in ledger.answers()] == [1, 2]
+    for number in (1, 2):
+        ledger.came_back(("t", number), 0.0, 3000, 100)
+    now[0] = 59.0
+    assert not list(ledger.answers()) and ledger.wakes == 1.0
+    now[0] = 60.5
+    assert [answer.key[1] for answer in ledger.answers()] == [3]
+
+
+def test_without_ray_the_extra_is_named(home: Home, server: ScriptedServer) -> None:
+    home.write("none/ray.py", "raise ModuleNotFoundError(\"No module named 'ray'\", name='ray')\n")
+    home.env["PYTHONPATH"] = str(home.folder / "none")
+    code, text = run(home, tasks(1), "--engine", "ray")
+    assert code == 3 and 'pip install "autoagent[ray]"' in text and len(text.splitlines()) == 1
+    assert not (home.folder / "out" / "fleet.jsonl").exists()

@@ -1,0 +1,181 @@
+"""Copies the folder of a run between the head and a node that does not share it, by messages on their connection.
+
+The node sends what has changed: the workspace and the snapshots before the log that tells of them. So the head's copy
+is at any moment one that a killed run could have left behind, and another node goes on from it. A file is put in its
+place whole, but for logs (`.jsonl`), which grow. Only files, links and folders are copied. A database of the
+state folder is copied through SQLite, as other threads may be writing it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from autoagent.core.errors import StateError
+
+PIECE = 48_000  # bytes of a message: Ray sends what is below 100 KB along with the call, not by the object store
+SQLITE = b"SQLite format 3\0"
+GROWS = ".jsonl"
+STATE = "state/"
+INCOMING = ".incoming"  # the file that is being received
+
+Put = Mapping[str, Any]
+"""A change: `path`, and for a link its target, for a folder its mode, for a file a piece of it, its place, its mode."""
+
+
+class FolderSender:
+    """Sends what has changed in a folder since it was sent last, or since `begins_with` what is there."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self._sent: dict[str, tuple[int, ...]] = {}
+
+    def begins_with(self) -> None:
+        """Take what is there for sent, but for the logs: the other side has it."""
+        self._sent = {path: mark for path, mark in self._seen() if not path.endswith(GROWS)}
+
+    def changes(self) -> Iterator[Put]:
+        """Yield what brings the copy up to date, logs last."""
+        seen = dict(self._seen())
+        for path in sorted(self._sent.keys() - seen.keys(), reverse=True):
+            del self._sent[path]
+            yield {"path": path, "gone": True}
+        for path in sorted(seen, key=lambda path: (path.endswith(GROWS), path)):
+            if self._sent.get(path) != seen[path]:
+                with suppress(FileNotFoundError):
+                    yield from self.file(path, seen[path])
+
+    def grown(self) -> Iterator[Put]:
+        """Yield what the logs of the run have grown by."""
+        for log in self.base.glob(f"state/runs/*/*{GROWS}"):
+            path = str(log.relative_to(self.base))
+            mark = marked(log.lstat())
+            if self._sent.get(path) != mark:
+                yield from self.file(path, mark)
+
+    def file(self, path: str, mark: tuple[int, ...]) -> Iterator[Put]:
+        """Yield a file, link or folder; of a log that grew, what came to it."""
+        place, mode, size = self.base / path, mark[0], mark[1]
+        before, self._sent[path] = self._sent.get(path), mark
+        if stat.S_ISLNK(mode):
+            yield {"path": path, "link": str(place.readlink())}
+        elif stat.S_ISDIR(mode):
+            yield {"path": path, "folder": True}
+        else:
+            grew = path.endswith(GROWS) and before is not None and before[3] == mark[3] and before[1] <= size
+            at = before[1] if grew and before is not None else 0
+            with opened(place, own=path.startswith(STATE)) as file:
+                file.seek(at)
+                while True:
+                    piece = file.read(min(PIECE, size - at) if path.endswith(GROWS) else PIECE)
+                    last = len(piece) < PIECE
+                    put = {"path": path, "at": at, "data": b64encode(piece).decode(), "mode": stat.S_IMODE(mode)}
+                    at += len(piece)
+                    yield {**put, "last": last, "grows": grew}
+                    if last:
+                        break
+
+    def _seen(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield each path with what tells whether it has changed; folders before what is in them."""
+        folders = [self.base]
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        found = entry.stat(follow_symlinks=False)
+                        path = os.path.relpath(entry.path, self.base)
+                        own = path.startswith(STATE)
+                        if path == INCOMING or (own and path.endswith(("-wal", "-shm"))):
+                            continue
+                        if stat.S_ISDIR(found.st_mode):
+                            folders.append(Path(entry.path))
+                            yield path, (stat.S_IFDIR, 0)
+                        elif stat.S_ISLNK(found.st_mode):
+                            yield path, marked(found)
+                        elif stat.S_ISREG(found.st_mode):
+                            wal = Path(f"{entry.path}-wal")
+                            later = (wal.stat().st_mtime_ns,) if own and wal.exists() else ()
+                            yield path, (*marked(found), *later)
+
+
+def marked(found: os.stat_result) -> tuple[int, ...]:
+    """Return what changes with a file: mode, size, time, number."""
+    return found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def opened(path: Path, *, own: bool) -> Any:
+    """Open a file to read; of the program's `own` ones a database as it is once its changes are in it."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+    if not own or file.read(len(SQLITE)) != SQLITE:
+        return file
+    file.close()
+    whole = tempfile.NamedTemporaryFile()  # noqa: SIM115 - the caller closes it
+    with (
+        closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source,
+        closing(sqlite3.connect(whole.name)) as copy,
+    ):
+        source.backup(copy)
+    return whole
+
+
+class FolderReceiver:
+    """Keeps a copy of a folder up to date."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+
+    def put(self, change: Put) -> None:
+        """Take up a change. Raises StateError if it leads out of the folder or cannot be written."""
+        place = self.base / change["path"]
+        try:
+            if ".." in place.parts or not place.parent.resolve().is_relative_to(self.base.resolve()):
+                raise StateError(f"{place}: leads out of the folder of its run.")
+            if "data" in change:
+                self._file(place, change)
+                return
+            remove(place, unless_folder="folder" in change)
+            if "link" in change:
+                place.symlink_to(change["link"])
+            elif "folder" in change:
+                place.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StateError(f"{place}: cannot be copied: {error.strerror}.") from error
+
+    def _file(self, place: Path, change: Put) -> None:
+        grows, at, data = change["grows"], change["at"], b64decode(change["data"])
+        draft = place if grows else self.base / INCOMING
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if at else os.O_TRUNC)
+        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+            file.seek(at)
+            file.write(data)
+            if place.suffix == GROWS and change["last"]:
+                file.flush()
+                os.fsync(file.fileno())  # a command may act once the log has it
+        if change["last"] and not grows:
+            draft.chmod(change["mode"])
+            if place.is_dir() and not place.is_symlink():
+                remove(place)
+            draft.replace(place)
+
+
+def remove(place: Path, *, unless_folder: bool = False) -> None:
+    """Remove what is at a place, if anything is."""
+    if place.is_dir() and not place.is_symlink():
+        if not unless_folder:
+            shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+
+
+def send_folder(base: Path, send: Callable[[Put], None]) -> None:
+    """Send the whole of a folder."""
+    for change in FolderSender(base).changes():
+        send(change)

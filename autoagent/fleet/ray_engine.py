@@ -1,0 +1,238 @@
+"""Starts the workers of a fleet on the nodes of a Ray cluster. Needs `ray`.
+
+Ray finds a node with a free CPU for a relay, an actor that starts the worker there and hands the lines of its
+connection on, both ways. A relay is used for one worker after the other. On the head's side one thread keeps the ends
+of all relays; the head reads and writes a socket, as with a worker of its own machine.
+
+Secrets go from here to the worker's environment by one call of the relay and nowhere else: arguments of a call to an
+actor are sent to its process alone, unlike those of its constructor and unlike a `runtime_env`, which the cluster keeps
+and its dashboard shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from autoagent import __version__
+from autoagent.core.errors import StateError
+from autoagent.fleet.engine import GRACE, spawned
+
+NONCE = "fleet.nonce"  # a node that finds it, with what the head has put there, shares the folder
+PIECE = 65_536  # bytes of a call; what is below 100 KB goes along with it, and not by the object store
+CPUS = 1  # that a relay keeps for its worker and the programs of the run
+MOST_VARIABLES = 64_000  # bytes of all together, so that they go along with the call as well
+
+
+class Relay:
+    """Starts a worker on this node and hands its lines on. Runs in a process that Ray starts there."""
+
+    async def start(self, folder: str, nonce: str, variables: Mapping[str, str], cwd: str) -> None:
+        """Start a worker for the run in `folder`, in a folder of its own if this node does not share that one."""
+        self._own = "" if shares(Path(folder).parent, nonce) else tempfile.mkdtemp(prefix="autoagent-fleet-")
+        ours, theirs = socket.socketpair()
+        place = Path(self._own or folder)
+        with theirs:
+            here = cwd if Path(cwd).is_dir() and not self._own else str(place)
+            self._process = spawned(place, theirs, variables, cwd=here, own=self._own)
+        self._lines, self._to_worker = await asyncio.open_connection(sock=ours)
+
+    async def read(self) -> bytes:
+        """Return what the worker says next, nothing once it has closed its connection."""
+        try:
+            return await self._lines.read(PIECE)
+        except ConnectionError:
+            return b""
+
+    async def write(self, data: bytes) -> None:
+        with suppress(ConnectionError):
+            self._to_worker.write(data)
+            await self._to_worker.drain()
+
+    async def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def end(self) -> int:
+        """Hang up. Return the exit code of the worker, which is killed if it goes on."""
+        self._to_worker.close()
+        try:
+            return await asyncio.to_thread(self._process.wait, GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return await asyncio.to_thread(self._process.wait)
+        finally:
+            if self._own:
+                shutil.rmtree(self._own, ignore_errors=True)
+
+
+def shares(out: Path, nonce: str) -> bool:
+    """Return whether the folder OUT here is the one that the head sees, whatever it is called there."""
+    for folder in (out, *out.parents):
+        with suppress(OSError):
+            return (folder / NONCE).read_text() == nonce
+    return False
+
+
+class RayProcess:
+    """A worker on a node, as the head sees it. `_keep` is the thread that talks with its relay."""
+
+    def __init__(self, engine: RayEngine, folder: Path) -> None:
+        self.connection, self._theirs = socket.socketpair()
+        for end in (self.connection, self._theirs):
+            end.setblocking(False)
+        self.problem = ""
+        self._engine = engine
+        self._folder = folder
+        self._relay: Any = None  # once it has started the worker
+        self._code: int | None = None
+        self._over = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def wait(self) -> int | None:
+        """See WorkerProcess."""
+        self._over.wait(3 * GRACE)
+        return self._code
+
+    def terminate(self) -> None:
+        self._engine.soon(self._signal, signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._engine.soon(self._signal, signal.SIGKILL)
+
+    def lose(self) -> None:
+        """See WorkerProcess."""
+        if self._task is not None:
+            self._engine.soon(self._task.cancel)
+
+    def begin(self) -> None:
+        self._task = asyncio.ensure_future(self._keep())
+
+    def _signal(self, number: int) -> None:
+        if self._relay is not None:
+            self._relay.signal.remote(number)
+        elif self._task is not None:
+            self._task.cancel()  # it still waits for a node
+
+    async def _keep(self) -> None:
+        """Keep a relay for as long as its worker runs."""
+        engine = self._engine
+        relay: Any = None
+        writing: asyncio.Future[None] | None = None
+        try:
+            relay = engine.idle.pop() if engine.idle else engine.relays.remote()
+            await relay.start.remote(str(self._folder), engine.nonce, engine.variables, str(Path.cwd()))
+            self._relay = relay
+            writing = asyncio.ensure_future(self._hand_down(relay))
+            loop = asyncio.get_running_loop()
+            while data := await relay.read.remote():
+                with suppress(OSError):  # the head has hung up, and waits for the end
+                    await loop.sock_sendall(self._theirs, data)
+            self._code = await relay.end.remote()
+            engine.idle.append(relay)
+        except (RayError, asyncio.CancelledError) as error:
+            self.problem = said_of(error, began=self._relay is not None)
+            if relay is not None:
+                ray.kill(relay)
+        finally:
+            if writing is not None:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)  # before another socket has its number
+            self._theirs.close()
+            self._over.set()
+
+    async def _hand_down(self, relay: Any) -> None:
+        """Hand on what the head says, until it hangs up."""
+        loop = asyncio.get_running_loop()
+        with suppress(OSError, RayError):
+            while data := await loop.sock_recv(self._theirs, PIECE):
+                await relay.write.remote(data)
+            await relay.end.remote()
+
+
+class RayEngine:
+    """Starts workers on the nodes of the cluster at an address. `variables` are for their environment.
+
+    Raises StateError if the cluster cannot be joined.
+    """
+
+    leases = True
+    beginning = "waits for a node"
+
+    def __init__(self, address: str, out: Path, variables: Mapping[str, str]) -> None:
+        if sum(len(name) + len(value) for name, value in variables.items()) > MOST_VARIABLES:
+            raise StateError(f"The settings are more than {MOST_VARIABLES:,} bytes; a worker cannot be handed them.")
+        self.variables = dict(variables)
+        self.idle: list[Any] = []
+        self.nonce, self._is_marked = secrets.token_hex(16), False
+        self._joined = not ray.is_initialized()
+        if self._joined:
+            join(address)
+        self._nonce_file = out / NONCE
+        self.relays = ray.remote(num_cpus=CPUS, scheduling_strategy="SPREAD")(Relay)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
+        self._thread.start()
+
+    def start(self, folder: Path) -> RayProcess:
+        """See Engine."""
+        if not self._is_marked:
+            self._nonce_file.write_text(self.nonce)
+            self._is_marked = True
+        process = RayProcess(self, folder.absolute())
+        self.soon(process.begin)
+        return process
+
+    def soon(self, call: Any, *given: Any) -> None:
+        """Have the thread of the relays make a call."""
+        self._loop.call_soon_threadsafe(call, *given)
+
+    def close(self) -> None:
+        """Leave the cluster. Relays end with that."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        if self._joined:
+            ray.shutdown()
+
+
+def join(address: str) -> None:
+    """Join a cluster. Raises StateError with a line that says why that cannot be."""
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        start = "start one with `ray start --head`, or name another with --address"
+        raise StateError(f"No Ray cluster answers at {address!r} ({one_line(error)}); {start}.") from error
+    except ImportError as error:  # of Ray's client
+        raise StateError(f'{address}: needs more of Ray ({error}); pip install "ray[client]".') from error
+    except (RuntimeError, ValueError, RayError) as error:
+        raise StateError(f"The Ray cluster at {address!r} cannot be joined: {one_line(error)}") from error
+
+
+def said_of(error: BaseException, *, began: bool) -> str:
+    """Return why a relay came to nothing, before or after its worker `began`."""
+    if isinstance(error, asyncio.CancelledError):
+        return "The worker's node does not answer." if began else "The fleet was stopped before a node was free."
+    if "No module named 'autoagent" in str(error):
+        return f"A node of the cluster has no autoagent of this kind; install autoagent {__version__} on all of them."
+    if isinstance(cause := getattr(error, "cause", None), StateError):
+        return str(cause)
+    return f"The worker's node or its relay is gone ({type(error).__name__})."
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,171 @@
+"""Fleets on a Ray cluster of raylets on this machine."""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from driver import PATIENCE, Hanging, Home
+from fleets import CALLS, CENTS, assert_done_once, other_version, record, results, run, survive, tasks, worked
+from raylets import Raylets, below, in_memory, named
+from server import ScriptedServer, command
+
+from autoagent.fleet.engine import GRACE
+from autoagent.fleet.link import LEASE
+
+WORKER, RELAY, RAYLET = b"autoagent fleet worker", b"ray::Relay", b"/raylet "
+
+pytestmark = pytest.mark.slow
+
+
+def test_nodes_do_the_tasks_in_the_folder_that_they_share(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    with Raylets(home) as cluster:
+        cluster.add()
+        code, text = run(home, tasks(3), "--engine", "ray", "--address", cluster.address, "--parallel", "2")
+        assert code == 0, text
+        assert_done_once(home.folder / "out", ("t000", "t001", "t002"))
+
+
+def test_a_node_that_does_not_share_the_folder_hands_everything_back(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    with Raylets(home) as cluster:
+        cluster.add(hides=home.folder)
+        code, text = run(home, tasks(2), "--engine", "ray", "--address", cluster.address, "--parallel", "2")
+        assert code == 0, text
+        assert [line["id"] for line in record(home.folder / "out") if line["type"] == "placed"]
+        assert_done_once(home.folder / "out", ("t000", "t001"))
+        assert results(home)["summary"]["usd"] == pytest.approx(2 * CALLS * CENTS)
+
+
+def test_a_cluster_gives_what_this_machine_gives_and_keeps_no_key(home: Home, server: ScriptedServer) -> None:
+    """The same workspaces, byte for byte, and the same figures; no file of Ray's has the key, nor what it keeps."""
+    pytest.importorskip("ray")
+    key = "sk-" + "a1B2c3D4" * 4
+    home.env["OPENAI_API_KEY"] = key
+    assert run(home, tasks(6), out="here")[0] == 0
+    with Raylets(home, client=True) as cluster:
+        cluster.add()
+        cluster.add(hides=home.folder)
+        flags = ("--engine", "ray", "--parallel", "3")
+        for address, out in ((cluster.address, "there"), (cluster.client, "far")):
+            code, text = run(home, tasks(6), *flags, "--address", address, out=out)
+            assert code == 0, text
+        keepers = [pid for words in (b"/gcs_server ", RAYLET) for pid in named(below(os.getpid()), words)]
+        assert len(keepers) == 4
+        for pid in keepers:  # a dashboard shows what these know; an object store is in the memory of its raylet
+            assert not in_memory(pid, key.encode()) and in_memory(pid, b"Relay")
+        assert server.requests[-1].headers["authorization"] == f"Bearer {key}"
+        files = [path for path in (*cluster.folder.rglob("*"), *(home.folder / "there").rglob("*")) if path.is_file()]
+        assert len(files) > 50
+        for path in files:
+            raw = path.read_bytes()
+            assert key.encode() not in raw and base64.b64encode(key.encode()) not in raw, path
+    for out in ("there", "far"):
+        for here in (home.folder / "here").glob("*/workspace/*"):
+            there = home.folder / out / here.relative_to(home.folder / "here")
+            assert there.read_bytes() == here.read_bytes()
+        apart = ("seconds", "folder")
+        rows = [{k: v for k, v in row.items() if k not in apart} for row in results(home, out)["runs"]]
+        assert rows == [{k: v for k, v in row.items() if k not in apart} for row in results(home, "here")["runs"]]
+
+
+def test_ctrl_c_while_no_node_is_free_leaves_what_resume_takes_up(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    with Raylets(home) as cluster:
+        flags = ("-c", "--engine", "ray", "--address", cluster.address)
+        head = home.start("fleet", "-", "--out", "out", *flags)
+        head.stdin.write(tasks(2))
+        head.stdin.close()
+        head.stdin = None
+        while not (home.folder / "out" / "fleet.jsonl").exists() or len(record(home.folder / "out")) < 3:
+            time.sleep(0.1)
+        second = home.run("fleet", "resume", "out", *flags)
+        assert second.code == 1 and "another process leads this fleet" in second.err
+        head.send_signal(signal.SIGINT)
+        shown, said = head.communicate(timeout=PATIENCE)
+        assert head.returncode == 9 and "stopped before a node was free" in shown, shown + said
+        cluster.add(hides=home.folder)
+        done = home.run("fleet", "resume", "out", *flags)
+        assert done.code == 0, done.text
+    assert_done_once(home.folder / "out", ["t000", "t001"])
+
+
+def test_a_question_that_nobody_can_be_asked_ends_its_run_and_is_said(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    with Raylets(home) as cluster:
+        cluster.add(hides=home.folder)
+        head = home.start("fleet", "-", "--out", "out", "--engine", "ray", "--address", cluster.address)
+        shown, said = head.communicate(tasks(1), timeout=PATIENCE)
+    assert head.returncode == 9 and "do not reach the inbox" in shown + said
+    assert results(home)["runs"][0]["status"] == "unanswered"
+
+
+def test_a_node_with_another_version_is_named(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    with Raylets(home) as cluster:
+        cluster.add(PYTHONPATH=other_version(home))
+        code, text = run(home, tasks(1), "--engine", "ray", "--address", cluster.address)
+    assert code == 9 and "The worker has autoagent 0.0.9 on Python" in text, text
+
+
+def test_a_fleet_outlives_kills_of_workers_relays_nodes_and_its_head(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    number = int(os.environ.get("FLEET_KILLS", "10"))
+    with Raylets(home) as cluster:
+        nodes = {hides: cluster.add(hides=hides) for hides in (None, home.folder)}
+
+        def by_turns(head: int, turn: int, chance: random.Random) -> None:
+            hides = chance.choice([*nodes])
+            pids = below(nodes[hides].pid)
+            with suppress(IndexError):
+                match turn % 5:
+                    case 0:
+                        os.kill(chance.choice(named(pids, WORKER)), signal.SIGKILL)
+                    case 1:
+                        os.kill(chance.choice(named(pids, RELAY)), signal.SIGKILL)
+                    case 2:
+                        os.kill(named(pids, RAYLET)[0], signal.SIGKILL)
+                        nodes[hides] = cluster.add(hides=hides)
+                    case 3:
+                        cluster.kill(nodes[hides])
+                        nodes[hides] = cluster.add(hides=hides)
+                    case 4:
+                        os.kill(head, signal.SIGKILL)
+
+        flags = ("--engine", "ray", "--address", cluster.address)
+        survive(home, server, by_turns, *flags, number=2 * number, kills=number, seed=3)
+
+
+def test_a_node_that_is_cut_off_ends_its_run_before_another_has_it(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    hanging = Hanging(command("write_to_file", filename="part-1.txt", text="1\n"))
+    server.script, server._every = [hanging], None
+    with Raylets(home) as cluster:
+        node = cluster.add(hides=home.folder)
+        head = home.start("fleet", "-", "-c", "--out", "out", "--engine", "ray", "--address", cluster.address)
+        head.stdin.write(tasks(1))
+        head.stdin.close()
+        head.stdin = None
+        hanging.is_asked()
+        server._every = worked
+        (worker,) = named(below(node.pid), WORKER)
+        (relay,) = named(below(node.pid), RELAY)
+        os.kill(relay, signal.SIGSTOP)  # nothing comes through any more
+        started = [line for line in record(home.folder / "out") if line["type"] == "started"]
+        until = time.monotonic() + LEASE + GRACE + 5
+        while Path(f"/proc/{worker}/stat").read_text().split()[2] != "Z":
+            assert time.monotonic() < until
+            assert [line for line in record(home.folder / "out") if line["type"] == "started"] == started
+            time.sleep(0.1)
+        hanging.leave()
+        _, said = head.communicate(timeout=PATIENCE * 2)
+        assert head.returncode == 0, said
+    assert_done_once(home.folder / "out", ["t000"])
+    assert len([line for line in record(home.folder / "out") if line["type"] == "started"]) == 2
