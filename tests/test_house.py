@@ -39,7 +39,8 @@ EDGES = {
     "mcp": ["services/mcp/"],
     "msgspec": ["core/codec"],
     "numpy": ["memory/", "text/byte_pairs"],
-    "sqlite3": ["memory/"],
+    "sqlite3": ["memory/", "fleet/folder_copy"],
+    "ray": ["fleet/ray_engine"],
     "onnxruntime": ["memory/embedders/minilm"],
     "tokenizers": ["memory/embedders/builtin", "memory/embedders/minilm"],
     "yaml": ["text/yaml_file", "session/task_file", "text/file_forms"],
@@ -260,6 +261,8 @@ OTHER_MEANINGS = {
     "session/diagnosis": {"none"},  # no terminal
     "cli": {"demo", "replay"},  # a flag, a subcommand
     "commands/media": {"openai"},  # who draws and listens, which IMAGE_PROVIDER and AUDIO_TO_TEXT_PROVIDER choose
+    "fleet/command_line": {"local"},  # an engine
+    "fleet/lead": {"auto", "local"},  # an address of a cluster, an engine
     "session/permissions": {"none"},  # an empty list
     "web/app": {"none"},  # of a policy
     "web/serve": {"none"},  # no web sockets

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -22,23 +21,21 @@ GRACE = 5.0  # seconds that a worker has to end after SIGTERM
 
 
 class WorkerProcess(Protocol):
-    """A worker, as its head sees it. `connection` is the head's end of a stream of JSON lines, and ends with it."""
+    """A worker, as its head sees it. `connection` is the head's end of a stream of JSON lines, and ends with it.
 
-    @property
-    def connection(self) -> socket.socket: ...
+    `problem` says why it could not be started, '' if it was.
+    """
 
-    @property
-    def problem(self) -> str:
-        """Why it could not be started, '' if it was."""
-        ...
+    connection: socket.socket
+    problem: str
 
     def wait(self) -> int | None:
         """Return the exit code, negative for a signal, once the connection is closed. None: nobody can know it."""
         ...
 
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
+    def send_signal(self, number: int) -> None:
+        """Send a signal, to end it."""
+        ...
 
     def lose(self) -> None:
         """Give it up, as its node does not answer: close the connection."""
@@ -55,31 +52,27 @@ class Engine(Protocol):
         """Start a worker for the run in a folder. Raises StateError."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give back what workers were started with."""
+        ...
 
 
-@dataclass(slots=True)
 class LocalProcess:
     """A worker on this machine."""
 
-    process: subprocess.Popen[bytes]
-    connection: socket.socket
-    problem: str = ""
+    problem = ""
+
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+        self.connection = connection
+        self.send_signal, self.lose = process.send_signal, process.kill
+        self._process = process
 
     def wait(self) -> int | None:
         """See WorkerProcess. A process that outlives its socket is killed."""
         with suppress(subprocess.TimeoutExpired):
-            return self.process.wait(GRACE)
-        self.process.kill()
-        return self.process.wait()
-
-    def terminate(self) -> None:
-        self.process.terminate()
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    lose = kill
+            return self._process.wait(GRACE)
+        self._process.kill()
+        return self._process.wait()
 
 
 class LocalEngine:

@@ -14,7 +14,7 @@ import sqlite3
 import stat
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -32,20 +32,21 @@ Put = Mapping[str, Any]
 
 
 class FolderSender:
-    """Sends what has changed in a folder since it was sent last, or since `begins_with` what is there."""
+    """Sends what has changed in a folder since it was sent last; with `has`, the other side has what is there now."""
 
-    def __init__(self, base: Path) -> None:
-        self.base = base
+    def __init__(self, base: Path, *, has: bool = False) -> None:
+        self._base = base
         self._sent: dict[str, tuple[int, ...]] = {}
+        if has:  # but for the logs, whose ends may differ
+            self._sent = {path: mark for path, mark in self._seen() if not path.endswith(GROWS)}
 
-    def begins_with(self) -> None:
-        """Take what is there for sent, but for the logs: the other side has it."""
-        self._sent = {path: mark for path, mark in self._seen() if not path.endswith(GROWS)}
-
-    def changes(self) -> Iterator[Put]:
-        """Yield what brings the copy up to date, logs last."""
-        seen = dict(self._seen())
-        for path in sorted(self._sent.keys() - seen.keys(), reverse=True):
+    def changes(self, *, whole: bool = True) -> Iterator[Put]:
+        """Yield what brings the copy up to date, logs last; unless `whole`, what the log of the run has grown by."""
+        seen = dict(self._seen()) if whole else {}
+        if not whole:
+            for log in self._base.glob(f"state/runs/*/*{GROWS}"):
+                seen[str(log.relative_to(self._base))] = marked(log.lstat())
+        for path in sorted(self._sent.keys() - seen.keys() if whole else (), reverse=True):
             del self._sent[path]
             yield {"path": path, "gone": True}
         for path in sorted(seen, key=lambda path: (path.endswith(GROWS), path)):
@@ -53,17 +54,9 @@ class FolderSender:
                 with suppress(FileNotFoundError):
                     yield from self.file(path, seen[path])
 
-    def grown(self) -> Iterator[Put]:
-        """Yield what the logs of the run have grown by."""
-        for log in self.base.glob(f"state/runs/*/*{GROWS}"):
-            path = str(log.relative_to(self.base))
-            mark = marked(log.lstat())
-            if self._sent.get(path) != mark:
-                yield from self.file(path, mark)
-
     def file(self, path: str, mark: tuple[int, ...]) -> Iterator[Put]:
         """Yield a file, link or folder; of a log that grew, what came to it."""
-        place, mode, size = self.base / path, mark[0], mark[1]
+        place, mode, size = self._base / path, mark[0], mark[1]
         before, self._sent[path] = self._sent.get(path), mark
         if stat.S_ISLNK(mode):
             yield {"path": path, "link": str(place.readlink())}
@@ -85,13 +78,13 @@ class FolderSender:
 
     def _seen(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield each path with what tells whether it has changed; folders before what is in them."""
-        folders = [self.base]
+        folders = [self._base]
         while folders:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):
                         found = entry.stat(follow_symlinks=False)
-                        path = os.path.relpath(entry.path, self.base)
+                        path = os.path.relpath(entry.path, self._base)
                         own = path.startswith(STATE)
                         if path == INCOMING or (own and path.endswith(("-wal", "-shm"))):
                             continue
@@ -126,56 +119,37 @@ def opened(path: Path, *, own: bool) -> Any:
     return whole
 
 
-class FolderReceiver:
-    """Keeps a copy of a folder up to date."""
-
-    def __init__(self, base: Path) -> None:
-        self.base = base
-
-    def put(self, change: Put) -> None:
-        """Take up a change. Raises StateError if it leads out of the folder or cannot be written."""
-        place = self.base / change["path"]
-        try:
-            if ".." in place.parts or not place.parent.resolve().is_relative_to(self.base.resolve()):
-                raise StateError(f"{place}: leads out of the folder of its run.")
-            if "data" in change:
-                self._file(place, change)
-                return
-            remove(place, unless_folder="folder" in change)
-            if "link" in change:
-                place.symlink_to(change["link"])
-            elif "folder" in change:
-                place.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise StateError(f"{place}: cannot be copied: {error.strerror}.") from error
-
-    def _file(self, place: Path, change: Put) -> None:
-        grows, at, data = change["grows"], change["at"], b64decode(change["data"])
-        draft = place if grows else self.base / INCOMING
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if at else os.O_TRUNC)
-        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
-            file.seek(at)
-            file.write(data)
-            if place.suffix == GROWS and change["last"]:
-                file.flush()
-                os.fsync(file.fileno())  # a command may act once the log has it
-        if change["last"] and not grows:
-            draft.chmod(change["mode"])
-            if place.is_dir() and not place.is_symlink():
-                remove(place)
-            draft.replace(place)
-
-
-def remove(place: Path, *, unless_folder: bool = False) -> None:
-    """Remove what is at a place, if anything is."""
-    if place.is_dir() and not place.is_symlink():
-        if not unless_folder:
+def receive(base: Path, change: Put) -> None:
+    """Take up a change of the folder `base`. Raises StateError if it leads out of it or cannot be written."""
+    place = base / change["path"]
+    try:
+        if ".." in place.parts or not place.parent.resolve().is_relative_to(base.resolve()):
+            raise StateError(f"{place}: leads out of the folder of its run.")
+        is_folder = place.is_dir() and not place.is_symlink()
+        if is_folder and "folder" not in change:
             shutil.rmtree(place)
-    else:
-        place.unlink(missing_ok=True)
+        elif not is_folder and "data" not in change:
+            place.unlink(missing_ok=True)
+        if "link" in change:
+            place.symlink_to(change["link"])
+        elif "folder" in change:
+            place.mkdir(mode=0o700, exist_ok=True)
+        elif "data" in change:
+            receive_piece(place, base / INCOMING, change)
+    except OSError as error:
+        raise StateError(f"{place}: cannot be copied: {error.strerror}.") from error
 
 
-def send_folder(base: Path, send: Callable[[Put], None]) -> None:
-    """Send the whole of a folder."""
-    for change in FolderSender(base).changes():
-        send(change)
+def receive_piece(place: Path, draft: Path, change: Put) -> None:
+    """Take up a piece of a file, which is put in its place with the last one. A log is added to. Raises OSError."""
+    grows, at, last = change["grows"], change["at"], change["last"]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if at else os.O_TRUNC)
+    with os.fdopen(os.open(place if grows else draft, flags, 0o600), "wb") as file:
+        file.seek(at)
+        file.write(b64decode(change["data"]))
+        if place.suffix == GROWS and last:
+            file.flush()
+            os.fsync(file.fileno())  # a command may act once the log has it
+    if last and not grows:
+        draft.chmod(change["mode"])
+        draft.replace(place)

@@ -30,7 +30,7 @@ from autoagent.core.errors import StateError
 from autoagent.core.model import Price
 from autoagent.core.task import Status
 from autoagent.fleet.engine import GRACE, OUTPUT, Engine, WorkerProcess
-from autoagent.fleet.folder_copy import FolderReceiver, FolderSender
+from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.link import LEASE, LOCK
 from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, tally_of
@@ -56,7 +56,7 @@ class Worker:
     problem: Mapping[str, Any] | None = None
     asks: str = ""
     ordered: bool = False
-    copy: FolderReceiver | None = None  # of its folder, if that is on another machine
+    copy: Path | None = None  # the folder here, if it works in one on another machine
     leased: float = 0.0  # until when it may go on without this head
     doomed: float | None = None  # when it is killed
 
@@ -212,7 +212,7 @@ class Head:
                 worker.leased = time.monotonic() + LEASE + MARGIN
                 self._tell(worker, {"n": message["n"]})
             case "put" if worker.copy:
-                worker.copy.put(message)
+                receive(worker.copy, message)
             case "call":
                 price = Price(*message["price"]) if message["price"] else None
                 ledger.waiting.append(Call(key, message["model"], message["prompt"], message["most"], price))
@@ -245,11 +245,11 @@ class Head:
             text = "The {} has autoagent {} on Python {}".format
             reason = f"{text('worker', *there)}, and {text('head', *here).lower()}; install the same on both."
             worker.problem = {"reason": reason, "code": Status.SETUP.code}
-            worker.process.kill()
+            worker.process.send_signal(signal.SIGKILL)
             return
         if self.stops:
             worker.problem = {"reason": STOPPED, "code": Status.STOPPED.code}
-            worker.process.kill()
+            worker.process.send_signal(signal.SIGKILL)
             return
         row, folder = worker.row, self.state.folder(worker.row).absolute()
         near = hello["host"] == socket.gethostname() and not hello["own"]
@@ -262,7 +262,7 @@ class Head:
             row.node = hello["host"]
             self._record.add("placed", id=row.job.id, node=row.node)
         if hello["own"]:
-            worker.copy = FolderReceiver(folder)
+            worker.copy = folder
             if row.job.team:
                 shutil.copy2(row.job.team, folder / TEAM)
             for change in FolderSender(folder).changes():
@@ -334,19 +334,19 @@ class Head:
                 if worker.ordered:
                     self._tell(worker, {"stop": STOPPED})
                 if worker.asks or (self._engine.leases and not worker.ordered):
-                    worker.process.terminate()
+                    worker.process.send_signal(signal.SIGTERM)
             if self.stops > 1 and worker.doomed == float("inf"):
                 worker.doomed = now + GRACE
-                worker.process.terminate()
+                worker.process.send_signal(signal.SIGTERM)
             if worker.doomed is not None and now > worker.doomed:
-                worker.process.kill()
+                worker.process.send_signal(signal.SIGKILL)
             if self._engine.leases and worker.ordered and now > worker.leased:
                 worker.process.lose()
 
     def end_all(self) -> None:
         """End every worker that is still there, when the caller stops listening."""
         for worker in self._workers.values():
-            worker.process.terminate()
+            worker.process.send_signal(signal.SIGTERM)
             worker.connection.close()
         for worker in self._workers.values():
             worker.process.wait()

@@ -135,13 +135,14 @@ def engine_of(state: FleetState, session: Session) -> Engine:
     """Return the engine of a fleet. Raises SetupError, StateError."""
     if state.settings["engine"] == "local":
         return LocalEngine()
+    from autoagent.fleet.ray_engine import RayEngine
+
     try:
-        from autoagent.fleet.ray_engine import RayEngine
+        return RayEngine(state.settings["address"], state.out, variables_of(session.loaded.lasting))
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
         raise SetupError('--engine ray needs Ray; pip install "autoagent[ray]"') from error
-    return RayEngine(state.settings["address"], state.out, variables_of(session.loaded.lasting))
 
 
 def variables_of(values: Mapping[str, Any]) -> dict[str, str]:

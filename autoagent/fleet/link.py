@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,7 +45,7 @@ from autoagent.core.model import Asking, Completion, Message
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Outcome, Status
 from autoagent.fleet.engine import GRACE
-from autoagent.fleet.folder_copy import FolderReceiver, FolderSender, Put
+from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.models.openai.retry import Fault
 from autoagent.registry.registrations import GUESTS
 from autoagent.text.sanitize import shorten
@@ -58,7 +59,7 @@ LEASE = 20.0
 """Seconds for which a worker on another machine goes on without a word of its head: more than a stall of the network or
 of a busy head takes, and no longer than a user would wait for a lost run to be taken up."""
 BEAT = 4.0  # seconds between two words, so that a lease outlives four that are lost
-CLOCK = time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC  # goes on while suspended
+now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # goes on while suspended
 GONE = "The head of the fleet is gone; `autoagent fleet resume` goes on."
 
 
@@ -82,8 +83,7 @@ class HeadLink:
             with self._sending:
                 self._connection.sendall(line)
         except OSError:
-            self.gone = True
-            self._stop(GONE)
+            self._lose()
 
     def order(self, folder: str) -> dict[str, Any]:
         """Wait for the head's order, and for the files of the run that come before it into a folder of this node.
@@ -95,7 +95,7 @@ class HeadLink:
             if "put" not in message:
                 threading.Thread(target=self._listen, name="head", daemon=True).start()
                 return message
-            FolderReceiver(Path(folder)).put(message["put"])
+            receive(Path(folder), message["put"])
         raise StateError("The head of the fleet is gone.")
 
     def is_there(self, seconds: float = math.inf) -> bool:
@@ -142,6 +142,9 @@ class HeadLink:
             with self._answered:
                 self._answers[message["n"]] = message
                 self._answered.notify_all()
+        self._lose()
+
+    def _lose(self) -> None:
         self.gone = True
         self._stop(GONE)
 
@@ -266,33 +269,23 @@ def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def now() -> float:
-    return time.clock_gettime(CLOCK)
-
-
 class CopiedFolder:
     """Hands the folder of a run on this node to the head as it changes. Any thread of the run may write."""
 
     def __init__(self, head: HeadLink, folder: Path) -> None:
         self._head = head
-        self._sender = FolderSender(folder)
-        self._sender.begins_with()
+        self._sender = FolderSender(folder, has=True)
 
-    def written(self, event: Event) -> None:
-        """Hand on what an event of the log stands for. Raises StopRun before a command that the head cannot know of."""
-        whole = isinstance(event, (RunStarted, Returned, Ended))
-        self.send(self._sender.changes() if whole else self._sender.grown())
-        if isinstance(event, Started) and not self._head.is_there():
-            raise StopRun(Outcome(Status.STOPPED, GONE))
+    def written(self, event: Event | None = None) -> None:
+        """Hand on what an event of the log stands for, None for its end, which waits until the head has all.
 
-    def close(self) -> None:
-        """Hand on the rest, and wait until the head has it."""
-        self.send(self._sender.changes())
-        self._head.is_there()
-
-    def send(self, changes: Iterator[Put]) -> None:
-        for change in changes:
+        Raises StopRun before a command that the head cannot know of.
+        """
+        whole = event is None or isinstance(event, (RunStarted, Returned, Ended))
+        for change in self._sender.changes(whole=whole):
             self._head.tell("put", **change)
+        if (event is None or isinstance(event, Started)) and not self._head.is_there() and event:
+            raise StopRun(Outcome(Status.STOPPED, GONE))
 
 
 @contextmanager
@@ -317,7 +310,7 @@ def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
         with held_alone(Path(order["folder"]) / LOCK):
             if own:
                 copied = CopiedFolder(head, Path(own))
-                stack.callback(copied.close)
+                stack.callback(copied.written)
                 GUESTS["written"] = copied.written
             GUESTS["listen"] = lambda event: told(head, order["whole"], event)
             GUESTS["model"] = lambda model: MeteredModel(model, head)

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -25,12 +24,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.exceptions import RayError
-
 from autoagent import __version__
 from autoagent.core.errors import StateError
 from autoagent.fleet.engine import GRACE, spawned
+from autoagent.text.sanitize import shorten
 
 NONCE = "fleet.nonce"  # a node that finds it, with what the head has put there, shares the folder
 PIECE = 65_536  # bytes of a call; what is below 100 KB goes along with it, and not by the object store
@@ -53,19 +50,19 @@ class Relay:
 
     async def read(self) -> bytes:
         """Return what the worker says next, nothing once it has closed its connection."""
-        try:
-            return await self._lines.read(PIECE)
-        except ConnectionError:
-            return b""
+        said = b""
+        with suppress(ConnectionError):
+            said = await self._lines.read(PIECE)
+        return said
 
     async def write(self, data: bytes) -> None:
+        """Say something to the worker, if it is still there."""
+        self._to_worker.write(data)
         with suppress(ConnectionError):
-            self._to_worker.write(data)
             await self._to_worker.drain()
 
     async def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        self._process.send_signal(number)
 
     async def end(self) -> int:
         """Hang up. Return the exit code of the worker, which is killed if it goes on."""
@@ -101,35 +98,29 @@ class RayProcess:
         self._relay: Any = None  # once it has started the worker
         self._code: int | None = None
         self._over = threading.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._keeping = asyncio.run_coroutine_threadsafe(self._keep(), engine.loop)
 
     def wait(self) -> int | None:
         """See WorkerProcess."""
         self._over.wait(3 * GRACE)
         return self._code
 
-    def terminate(self) -> None:
-        self._engine.soon(self._signal, signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._engine.soon(self._signal, signal.SIGKILL)
+    def send_signal(self, number: int) -> None:
+        """See WorkerProcess. One that still waits for a node is given up."""
+        if self._relay is not None:
+            self._relay.signal.remote(number)
+        else:
+            self.lose()
 
     def lose(self) -> None:
         """See WorkerProcess."""
-        if self._task is not None:
-            self._engine.soon(self._task.cancel)
-
-    def begin(self) -> None:
-        self._task = asyncio.ensure_future(self._keep())
-
-    def _signal(self, number: int) -> None:
-        if self._relay is not None:
-            self._relay.signal.remote(number)
-        elif self._task is not None:
-            self._task.cancel()  # it still waits for a node
+        self._engine.loop.call_soon_threadsafe(self._keeping.cancel)
 
     async def _keep(self) -> None:
         """Keep a relay for as long as its worker runs."""
+        import ray
+        from ray.exceptions import RayError
+
         engine = self._engine
         relay: Any = None
         writing: asyncio.Future[None] | None = None
@@ -157,6 +148,8 @@ class RayProcess:
 
     async def _hand_down(self, relay: Any) -> None:
         """Hand on what the head says, until it hangs up."""
+        from ray.exceptions import RayError
+
         loop = asyncio.get_running_loop()
         with suppress(OSError, RayError):
             while data := await loop.sock_recv(self._theirs, PIECE):
@@ -167,13 +160,15 @@ class RayProcess:
 class RayEngine:
     """Starts workers on the nodes of the cluster at an address. `variables` are for their environment.
 
-    Raises StateError if the cluster cannot be joined.
+    Raises StateError if the cluster cannot be joined, ModuleNotFoundError without Ray.
     """
 
     leases = True
     beginning = "waits for a node"
 
     def __init__(self, address: str, out: Path, variables: Mapping[str, str]) -> None:
+        import ray
+
         if sum(len(name) + len(value) for name, value in variables.items()) > MOST_VARIABLES:
             raise StateError(f"The settings are more than {MOST_VARIABLES:,} bytes; a worker cannot be handed them.")
         self.variables = dict(variables)
@@ -184,8 +179,8 @@ class RayEngine:
             join(address)
         self._nonce_file = out / NONCE
         self.relays = ray.remote(num_cpus=CPUS, scheduling_strategy="SPREAD")(Relay)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="relays", daemon=True)
         self._thread.start()
 
     def start(self, folder: Path) -> RayProcess:
@@ -193,34 +188,35 @@ class RayEngine:
         if not self._is_marked:
             self._nonce_file.write_text(self.nonce)
             self._is_marked = True
-        process = RayProcess(self, folder.absolute())
-        self.soon(process.begin)
-        return process
-
-    def soon(self, call: Any, *given: Any) -> None:
-        """Have the thread of the relays make a call."""
-        self._loop.call_soon_threadsafe(call, *given)
+        return RayProcess(self, folder.absolute())
 
     def close(self) -> None:
         """Leave the cluster. Relays end with that."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._loop.close()
+        self.loop.close()
         if self._joined:
+            import ray
+
             ray.shutdown()
 
 
 def join(address: str) -> None:
     """Join a cluster. Raises StateError with a line that says why that cannot be."""
+    import ray
+    from ray.exceptions import RayError
+
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
+        why = shorten(" ".join(str(error).split()), 300)
         start = "start one with `ray start --head`, or name another with --address"
-        raise StateError(f"No Ray cluster answers at {address!r} ({one_line(error)}); {start}.") from error
+        raise StateError(f"No Ray cluster answers at {address!r} ({why}); {start}.") from error
     except ImportError as error:  # of Ray's client
         raise StateError(f'{address}: needs more of Ray ({error}); pip install "ray[client]".') from error
     except (RuntimeError, ValueError, RayError) as error:
-        raise StateError(f"The Ray cluster at {address!r} cannot be joined: {one_line(error)}") from error
+        why = shorten(" ".join(str(error).split()), 500)
+        raise StateError(f"The Ray cluster at {address!r} cannot be joined: {why}") from error
 
 
 def said_of(error: BaseException, *, began: bool) -> str:
@@ -232,7 +228,3 @@ def said_of(error: BaseException, *, began: bool) -> str:
     if isinstance(cause := getattr(error, "cause", None), StateError):
         return str(cause)
     return f"The worker's node or its relay is gone ({type(error).__name__})."
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500]

@@ -49,11 +49,6 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
     return session.continuing({name: value for name, value in own.items() if name not in since})
 
 
-def moved(began: RunStarted, session: Session) -> RunStarted:
-    """Return how a run began, in the folder that its workspace has been moved to (`moved_to`), if it has been."""
-    return replace(began, workspace=session.flags.get("moved_to") or began.workspace)
-
-
 def last_start(state_dir: Path, run: str) -> RunStarted:
     """Return the newest RunStarted or Resumed. Raises StateError if there is none."""
     return ends(state_dir, run)[0]

@@ -25,7 +25,6 @@ from autoagent.session.earlier_runs import (
     answered,
     earlier_runs,
     ends,
-    moved,
     newest_run,
     replies,
     session_of_run,
@@ -134,8 +133,8 @@ def _resume(
     force: bool = False,
     again: bool = False,
 ) -> Leg:
-    (had_begun, status), settings, wish = until_now, here.settings, here.flags.get("wish", "")
-    began = moved(had_begun, here)
+    (began, status), settings, wish = until_now, here.settings, here.flags.get("wish", "")
+    place, began = began.workspace, replace(began, workspace=here.flags.get("moved_to", began.workspace))
     check_flags(here.flags, settings)
     console = build.open_console(settings, json=bool(here.flags.get("json_output")))
     console.goes_on = again
@@ -151,11 +150,13 @@ def _resume(
         plan = planned(here, console, parts, model, task_of_run(began, here.flags, console.say, status), began)
 
         def reopened(tainted: TaintedFiles) -> EventLog:
-            if began.workspace != had_begun.workspace:
-                tainted.inherit(Path(had_begun.workspace), {run}, sys.maxsize)
+            if began.workspace != place:
+                tainted.inherit(Path(place), {run}, sys.maxsize)
             _take_back(log, settings, began, step, console, force=force)
+            done = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
+            last = max(done, default=0)  # taken back or not
             for event in (*tell_lost(log, console.warn), *tell_changes(began, plan.start, console, wish)):
-                log.append(replace(event, step=_last_step(settings, run)))
+                log.append(replace(event, step=last))
             return log
 
         return Leg(run, drive(plan, reopened), next_wish(plan))
@@ -174,12 +175,6 @@ def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -
         if changed := told_if_changed(began):
             console.warn(changed)
         return plan.drive(lambda _: log)
-
-
-def _last_step(settings: Settings, run: str) -> int:
-    """Return the newest step, whether or not it was taken back."""
-    events = read(settings.state_dir, run, (Thought, Rejected))
-    return max((event.step for event in events if not event.agent), default=0)
 
 
 def _check_step(settings: Settings, run: str, step: int) -> None:

@@ -20,7 +20,7 @@ from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.drive import OpenedRun, drive
-from autoagent.session.earlier_runs import moved, tell_lost
+from autoagent.session.earlier_runs import tell_lost
 from autoagent.session.extension_hooks import hooked_registry
 from autoagent.session.plan import RunPlan, guidance_of, kept_settings, limits_of, opened_parts, said_settings
 from autoagent.session.session import Session, claimed_state
@@ -153,7 +153,7 @@ def plan_of_run(
     starts = [event for event in own if isinstance(event, RunStarted)]
     if not starts or "team" not in starts[-1].settings:
         raise StateError(f"The run {run} is none of a team.")
-    began = moved(starts[-1], session)
+    began = dataclasses.replace(starts[-1], workspace=session.flags.get("moved_to", starts[-1].workspace))
     made = began.settings["team"]
     team.idea = team.idea or (began.task.goals[0].text if began.task.goals else "")
     rounds = max((event.step for event in own if isinstance(event, RoundBegan)), default=0)
