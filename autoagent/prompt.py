@@ -114,7 +114,7 @@ def system_prompt(
         *_skills(guidance.skills),
         *_instructions(guidance),
         f"You are {task.name}, {task.role}",
-        "GOALS:\n" + _numbered([_with_check(goal) for goal in task.goals]),
+        "GOALS:\n" + _numbered([f"{g.text} (checked with: `{g.check}`)" if g.check else g.text for g in task.goals]),
     )
     return "\n\n".join(parts)
 
@@ -135,11 +135,6 @@ def _instructions(guidance: Guidance) -> list[str]:
     if not guidance.instructions:
         return []
     return [f"Instructions of the user for this folder:\n{guidance.instructions}"]
-
-
-def _with_check(goal: Goal) -> str:
-    """Add the check to a goal: it describes the result more exactly than most goals do."""
-    return f"{goal.text} (checked with: `{goal.check}`)" if goal.check else goal.text
 
 
 def _skills(skills: Sequence[Skill]) -> list[str]:

@@ -100,7 +100,8 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
     faulty = bool(state.history.failing or malformed or work.put_off) and work.idle < _IDLE
     texts = [(path, _text_of(path, workspace, state)) for path in newest[:_TEXTS_SHOWN]]
     asked = " ".join(goal.text for goal in state.start.task.goals)
-    named = [entry for entry in own if entry.kind == "file" and entry.size and _is_named(entry.path, asked)]
+    sized = [entry for entry in own if entry.kind == "file" and entry.size]
+    named = [entry for entry in sized if entry.path.rpartition("/")[2].casefold() in asked.casefold()]
     unread = any(entry.path not in work.handled for entry in named)
     found = [*endings_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
     return Surroundings(
@@ -111,11 +112,6 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
         state.history.reads_on,
         unread and not work.changed and work.idle < _LOOKS,
     )
-
-
-def _is_named(path: str, asked: str) -> bool:
-    """Return whether the goals contain the path or the name of the file, ignoring case."""
-    return path.rpartition("/")[2].casefold() in asked.casefold()
 
 
 def _listed(entries: Sequence[WorkspaceEntry]) -> str:

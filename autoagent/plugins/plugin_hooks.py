@@ -216,7 +216,8 @@ class PluginHooks:
         key = next((name for name in _MESSAGE_OF if isinstance(call.args.get(name), str)), "")
         for process in self._with("pre_instruction") if key else ():
             found = self._hook(process, "pre_instruction", messages=before)
-            added = [_content(one) for one in found if one not in before] if isinstance(found, list) else []
+            new = [one for one in found if one not in before] if isinstance(found, list) else []
+            added = [str(one.get("content", "") if isinstance(one, dict) else one) for one in new]
             words = "\n\n".join([call.args[key], *filter(None, added)])
             call = replace(call, args={**call.args, key: words})
         return call
@@ -252,10 +253,6 @@ def _text(value: Any) -> str | None:
 def _instruction(call: Call) -> list[dict[str, str]]:
     words = next((call.args[name] for name in _MESSAGE_OF if isinstance(call.args.get(name), str)), "")
     return [{"role": "user", "content": words}]
-
-
-def _content(message: Any) -> str:
-    return str(message.get("content", "")) if isinstance(message, dict) else str(message)
 
 
 def _changed(parts: PromptParts, found: Mapping[str, Any]) -> PromptParts:

@@ -31,7 +31,8 @@ def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Ch
     blocks, words = _blocks(said)
     if document := _document_in_block(said, file):
         blocks, words = [document], ""
-    elif not blocks or _is_document(said, file):
+    # or the reply is a Markdown document itself, and not one that stands in a block
+    elif not blocks or (PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(said.lstrip("\r\n"))):
         blocks, words = [said], ""
     if len(blocks) > 1:
         raise ReplyError(f"The reply holds {len(blocks)} code blocks; answer with one that holds the whole of {file}.")
@@ -48,11 +49,6 @@ def in_block(text: str) -> str:
     longest = max((len(marks) for marks in re.findall(r"`{3,}", text)), default=2)
     mark = "`" * (longest + 1)
     return f"{mark}\n{text.rstrip()}\n{mark}"
-
-
-def _is_document(said: str, file: str) -> bool:
-    """Return whether the reply is a Markdown document itself, and not one that stands in a block."""
-    return PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(said.lstrip("\r\n"))
 
 
 def _document_in_block(said: str, file: str) -> str:

@@ -236,7 +236,9 @@ def _expected(entry: YamlEntry) -> Expected:
         code=_count(entries["exit"]) if "exit" in entries else 0,
         files=tuple(_expected_file(*file) for file in entries["files"].members().items()) if "files" in entries else (),
         commands=_count(entries["commands"]) if "commands" in entries else None,
-        events=_events(entries["events"]) if "events" in entries else {},
+        events={kind: _count(number) for kind, number in entries["events"].members(EVENTS, "type of event").items()}
+        if "events" in entries
+        else {},
         **parts,
     )
 
@@ -275,10 +277,6 @@ def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
     if not _truth(entries["absent"]):
         raise SettingsError(f"{entries['absent'].where}: can only be true; `regex: ''` is any file.")
     return ExpectedFile(entry.place, path, absent=True)
-
-
-def _events(entry: YamlEntry) -> dict[str, int]:
-    return {kind: _count(number) for kind, number in entry.members(EVENTS, "type of event").items()}
 
 
 # What a scenario takes from elsewhere only where it is trusted -----------------------------------------------------

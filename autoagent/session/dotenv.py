@@ -100,11 +100,7 @@ def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = Fals
             written[name] = f"'{value}'"
         else:
             raise SettingsError(f"{name}: the value holds a space, quote, # or $; write it into {path} yourself.")
-    kept = _without(path, values) if is_there(path) else ""
+    bindings = _bindings(path) if is_there(path) else ()
+    kept = "".join(binding.original.string for binding in bindings if binding.key not in values)
     kept += "\n" if kept and not kept.endswith("\n") else ""
     write_text(path, kept + "".join(f"{name}={value}\n" for name, value in written.items()), private=True)
-
-
-def _without(path: Path, names: Mapping[str, str]) -> str:
-    """Return the file's text without the assignments of these names, however many lines they take."""
-    return "".join(binding.original.string for binding in _bindings(path) if binding.key not in names)

@@ -80,11 +80,6 @@ COMPARED: frozenset[Permission] = frozenset(
 """The permissions that let a value be tighter than another."""
 
 
-def _is_tighter(value: float, now: float) -> bool:
-    """Return whether a limit, which 0 switches off, is at least as tight."""
-    return value > 0 and (now == 0 or value <= now)
-
-
 def _stays_here(model: str, held: Settings) -> bool:
     """Return whether a model sends texts only where the user's own choice sends them."""
     return parse_model(model).name != ENDPOINT.name or held.model_choice.name == ENDPOINT.name
@@ -102,7 +97,7 @@ def _has_no_lists(held: Settings) -> bool:
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "free": lambda value, now, held, folder: True,
     "unset": lambda value, now, held, folder: not now,
-    "limit": lambda value, now, held, folder: _is_tighter(value, now),
+    "limit": lambda value, now, held, folder: value > 0 and (now == 0 or value <= now),
     "less": lambda value, now, held, folder: bool(value <= now),
     "more": lambda value, now, held, folder: {*value} >= {*now} and not any(one[0] == "!" for one in {*value} - {*now}),
     "fewer": lambda value, now, held, folder: set(value) <= set(now),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -147,13 +147,10 @@ async def _tasks(role: Role, prompt: str, whole: str, done: Iterable[str] = ()) 
 
 async def _work(role: Role, plan: Plan, task: Task) -> str:
     """Take the action that fits a task. Return its result as text."""
-    needed = [Message(each.result or "", f"result of task {each.task_id}") for each in _needed(plan, task)]
-    about = [*role.rc.news, *needed, Message(task.instruction, "task")]
+    needed = [each for each in plan.tasks if each.task_id in task.dependent_task_ids]
+    results = [Message(each.result or "", f"result of task {each.task_id}") for each in needed]
+    about = [*role.rc.news, *results, Message(task.instruction, "task")]
     state = 0 if len(role.actions) == 1 else max(0, await role.choose(told(about)))
     role._set_state(state)
     assert role.rc.todo is not None
     return role.said(await settled(role.rc.todo.run(about)), role.rc.todo).content
-
-
-def _needed(plan: Plan, task: Task) -> Iterator[Task]:
-    return (each for each in plan.tasks if each.task_id in task.dependent_task_ids)

@@ -194,6 +194,8 @@ class Watch:
         self._known: dict[str, _Kept] = {}
         self._gitdirs: set[str] = set()
         self._own: set[str] = set()  # repositories that programs have made, and files that lead to one
+        self._closed: dict[str, Stamp] = {}  # what nobody could read before a program ran
+        self._mends = False  # whether what a program has closed is opened again
         self._named: set[str] = set()  # places that the configuration of the user's repositories names
         self._listed: dict[str, tuple[Stamp, Mapping[str, bool]]] = {}
         self._folders: dict[str, list[str]] = {}  # in each, with files to be noted wherever they are
@@ -267,8 +269,10 @@ class Watch:
     # Looking -----------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
+        self._closed, self._mends = {}, False
         found = self._look()
         self._known = {where: kept for where, status in found.items() if (kept := self._as_it_is(where, status))}
+        self._closed |= {where: _stamp(status) for where, status in found.items() if where not in self._known}
         users = self._gitdirs - self._own
         configs = [(gitdir, self._known.get(_join(gitdir, "config"))) for gitdir in users]
         self._named = {
@@ -350,6 +354,8 @@ class Watch:
             stamp = _stamp((self._root / where).lstat())
             if (known := self._listed.get(where)) and known[0] == stamp:
                 return known[1]
+            if not os.access(self._root / where, os.R_OK | os.X_OK):
+                self._mend(where, stamp)
             with self._opened(where or ".") as folder, os.scandir(folder) as entries:
                 names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
@@ -359,6 +365,17 @@ class Watch:
         if time.time_ns() - stamp[4] > _RACY_NS:
             self._listed[where] = stamp, names
         return names
+
+    def _mend(self, where: str, stamp: Stamp) -> None:
+        """Give the user his rights to a place back, which a program has taken away: they hide what it has written."""
+        if not self._mends:
+            self._closed[where] = stamp
+        elif self._closed.get(where) != stamp:
+            place = os.open(self._root / where, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.chmod(f"/proc/self/fd/{place}", stat.S_IMODE(os.fstat(place).st_mode) | stat.S_IRWXU)  # noqa: PTH101 - a descriptor
+            finally:
+                os.close(place)
 
     def _as_it_is(self, where: str, status: os.stat_result) -> _Kept | None:
         """Return the file to remember, or None if it is not a file or gone."""
@@ -379,13 +396,18 @@ class Watch:
     # Putting back ------------------------------------------------------------------------------------------------
 
     def _put_back(self) -> None:
-        before = self._gitdirs
+        before, self._mends = self._gitdirs, True
         found = self._look()
         self._own = (self._own | (self._gitdirs - before)) & {*self._gitdirs, *found}
         for where in sorted(found.keys() | self._known.keys()):
             known, now = self._known.get(where), None
             if where in found and (now := self._as_it_is(where, found[where])) is None:
-                continue  # a folder or a pipe: nobody reads it
+                if stat.S_ISREG(found[where].st_mode):
+                    with suppress(OSError):
+                        self._mend(where, _stamp(found[where]))
+                        now = self._as_it_is(where, (self._root / where).lstat())
+                if now is None:
+                    continue  # a folder or a pipe: nobody reads it
             if now and known and (known.data, known.mode) == (now.data, now.mode):
                 continue
             by_user = self.holds and self._top(where) in self.read_only
@@ -421,20 +443,26 @@ class Watch:
 
     def _replace(self, where: str, now: _Kept | None, wanted: _Kept | None) -> None:
         folder, _, name = where.rpartition("/")
-        known = self._known.pop(where, None)
-        try:
-            with self._opened(folder or ".") as parent:
-                kept = self._kept_apart(name, now) if now else ""
-                if wanted and wanted.data is not None:
-                    replace_in(parent, name, wanted.data, wanted.mode)
-                    if fresh := self._as_it_is(where, os.stat(name, dir_fd=parent, follow_symlinks=False)):
-                        self._known[where] = fresh
+        known, kept = self._known.pop(where, None), ""
+        for again in (True, False):
+            try:
+                with self._opened(folder or ".") as parent:
+                    kept = kept or (self._kept_apart(name, now) if now else "")
+                    if wanted and wanted.data is not None:
+                        replace_in(parent, name, wanted.data, wanted.mode)
+                        if fresh := self._as_it_is(where, os.stat(name, dir_fd=parent, follow_symlinks=False)):
+                            self._known[where] = fresh
+                    elif now:
+                        os.unlink(name, dir_fd=parent)
+                break
+            except OSError as error:
+                if again and isinstance(error, PermissionError):
+                    with suppress(OSError):
+                        self._mend(folder, (0, 0, 0, 0, 0))
                 elif now:
-                    os.unlink(name, dir_fd=parent)
-        except OSError as error:
-            if now:
-                self._told.append(f"{where} would run as the user later, and stays: {error.strerror}.")
-            return
+                    self._told.append(f"{where} would run as the user later, and stays: {error.strerror}.")
+                if not again:
+                    return
         done = "taken away" if not wanted else "put back" if wanted is known else "reduced to what runs nothing"
         self._told.append(f"{where} was {done}{kept}.")
 

@@ -338,3 +338,29 @@ def test_what_interpreters_and_tools_read_as_they_start_is_the_users_too(there: 
     section.went_on()
     assert not [name for name in STARTERS if (there.workspace / name).exists()]
     assert all("would run as you later" in section[name].text for name in STARTERS)
+
+
+CONFIG = "printf '[core]\\n\\tfsmonitor = touch PWNED\\n' >>"
+CLOSED = {
+    "a folder that cannot be written": "mkdir .vscode; echo 1 > .vscode/tasks.json; chmod 555 .vscode",
+    "one that cannot be listed": "mkdir .vscode; echo 1 > .vscode/tasks.json; chmod 111 .vscode",
+    "one that cannot be entered": "mkdir .vscode; echo 1 > .vscode/tasks.json; chmod 444 .vscode",
+    "the top": "echo 1 > .envrc; chmod 111 .",
+    "a file that cannot be read": "git init -q r; cp /usr/bin/env r/.git/hooks/pre-commit; chmod 111 r/.git/hooks/*",
+    "a repository that cannot be written": f"git init -q r; {CONFIG} r/.git/config; chmod 555 r/.git r",
+    "one that cannot be found": f"git init -q d/r; {CONFIG} d/r/.git/config; chmod 111 d",
+}
+
+
+@pytest.mark.parametrize("kind", CLOSED)
+def test_no_mode_keeps_what_a_program_has_planted(there: Room, kind: str) -> None:
+    """Root is kept from nothing by a mode; an ordinary user is, until it is taken back."""
+    mine = there.write("autoagent_workspace/mine/.npmrc", "x").parent
+    mine.chmod(0o111)
+    section = drive(there, {"plant": shell(CLOSED[kind])}, "-m", "none")
+    mode, left = mine.stat().st_mode & 0o777, [path for path in there.workspace.rglob("*") if path.is_file()]
+    assert mode == 0o111, "what the user has closed stays so"
+    names = {str(path.relative_to(there.workspace)) for path in left if not path.name.endswith(".sample")}
+    assert not {".vscode/tasks.json", ".envrc", "r/.git/hooks/pre-commit"} & names, section["plant"].text
+    assert not [path for path in left if path.name == "config" and "fsmonitor" in path.read_text()]
+    assert "Only the user may allow what runs as the user later" in section["plant"].text
