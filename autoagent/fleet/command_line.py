@@ -21,6 +21,11 @@ def limit_flags(function: Any) -> Any:
     """Add the options that limit all runs together."""
     retries = "Tries again of a run that fails or loses its worker with no other command done. Default: 2."
     for name, kind, text in (
+        (
+            "memory-url",
+            str,
+            "One memory for all runs of the fleet, at redis://... or postgresql://...; - for MEMORY_URL.",
+        ),
         ("address", str, "Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: auto."),
         ("engine", click.Choice(("local", "ray")), "Where runs work: here, or on a Ray cluster. Default: local."),
         ("tpm", click.IntRange(min=0), "Tokens a minute, of all runs together."),
@@ -28,7 +33,7 @@ def limit_flags(function: Any) -> Any:
         ("retries", click.IntRange(min=0), retries),
         ("parallel", click.IntRange(min=1), "Runs at the same time. Default: 2."),
     ):
-        metavar = {"address": "ADDRESS", "engine": None}.get(name, "N")
+        metavar = {"address": "ADDRESS", "engine": None, "memory-url": "URL"}.get(name, "N")
         function = click.option(f"--{name}", type=kind, metavar=metavar, help=text)(function)
     return function
 

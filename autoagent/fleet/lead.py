@@ -25,6 +25,7 @@ from autoagent.fleet.head import Head, end_orphans
 from autoagent.fleet.record import NAME, FleetRecord, FleetState, Row, check_made_here, read_record
 from autoagent.fleet.task_list import STDIN, TaskList, decoded, read_tasks, tasks_of
 from autoagent.models.openai.opening import ATTENDED_PATIENCE, UNATTENDED_PATIENCE
+from autoagent.registry.memory import IN_EXTENSIONS
 from autoagent.session import build
 from autoagent.session.load import parse
 from autoagent.session.session import Session
@@ -63,7 +64,8 @@ class Fleet(AbstractContextManager["Fleet"]):
     ) -> None:
         limits = {name: flags.pop(name) for name in LIMITS if name in flags}
         self.out = Path(out) if out else Path(f"fleet-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-        self._flags = flags
+        if shared := flags.get("memory_url"):
+            flags |= shared_memory(flags)
         from autoagent.fleet.display import FleetScreen
 
         self._screen: FleetScreen | None = None
@@ -110,6 +112,8 @@ class Fleet(AbstractContextManager["Fleet"]):
             with suppress(SettingsError):  # its own state tells of that
                 session.trusted.add(self.out.resolve(), [self.state.origin])
             self._record.add("fleet", made=self.state.made, settings=self.state.settings, runs=jobs, **versions)
+        if shared:
+            flags["memory_index"] = f"fleet-{self.state.made[:16]}"  # the same one when it is resumed
         usual = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
         self.head = Head(self.state, self._record, flags, self._engine, session.settings.patience or usual)
         if self._screen:
@@ -143,6 +147,18 @@ def engine_of(state: FleetState, session: Session) -> Engine:
         if error.name != "ray":
             raise
         raise SetupError('--engine ray needs Ray; pip install "autoagent[ray]"') from error
+
+
+def shared_memory(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags for a memory at an address, that of MEMORY_URL for `-`. Raises SettingsError."""
+    url = flags["memory_url"]
+    if url == "-" and not (url := Session.load({**flags, "memory_url": None}).settings.memory_url):
+        raise SettingsError("--memory-url -: MEMORY_URL is not set.")
+    for name in IN_EXTENSIONS:
+        if url.startswith(name):
+            return {"memory_url": url, "memory_backend": name}
+    known = " or ".join(f"{name}://..." for name in IN_EXTENSIONS)
+    raise SettingsError(f"--memory-url: is no address of a memory that runs can share; write {known}")
 
 
 def variables_of(values: Mapping[str, Any]) -> dict[str, str]:

@@ -10,9 +10,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from collections.abc import Iterator
 
 import pytest
+from databases import redis_url
 from driver import Home
 from fleets import worked
 from server import ScriptedServer
+
+__all__ = ["redis_url"]
 
 
 @pytest.fixture

@@ -12,8 +12,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from driver import PATIENCE, Hanging, Home
-from fleets import CALLS, CENTS, assert_done_once, children, other_version, record, results, run, survive, tasks, worked
+from driver import PATIENCE, ROOT, Hanging, Home
+from fleets import (
+    CALLS,
+    CENTS,
+    assert_done_once,
+    children,
+    other_version,
+    record,
+    results,
+    run,
+    survive,
+    tasks,
+    worked,
+)
 from server import Fault, Request, ScriptedServer, command
 
 from autoagent.core.errors import StateError
@@ -293,3 +305,25 @@ def test_without_ray_the_extra_is_named(home: Home, server: ScriptedServer) -> N
     code, text = run(home, tasks(1), "--engine", "ray")
     assert code == 3 and 'pip install "autoagent[ray]"' in text and len(text.splitlines()) == 1
     assert not (home.folder / "out" / "fleet.jsonl").exists()
+
+
+def test_a_memory_that_runs_share_is_of_their_fleet_alone(home: Home, server: ScriptedServer, redis_url: str) -> None:
+    home.env |= {"MEMORY_URL": redis_url, "PYTHONPATH": str(ROOT / "extensions")}
+    del home.env["MEMORY_BACKEND"]
+    server._every = None
+    held = []
+    for out in ("one", "other"):
+        written = (command("write_to_file", filename=f"{number}.txt", text="a") for number in (1, 2))
+        ended = command("task_complete", reason="It is there.")
+        server.script = [one for writes in written for one in (writes, ended)]
+        text = tasks(2).replace(', "check": "test -s part-3.txt"', "")
+        code, said = run(home, text, "--memory-url", "-", "--parallel", "1", "--accept-claims", out=out)
+        assert code == 0, said
+        made = record(home.folder / out)[0]["made"]
+        own = {"MEMORY_BACKEND": "redis", "MEMORY_INDEX": f"fleet-{made[:16]}"}
+        held.append(json.loads(home.run("memory", "list", "--json", env=own).out))
+        assert redis_url not in (home.folder / out / "fleet.jsonl").read_text()
+    runs = [{memory["run"] for memory in found} for found in held]
+    assert [len(one) for one in runs] == [2, 2] and not runs[0] & runs[1]
+    refused = home.run("fleet", "tasks.yaml", "-c", "--memory-url", "mysql://here")
+    assert refused.code == 2 and "is no address of a memory that runs can share" in refused.err
