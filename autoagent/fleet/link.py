@@ -98,13 +98,13 @@ class HeadLink:
             receive(Path(folder), message["put"])
         raise StateError("The head of the fleet is gone.")
 
-    def is_there(self, seconds: float = math.inf) -> bool:
+    def is_there(self) -> bool:
         """Wait for a word of the head. Return whether it came: then the head also has all that was told before."""
-        number, until = next(self._numbers), now() + seconds
+        number = next(self._numbers)
         self.tell("beat", n=number)
         with self._answered:
             while self._answers.pop(number, None) is None:
-                if self.gone or now() > until:
+                if self.gone:
                     return False
                 self._answered.wait(LOOK)
         return True
@@ -257,12 +257,19 @@ def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
     The lease runs from the asking: it ends here before the head, who counts from its answer, gives the run away.
     """
     until = now() + seconds
+
+    def renew() -> None:  # in a thread of its own, as a connection that nobody reads holds up whoever writes
+        nonlocal until
+        while not over.is_set():
+            asked = now()
+            if head.is_there():
+                until = asked + seconds
+            over.wait(BEAT)
+
+    threading.Thread(target=renew, name="beat", daemon=True).start()
     while now() < until and not head.gone:
-        asked = now()
-        if head.is_there(until - asked):
-            until = asked + seconds
-            if over.wait(BEAT):
-                return
+        if over.wait(LOOK):
+            return
     if not over.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(GRACE)

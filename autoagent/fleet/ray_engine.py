@@ -204,8 +204,12 @@ class RayEngine:
 def join(address: str) -> None:
     """Join a cluster. Raises StateError with a line that says why that cannot be."""
     import ray
+    from ray._private import worker as ray_worker
     from ray.exceptions import RayError
 
+    # Ray prints on standard output how its processes end, whatever it is told. Here that is for the table and JSON.
+    if hasattr(ray_worker, "print_to_stdstream"):
+        ray_worker.print_to_stdstream = lambda *told, **how: None
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:

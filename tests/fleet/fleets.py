@@ -117,7 +117,8 @@ def survive(
             with suppress(ProcessLookupError):
                 kill(head.pid, done, chance)
                 done += 1
-        _, err = head.communicate(timeout=PATIENCE * number)
+        shown, err = head.communicate(timeout=PATIENCE * number)
+        assert "raylet" not in shown + err, shown + err
         if head.returncode == 0:
             break
         assert head.returncode == -signal.SIGKILL, err
