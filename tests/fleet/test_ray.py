@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -123,21 +122,20 @@ def test_a_fleet_outlives_kills_of_workers_relays_nodes_and_its_head(home: Home,
 
         def by_turns(head: int, turn: int, chance: random.Random) -> None:
             hides = chance.choice([*nodes])
-            pids = below(nodes[hides].pid)
-            with suppress(IndexError):
-                match turn % 5:
-                    case 0:
-                        os.kill(chance.choice(named(pids, WORKER)), signal.SIGKILL)
-                    case 1:
-                        os.kill(chance.choice(named(pids, RELAY)), signal.SIGKILL)
-                    case 2:
-                        os.kill(named(pids, RAYLET)[0], signal.SIGKILL)
-                        nodes[hides] = cluster.add(hides=hides)
-                    case 3:
-                        cluster.kill(nodes[hides])
-                        nodes[hides] = cluster.add(hides=hides)
-                    case 4:
-                        os.kill(head, signal.SIGKILL)
+            match turn % 5:
+                case 0 | 1:
+                    pids = [pid for node in nodes.values() for pid in below(node.pid)]
+                    if not (found := named(pids, RELAY if turn % 5 else WORKER)):
+                        raise ProcessLookupError  # not yet: the turn is not over
+                    os.kill(chance.choice(found), signal.SIGKILL)
+                case 2:
+                    os.kill(named(below(nodes[hides].pid), RAYLET)[0], signal.SIGKILL)
+                    nodes[hides] = cluster.add(hides=hides)
+                case 3:
+                    cluster.kill(nodes[hides])
+                    nodes[hides] = cluster.add(hides=hides)
+                case 4:
+                    os.kill(head, signal.SIGKILL)
 
         flags = ("--engine", "ray", "--address", cluster.address)
         survive(home, server, by_turns, *flags, number=2 * number, kills=number, seed=3)
