@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from autoagent import __version__
 from autoagent.core.errors import StateError
@@ -32,6 +33,7 @@ from autoagent.text.sanitize import shorten
 NONCE = "fleet.nonce"  # a node that finds it, with what the head has put there, shares the folder
 PIECE = 65_536  # bytes of a call; what is below 100 KB goes along with it, and not by the object store
 CPUS = 1  # that a relay keeps for its worker and the programs of the run
+REACH = 10.0  # seconds for a cluster to answer
 MOST_VARIABLES = 64_000  # bytes of all together, so that they go along with the call as well
 
 
@@ -211,8 +213,11 @@ def join(address: str) -> None:
     if hasattr(ray_worker, "print_to_stdstream"):
         ray_worker.print_to_stdstream = lambda *told, **how: None
     try:
+        place = urlsplit(address if "://" in address else f"//{address}")
+        if place.hostname and place.port:  # Ray itself tries for minutes
+            socket.create_connection((place.hostname, place.port), REACH).close()
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError as error:
+    except OSError as error:  # ConnectionError too
         why = shorten(" ".join(str(error).split()), 300)
         start = "start one with `ray start --head`, or name another with --address"
         raise StateError(f"No Ray cluster answers at {address!r} ({why}); {start}.") from error

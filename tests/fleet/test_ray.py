@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from driver import PATIENCE, Hanging, Home
 from fleets import CALLS, CENTS, assert_done_once, other_version, record, results, run, survive, tasks, worked
-from raylets import Raylets, below, in_memory, named
+from raylets import Raylets, below, free_port, in_memory, named
 from server import ScriptedServer, command
 
 from autoagent.fleet.engine import GRACE
@@ -94,6 +94,14 @@ def test_ctrl_c_while_no_node_is_free_leaves_what_resume_takes_up(home: Home, se
         done = home.run("fleet", "resume", "out", *flags)
         assert done.code == 0, done.text
     assert_done_once(home.folder / "out", ["t000", "t001"])
+
+
+def test_a_cluster_that_does_not_answer_is_named_in_a_line(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    for address in (f"127.0.0.1:{free_port()}", f"ray://127.0.0.1:{free_port()}"):
+        code, text = run(home, tasks(1), "--engine", "ray", "--address", address)
+        assert code == 1 and f"No Ray cluster answers at '{address}'" in text and len(text.splitlines()) == 1, text
+        assert not (home.folder / "out").exists()
 
 
 def test_a_question_that_nobody_can_be_asked_ends_its_run_and_is_said(home: Home, server: ScriptedServer) -> None:
