@@ -9,13 +9,16 @@ import os
 import sys
 from importlib import import_module
 from io import StringIO
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from autoagent import __version__
 from autoagent.subcommands.flags import common_flags, run_flags
 from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_terminal
+
+if TYPE_CHECKING:
+    from autoagent.registry.plugins import Plugin
 
 # name -> (its module, what the overview says of it); the command object has the name of the subcommand. Those in none
 # of the GROUPS are older names, or parts of `tools` and `setup`.
@@ -37,7 +40,6 @@ SUBCOMMANDS = {
     "answer": ("inbox", "Answer an open question, from any terminal."),
     "rules": ("trust", "List, add and remove rules of what runs without a question."),
     "tools": ("tools", "List commands, skills, MCP servers and plug-ins; write an extension."),
-    "plugins": ("tools", "List the AutoGPT plugins, and why some are not used."),
     "commands": ("tools", "List the commands, and why some cannot be used here."),
     "new-plugin": ("tools", "Write an extension to begin with."),
     "mcp": ("mcp", "List and allow MCP servers, or serve commands and memory to other agents."),
@@ -85,7 +87,7 @@ class LazyGroup(click.Group):
         name = args[0]
         if "wish" in (ctx.obj or {}):
             ctx.fail(f"Unexpected argument after the wish: {name!r}. Put quotes around the whole wish.")
-        if name in SUBCOMMANDS:
+        if name in SUBCOMMANDS or name in _added():
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches
 
@@ -94,13 +96,18 @@ class LazyGroup(click.Group):
         raise click.NoSuchCommand(name, f"There is no subcommand {name!r}. {meant}", ctx=ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(SUBCOMMANDS)
+        return [*SUBCOMMANDS, *_added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in SUBCOMMANDS:
+        if cmd_name in SUBCOMMANDS:
+            module = import_module(f"autoagent.subcommands.{SUBCOMMANDS[cmd_name][0]}")
+            command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        elif cmd_name in (added := _added()):
+            command = added[cmd_name].load()
+            if not isinstance(command, click.Command):
+                raise added[cmd_name].refuse("cannot be used: it is no click.Command")
+        else:
             return None
-        module = import_module(f"autoagent.subcommands.{SUBCOMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         _take_common_flags(command)
         return command
 
@@ -122,6 +129,16 @@ class LazyGroup(click.Group):
         for title, names in {**GROUPS, **(others if ctx.meta.get(_ALL) else {})}.items():
             with formatter.section(title):
                 formatter.write_dl([(name, SUBCOMMANDS[name][1]) for name in names])
+        if ctx.meta.get(_ALL) and (added := {name: self.get_command(ctx, name) for name in _added()}):
+            with formatter.section("Of extensions"):
+                formatter.write_dl([(name, one.get_short_help_str(80)) for name, one in added.items() if one])
+
+
+def _added() -> dict[str, Plugin]:
+    """Return the subcommands of extensions by name. The program's own keep their names."""
+    from autoagent.registry.plugins import plugins
+
+    return {plugin.name: plugin for plugin in plugins("subcommands") if plugin.name not in SUBCOMMANDS}
 
 
 _ALL = "autoagent.help_all"

@@ -17,8 +17,11 @@ An entry point of the group `autoagent` leads to the function. docs/extending.md
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+import click
 
 from autoagent.commands.context import Context, Setting
 from autoagent.commands.registry import Command, CommandOutput, Registry, command
@@ -32,17 +35,23 @@ from autoagent.core.protocols import Embedder, Listener, MemoryStore, Model
 from autoagent.registry.embedders import EmbedderKind, EmbedderOpening
 from autoagent.registry.memory import Backend, StoreOpening
 from autoagent.registry.models import ModelOpening, Provider
+from autoagent.registry.parts import FolderPart, Place, PromptParts, RunOpening, RunPart, UntrustedValue, runs_alone
 from autoagent.registry.registrations import Registrations
 from autoagent.registry.sandbox import SandboxKind
+from autoagent.reply.parser import written
 from autoagent.services.api_client import host_of, reason_of, unreachable
+from autoagent.session.run_parts import claimed_state, read_place
+from autoagent.terminal.output import echo, echo_json
 from autoagent.workspace.gate import Workspace
 
 __all__ = [
     "Backend", "Call", "Change", "Command", "CommandError", "CommandOutput", "Completion", "Context", "Effects",
-    "Embedder", "EmbedderKind", "EmbedderOpening", "Event", "Extra", "Host", "Listener", "MemoryStore", "Message",
-    "Model", "ModelOpening", "Proposal", "Provider", "Registrations", "Result", "ResultMeta", "RetrievedMemory",
-    "SandboxKind", "Setting", "SettingsError", "SetupError", "StateError", "Stats", "StoreOpening", "Verdict",
-    "command", "host_of", "reason_of", "registered", "try_command", "unreachable",
+    "Embedder", "EmbedderKind", "EmbedderOpening", "Event", "Extra", "FolderPart", "Host", "Listener", "MemoryStore",
+    "Message", "Model", "ModelOpening", "Place", "PromptParts", "Proposal", "Provider", "Registrations", "Result",
+    "ResultMeta", "RetrievedMemory", "RunOpening", "RunPart", "SandboxKind", "Setting", "SettingsError", "SetupError",
+    "StateError", "Stats", "StoreOpening", "UntrustedValue", "Verdict", "claimed_state", "command", "echo",
+    "echo_json", "host_of", "read_place", "reason_of", "registered", "runs_alone", "try_command", "unreachable",
+    "written",
 ]  # fmt: skip
 
 Shown = TypeVar("Shown", bound=Event)
@@ -69,6 +78,15 @@ class Host(Protocol):
 
     def sandbox(self, kind: SandboxKind) -> None:
         """Add a kind of sandbox: `--sandbox NAME`."""
+
+    def folder(self, part: FolderPart) -> None:
+        """Take part in folders: what the user is asked about before it counts, and what commands may not reach."""
+
+    def run(self, open_part: Callable[[RunOpening], AbstractContextManager[RunPart | None]]) -> None:
+        """Take part in runs: each opens a part and closes it at its end. None takes no part."""
+
+    def subcommand(self, command: click.Command) -> None:
+        """Add a subcommand of the program by its name, without replacing any."""
 
     def authorizer(self, decide: Callable[[Proposal], Verdict | None]) -> None:
         """Decide on calls before the user is asked. None leaves a call to the next.

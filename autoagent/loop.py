@@ -55,7 +55,7 @@ class Agent:
     ) -> None:
         self._registry = tools.registry
         self._inbox = tools.inbox
-        self._hooks = tools.hooks
+        self._part = tools.part
         self._clock = policy.clock
         self._state = State(start, tools, policy, log, key)
         self._user = Authorization(self._state, tools, policy, listener)
@@ -107,7 +107,7 @@ class Agent:
             return Completion((known or waiting)[0], Usage())
         memories = yield from self._memory.recall()
         completion = yield from self._model.ask(memories)
-        return self._hooks.reply(completion)
+        return self._part.reply(completion)
 
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
         """Return the call in the reply, the first of several, or
@@ -151,7 +151,7 @@ class Agent:
 
     def _rewritten(self, call: Call) -> Call:
         """Return the call as the plug-ins change it, to be authorized and run. Raises ReplyError if invalid."""
-        other = self._hooks.call(call)
+        other = self._part.call(call)
         if (other.name, other.args) == (call.name, call.args):
             return call
         try:

@@ -137,8 +137,8 @@ def circles(graph: Graph) -> list[list[str]]:
 # An import never points up; the rooms of rank 2 do not import one another (tests/test_house.py).
 RANKS = {
     5: {"cli", "__main__", "subcommands"},
-    4: {"fleet", "plugins", "scenarios", "session", "subagents", "teams", "web"},
-    3: {"loop", "agent", "terminal", "extension"},
+    4: {"extension", "fleet", "scenarios", "session", "subagents", "teams", "web"},
+    3: {"loop", "agent", "terminal"},
     2: {"prompt", "reply", "log", "safety", "commands", "memory", "models", "sandbox", "services"},
     1: {"registry", "settings", "workspace", "network", "documents", "text"},
     0: {"core"},

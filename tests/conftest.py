@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from homes import server
 from server import ScriptedServer
+
+__all__ = ["place", "server"]
 
 # A busy machine is no failure: neither a slow example nor slow generation of one is an error.
 hypothesis.settings.register_profile(
@@ -37,10 +39,3 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ScriptedServe
     }.items():
         monkeypatch.setenv(name, value)
     return tmp_path
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    """A scripted OpenAI-compatible endpoint that takes everything; `server.add(...)` fills its script."""
-    with ScriptedServer() as server:
-        yield server

@@ -15,7 +15,8 @@ import pytest
 ID = 65534
 # setpriv itself still finds a program with root's rights: env is what starts it, as one who is no longer root.
 BECOME = ("setpriv", f"--reuid={ID}", f"--regid={ID}", "--clear-groups", "--", "/usr/bin/env")
-PACKAGES = os.pathsep.join([str(Path(__file__).parent.parent), *site.getsitepackages()])
+ROOT = Path(__file__).parent.parent
+PACKAGES = os.pathsep.join([str(ROOT), str(ROOT / "extensions"), *site.getsitepackages()])
 """The PYTHONPATH by which an interpreter that knows neither the program nor what it needs finds both."""
 
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal, Task
+from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import TRANSLATED, UNUSED
 from autoagent.session.dotenv import Variable, read_dotenv, store_variables
 from autoagent.session.load import Loaded, load
-from autoagent.session.permissions import LIMITED, UntrustedValue
+from autoagent.session.permissions import LIMITED
 from autoagent.session.task_file import read_prompt_settings, read_task, write_task
 from autoagent.settings import Settings, setting, user_config_path, user_state_path
 

@@ -33,7 +33,7 @@ class Execution:
         self._context = replace(tools.context, pause=self._pause, ask=self._ask)
         self._let_pass, self._ask_user = tools.context.pause, tools.context.ask
         self._snapshots = tools.snapshots
-        self._hooks = tools.hooks
+        self._part = tools.part
         self._clock = policy.clock
         self._user = user
         self.ending = Ending(state, policy, self._check_goals, judge, user.accepts)
@@ -58,7 +58,7 @@ class Execution:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
         if not interrupted and result.meta.finished is None:
-            result = self._hooks.result(call, result)
+            result = self._part.result(call, result)
         workspace.watch.accept(proposal.guarded)
         result = yield from self._as_shown(call, result, workspace)
         seconds = self._clock() - began

@@ -17,8 +17,9 @@ from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
 from autoagent.core.events import Changed, Event, Feedback, RunStarted, Spent
 from autoagent.core.model import Usage
-from autoagent.core.protocols import NO_HOOKS, Authorizer, Inbox, Model, Recorder, Snapshots, StepHooks
+from autoagent.core.protocols import Authorizer, Inbox, Model, Recorder, Snapshots
 from autoagent.log.checkpoint import Checkpoint
+from autoagent.registry.parts import NO_PART, RunPart
 from autoagent.text.tokens import counter
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ class Tools:
     """The agent's tools.
 
     `snapshots` keeps the workspace before and after each change, if wanted. `inbox` brings messages from other agents,
-    `hooks` are the plug-ins' parts of a step. `checkpoint` lets a long run resume at once.
+    `part` is that of the extensions in each step. `checkpoint` lets a long run resume at once.
     """
 
     registry: Registry
     context: Context
     snapshots: Snapshots | None = None
     inbox: Inbox | None = None
-    hooks: StepHooks = NO_HOOKS
+    part: RunPart = NO_PART
     checkpoint: Checkpoint | None = None
 
 

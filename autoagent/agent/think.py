@@ -15,9 +15,10 @@ from autoagent.core.errors import ContextOverflow, Unreachable
 from autoagent.core.events import AgentMessage, Event, Prompted, Retried
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
-from autoagent.core.protocols import NO_HOOKS, Listener, Model
+from autoagent.core.protocols import Listener, Model
 from autoagent.models.watch import Watch
 from autoagent.prompt import Prompt
+from autoagent.registry.parts import NO_PART
 
 SHORTENINGS = 4  # of the history in one step, when the endpoint says that the prompt does not fit
 CUT_SHORT = "replies that were cut short"
@@ -41,7 +42,7 @@ class ModelTurn:
         self._registry = tools.registry
         self._workspace = tools.context.workspace
         self._around = Surroundings()
-        self._hooks = tools.hooks
+        self._part = tools.part
         self._clock = policy.clock
         self._user = user
         self._listener = listener
@@ -50,9 +51,9 @@ class ModelTurn:
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
         """Ask the model with all that fits; cut the history further if the endpoint finds the prompt too long."""
         state, shortened = self._state, 0
-        if self._hooks is not NO_HOOKS:
+        if self._part is not NO_PART:
             shown = [Message("system", state.start.system), *state.history.messages]
-            for sender, text in self._hooks.planning(shown):
+            for sender, text in self._part.planning(shown):
                 yield state.record(AgentMessage(sender=sender, text=text, data={"untrusted": sender}))
         while True:
             prompt = yield from self._prompt(memories)

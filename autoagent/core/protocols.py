@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Required, TypedDict, Unpack
 
-from autoagent.core.commands import Call, CommandSpec, Proposal, Result, ResultMeta, Verdict
+from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
@@ -564,46 +564,3 @@ class Recorder(Protocol):
 
     def effective(self) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: all but those the user has taken back."""
-
-
-class StepHooks(Protocol):
-    """Called at fixed points of each step. No hook raises. Their changes are authorized and logged like the model's
-    own.
-    """
-
-    def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
-        """Return extra messages for the model before it is asked, as (role, text)."""
-
-    def reply(self, completion: Completion) -> Completion:
-        """Return the reply of the model as it is to be understood."""
-
-    def call(self, call: Call) -> Call:
-        """Return the call to propose instead of this call."""
-
-    def result(self, call: Call, result: Result) -> Result:
-        """Return the result to show to the model, with labels."""
-
-    def hear(self, event: Event) -> None:
-        """Hear an event of the run."""
-
-
-class _NoHooks:
-    """Nothing is changed."""
-
-    def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
-        return ()
-
-    def reply(self, completion: Completion) -> Completion:
-        return completion
-
-    def call(self, call: Call) -> Call:
-        return call
-
-    def result(self, call: Call, result: Result) -> Result:
-        return result
-
-    def hear(self, event: Event) -> None:
-        return
-
-
-NO_HOOKS: StepHooks = _NoHooks()

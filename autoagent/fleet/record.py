@@ -35,7 +35,7 @@ from autoagent.core.events import (
 from autoagent.core.task import Status
 from autoagent.fleet.task_list import ID, Job
 from autoagent.log.reader import read, run_ids
-from autoagent.session.permissions import UntrustedValue
+from autoagent.registry.parts import UntrustedValue
 from autoagent.session.trust import Trusted
 from autoagent.settings import user_state_path
 from autoagent.text.text_file import open_regular

@@ -21,8 +21,9 @@ from typing import Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import MOST_GOALS, Goal
+from autoagent.registry.parts import UntrustedValue
 from autoagent.session.load import parse
-from autoagent.session.permissions import UntrustedValue, may_set
+from autoagent.session.permissions import may_set
 from autoagent.settings import Settings
 from autoagent.text.text_file import open_regular
 from autoagent.text.typed_goal import parse_goal, typed

@@ -3,21 +3,21 @@
 An entry point of the group `autoagent` leads to a function, `register(host)`, which registers an extension. Groups such
 as `autoagent.models` and `autoagent.memory` lead to a single record.
 
-The search reads the entry points of every installed distribution (some milliseconds). Single records are imported when
-asked for by name or listed, commands when a run starts, and extensions at the first lookup of a foreign name.
+The search reads the entry points of every installed distribution by hand, in a millisecond or two: the first question
+waits for it, and `importlib.metadata` takes seventy. Single records are imported when asked for by name or listed,
+parts of folders when the settings are loaded, commands when a run starts, and extensions with the first of these.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # --help loads this and no more
-    from importlib.metadata import EntryPoint
-
     from autoagent.core.errors import SetupError
     from autoagent.registry.registrations import Registrations
 
@@ -29,14 +29,14 @@ OURS = "autoagent"  # the distribution
 class Plugin:
     """A thing added by a distribution: its group (`models`, '' for a whole extension), name, distribution and version.
 
-    It is loaded from `entry`, or was registered as `record`.
+    It is loaded from `place` (`module` or `module:name`), or was registered as `record`.
     """
 
     group: str
     name: str
     distribution: str
     version: str
-    entry: EntryPoint
+    place: str
     record: Any = None
 
     @property
@@ -54,7 +54,7 @@ class Plugin:
         if self.record is not None:
             return self.record
         try:
-            return self.entry.load()
+            return _imported(self.place)
         except (Exception, SystemExit) as error:  # the code of others: whatever it raises, the line says whose it is
             raise self.refuse(f"cannot be loaded: {type(error).__name__}: {error}") from error
 
@@ -72,7 +72,7 @@ def plugins(group: str) -> tuple[Plugin, ...]:
     """Return the plug-ins of a group in the order of discovery, with records of extensions last."""
     alone = [plugin for plugin in _installed() if plugin.group == group]
     registered = [
-        replace(one.plugin, group=group, name=one.plugin.name if group == "commands" else name, record=record)
+        replace(one.plugin, group=group, name=name or one.plugin.name, record=record)
         for one in extensions()
         for name, record in one.added.of(group)
     ]
@@ -117,28 +117,66 @@ def groups_but(known: tuple[str, ...]) -> list[Plugin]:
 @cache
 def _installed() -> tuple[Plugin, ...]:
     """Return all plug-ins of installed distributions, ignoring the current folder, whose files may be a stranger's."""
-    from importlib.metadata import distributions
-    from pathlib import Path
-
-    here = Path.cwd().resolve()
-    places = [place for place in sys.path if Path(place).is_absolute() and Path(place).resolve() != here]
+    here = os.path.realpath(os.getcwd())  # noqa: PTH109 - pathlib is not loaded yet
     found: dict[tuple[str, str, str], Plugin] = {}
-    for distribution in distributions(path=places):
-        for entry in distribution.entry_points:
-            if f"{entry.group}.".startswith(PREFIX):
-                group = entry.group.removeprefix(PREFIX.rstrip(".")).removeprefix(".")
-                plugin = Plugin(group, entry.name, distribution.name, distribution.version, entry)
-                found.setdefault((distribution.name, group, entry.name), plugin)  # an older one is behind it
+    for place in sys.path:
+        if os.path.isabs(place) and os.path.realpath(place) != here:  # noqa: PTH117
+            for plugin in _in_place(place):
+                key = plugin.distribution, plugin.group, plugin.name
+                found.setdefault(key, plugin)  # an older one is behind it
     return tuple(found.values())
+
+
+def _in_place(place: str) -> Iterator[Plugin]:
+    """Yield the plug-ins of the distributions in a folder of `sys.path`."""
+    try:
+        names = sorted(name for name in os.listdir(place) if name.endswith((".dist-info", ".egg-info")))  # noqa: PTH208
+    except OSError:
+        return
+    for name in names:
+        folder = os.path.join(place, name)  # noqa: PTH118
+        if OURS in (points := _read(os.path.join(folder, "entry_points.txt"))):  # noqa: PTH118
+            metadata = _read(os.path.join(folder, "METADATA")) or _read(os.path.join(folder, "PKG-INFO"))  # noqa: PTH118
+            about = dict(line.split(": ", 1) for line in metadata.partition("\n\n")[0].splitlines() if ": " in line)
+            for group, entry, value in _entry_points(points):
+                yield Plugin(group, entry, about.get("Name", name), about.get("Version", ""), value)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _entry_points(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield our entry points of a distribution: the group without our prefix, the name, the place."""
+    group: str | None = None
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            called = f"{line[1:].rstrip(']')}."
+            group = called.removeprefix(PREFIX).removesuffix(".") if called.startswith(PREFIX) else None
+        elif group is not None and "=" in line and line[0] not in "#;":
+            name, _, place = line.partition("=")
+            yield group, name.strip(), place.partition("[")[0].strip()  # without the extras that it names
+
+
+def _imported(place: str) -> Any:
+    """Import what lies at `module` or `module:name`."""
+    from importlib import import_module
+
+    module, _, names = place.partition(":")
+    found: Any = import_module(module)
+    for name in filter(None, names.split(".")):
+        found = getattr(found, name)
+    return found
 
 
 def imported_when_called(place: str) -> Callable[..., Any]:
     """Return the function at `package.module:name`, imported when it is first called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        from importlib import import_module
-
-        module, _, name = place.partition(":")
-        return getattr(import_module(module), name)(*args, **kwargs)
+        return _imported(place)(*args, **kwargs)
 
     return call

@@ -48,6 +48,18 @@ class Registrations:
         """Add a kind of sandbox."""
         self._record("sandbox", kind)
 
+    def folder(self, part: Any) -> None:
+        """Add a part in folders."""
+        self._record("folders", part)
+
+    def run(self, open_part: Hook) -> None:
+        """Add a part in runs."""
+        self._record("runs", open_part)
+
+    def subcommand(self, command: Any) -> None:
+        """Add a subcommand."""
+        self._record("subcommands", command)
+
     def authorizer(self, decide: Hook) -> None:
         """Add somebody who decides."""
         self._hook("decide", decide)
@@ -79,10 +91,11 @@ class Registrations:
         self._hook("store", hook)
 
     def of(self, group: str) -> list[tuple[str, Any]]:
-        """Return the records of a group of entry points by name. Records without a name are refused when used."""
+        """Return the records of a group of entry points by name, '' for that of the extension."""
         if group == "commands":
-            return [("commands", SimpleNamespace(COMMANDS=tuple(self.commands)))] if self.commands else []
-        return [(str(getattr(record, "name", record)), record) for record in self.records.get(group, ())]
+            return [("", SimpleNamespace(COMMANDS=tuple(self.commands)))] if self.commands else []
+        unnamed = group in ("folders", "runs")
+        return [("" if unnamed else str(getattr(one, "name", one)), one) for one in self.records.get(group, ())]
 
     @property
     def reaches(self) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.services import Skill
-from autoagent.session.permissions import UntrustedValue
+from autoagent.registry.parts import UntrustedValue
 from autoagent.text.text_file import is_inside, is_there, open_regular, read_text
 from autoagent.text.yaml_file import mapping_of
 

@@ -19,6 +19,7 @@ from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorize
 from autoagent.safety.rules import SavedRules
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, metered, rendered
 from autoagent.session.permissions import hold_workspace
+from autoagent.session.session import found_by_parts, place_in
 from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import ProgressBar, echo
@@ -183,10 +184,9 @@ def protected_paths(settings: Settings) -> list[str]:
     from autoagent.session.server_lists import user_servers_path
 
     settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
-    enabled = settings.plugins_config_file.exists() or settings.allowlisted_plugins
-    plugins = (settings.plugins_config_file, settings.plugins_dir) if enabled else ()
+    of_extensions = found_by_parts("hides", place_in(Path.cwd(), settings))
     of_user = (user_config_path(os.environ), user_servers_path(), rules_path(), user_state_path(os.environ))
-    own_files = (*settings_files, *plugins, *of_user)
+    own_files = (*settings_files, *of_extensions, *of_user)
     return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
 
 
@@ -197,7 +197,11 @@ def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
 
     hold_workspace(Path(start.workspace), os.environ, Path.cwd())
     protected = [Path(path) for path in start.settings["protected"]]
-    changes = (*settings.protect, *programs_in(settings, Path.cwd()))
+    changes = (
+        *settings.protect,
+        *programs_in(settings, Path.cwd()),
+        *found_by_parts("guards", place_in(Path.cwd(), settings)),
+    )
     return Workspace(Path(start.workspace), protected, changes=changes, apart=settings.state_dir.absolute() / "held")
 
 

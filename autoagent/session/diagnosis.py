@@ -167,7 +167,7 @@ def _plugins() -> Iterator[Finding]:
         elif extension.added.reaches:
             takes_part = ", ".join(extension.added.reaches)
             yield Finding("plug-in", "ok", f"{extension.plugin.called} (extension) takes part: {takes_part}")
-    known = ("commands", *(table.group for table in tables))
+    known = ("commands", "folders", "runs", "subcommands", *(table.group for table in tables))
     for plugin in groups_but(known):
         groups = ", ".join(f"{PREFIX}{group}" for group in known)
         yield Finding("plug-in", "warn", str(plugin.refuse(f"cannot be used: the groups are {groups}")))

@@ -93,7 +93,7 @@ def drive(
                 for event in leader.run():
                     opened.pool.show(event)
                     hear(event)
-                    plan.plugins.hear(event)
+                    plan.extensions.hear(event)
         except ForUser as error:
             if console.tally.run:  # else nothing of the run is on disk
                 error.run_began = True
@@ -166,12 +166,12 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     guard = ExfiltrationGuard(tainted, (*registry.specs, *all_specs()), network=settings.sandbox_network)
     rulebook = build.rulebook_of(settings, workspace, registry.specs)
     guard.is_ruled = lambda call: rulebook.allows(call) is not None
-    fast = model if plan.plugins.answer else build.open_fast_model(settings, console, model)
+    fast = model if plan.extensions.replaces_model else build.open_fast_model(settings, console, model)
     verifier = build.open_verifier(settings, console, model)
     parts = _memory_parts(plan, budget)
     own = build.own_registry(registry, settings)
     late = LateAnswers(console, settings.unanswered_text)
-    ask = plan.plugins.asked(late.ask if settings.hierarchical else build.ask_the_user(console))
+    ask = plan.extensions.asked(late.ask if settings.hierarchical else build.ask_the_user(console))
     with (
         sole_writer(workspace.root, console.warn),
         open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
@@ -182,7 +182,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             workspace.sweep()
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
-        plan.plugins.attach(context, registry)
+        plan.extensions.attach(context, registry)
         rulebook.follow(log.calls)
         if parts.ticks:
             log.listen(parts.ticks.add)
@@ -197,13 +197,13 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             checkpoint = Checkpoint(log, console.folds, user_state_path(os.environ) / "checkpoints.key")
             attachments = Attachments(workspace.root, tainted, console.say, sees=settings.model_choice.provider.sees)
             late.inner, late.first = pool.mailbox, attachments.at_start(plan.said, plan.piped)
-            tools = Tools(own, context, snapshots, inbox=late, hooks=plan.plugins.hooks, checkpoint=checkpoint)
+            tools = Tools(own, context, snapshots, inbox=late, part=plan.extensions.steps, checkpoint=checkpoint)
             current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
             steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering)
             policy = Policy(
                 pool.leading(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
-                distils=build.distils(settings) and not plan.plugins.answer, attached=attachments.named_in,
+                distils=build.distils(settings) and not plan.extensions.replaces_model, attached=attachments.named_in,
                 verifier=current if verifier is model else verifier, runs_tests=settings.continuous,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts, tainted)
@@ -252,7 +252,7 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
     settings, console = plan.settings, plan.console
     usual = lazy_embedder(settings, console)
     return MemoryParts(
-        plan.plugins.embedder() or usual,
+        plan.extensions.embedder() or usual,
         build.open_ranker(settings, console, plan.model),
         TickClock() if settings.memory_ticks else None,
         user_memory(settings, usual) if settings.memory_user else None,

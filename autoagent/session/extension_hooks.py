@@ -111,7 +111,7 @@ class _HookedModel:
                 return self._model.complete(messages, **kwargs)
             (name, hook), *rest = left
             inner: _Once[Completion] = _Once(lambda: ask(rest))
-            found = _passed_over(name, "think", lambda: hook(tuple(messages), inner), inner)
+            found = passed_over(name, "think", lambda: hook(tuple(messages), inner), inner)
             return found if isinstance(found, Completion) else inner()
 
         return ask(hooks("think"))
@@ -179,7 +179,7 @@ class _HookedMemory:
             def instead() -> int | None:
                 return done[-1] if done else keep(rest, kept)
 
-            found = _passed_over(name, "store", lambda: hook(kept, inner), instead)
+            found = passed_over(name, "store", lambda: hook(kept, inner), instead)
             return found if found is None or isinstance(found, int) else instead()
 
         return keep(self._around, text)
@@ -188,7 +188,7 @@ class _HookedMemory:
 def _executed(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:
     """Run a command with a hook around it. The labels of the result stay."""
     inner: _Once[Result] = _Once(run)
-    found = _passed_over(name, "execute", lambda: hook(call, inner), inner)
+    found = passed_over(name, "execute", lambda: hook(call, inner), inner)
     if not isinstance(found, Result):
         return inner()
     known = inner.value
@@ -225,7 +225,7 @@ class _Once(Generic[Value]):
         return self.value
 
 
-def _passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any]) -> Any:
+def passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any]) -> Any:
     """Call a hook, or do without it if it fails. Errors of the wrapped function propagate."""
     try:
         return hook()

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SettingsError
+from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import AutoGPTFolder, is_blank
 from autoagent.session.dotenv import Variable
-from autoagent.session.permissions import UntrustedValue, hold, may_set
+from autoagent.session.permissions import hold, may_set
 from autoagent.settings import DOTENV, WORKSPACE, Permission, Settings, user_config_path
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import check_not_of_others, is_there

@@ -96,7 +96,7 @@ def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iter
     """Open the memory for a command of the user's. Raises SettingsError also if it is switched off."""
     from autoagent.memory.none import NoMemory
 
-    with claimed_state(settings):
+    with claimed_state(settings.state_dir):
         memory = open_memory(settings, embedder=embedder)
         if isinstance(memory, NoMemory):
             off = f"The memory is switched off (MEMORY_BACKEND={settings.memory_backend})"

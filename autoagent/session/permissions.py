@@ -7,10 +7,9 @@ user's own settings, which the runner passes to each of its processes in a varia
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,36 +23,6 @@ from autoagent.text.text_file import is_inside
 
 if TYPE_CHECKING:
     from autoagent.settings import Permission, Settings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UntrustedValue:
-    """A value set by a folder, ignored until the user trusts it.
-
-    `file` and `line` (0: none) are its place, `name` its name there, `about` its purpose, `setting` the setting it
-    would set ('' for none). `never`: not even a trusted folder may set it. `additive`: a run can go without it if
-    nobody can be asked.
-    """
-
-    file: str
-    line: int = 0
-    name: str
-    value: str
-    about: str
-    setting: str = ""
-    secret: bool = False
-    never: bool = False
-    additive: bool = False
-
-    @property
-    def called(self) -> str:
-        """`.env:2 OPENAI_BASE_URL`."""
-        return f"{self.file}:{self.line} {self.name}" if self.line else f"{self.file} {self.name}".strip()
-
-    @property
-    def mark(self) -> str:
-        """The digest of the file, name and value, independent of the line."""
-        return hashlib.sha256(json.dumps([self.file, self.name, self.value]).encode()).hexdigest()
 
 
 LIMITED: Mapping[str, str] = {

@@ -14,11 +14,12 @@ from autoagent import __version__
 from autoagent.agent.budget import RunLimits, requests_for
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import Changed, Resumed, RunStarted
-from autoagent.core.task import Task
+from autoagent.core.task import Goal, Task
+from autoagent.registry.parts import PromptParts
 from autoagent.session import build
 from autoagent.session.attachments import PIPED
 from autoagent.session.build import protected_paths
-from autoagent.session.plugins import RunPlugins
+from autoagent.session.run_parts import RunParts, opened_run_parts
 from autoagent.settings import Settings
 from autoagent.terminal.console import Console
 
@@ -89,7 +90,7 @@ class RunPlan:
     console: Console
     attended: bool
     texts: FolderTexts | None = None
-    plugins: RunPlugins = field(default_factory=RunPlugins)
+    extensions: RunParts = field(default_factory=RunParts)
     workers: int = 0
     workers_resume: bool = False
     guidance: Guidance | None = None
@@ -99,33 +100,33 @@ class RunPlan:
     def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
         """Make the authorizer for an agent of the run. It may change the run by `steering`."""
         asked = build.authorizer_of(self.settings, self.console, rulebook, attended=self.attended, steering=steering)
-        return asked if self.settings.continuous else self.plugins.authorizer(asked)
+        return asked if self.settings.continuous else self.extensions.authorizer(asked)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a run from outside the program: the folder's texts, commands of skills and MCP servers, plug-ins."""
+    """The parts of a run from outside: the texts of the folder, the extensions, and the commands that both add."""
 
     texts: FolderTexts
     commands: tuple[Command, ...]
-    plugins: RunPlugins
+    extensions: RunParts
 
 
 @contextmanager
-def opened_parts(session: Session, console: Console, plugins: RunPlugins | None = None) -> Iterator[Parts]:
-    """Open the parts that the folder and the user add to a run, and close them. `plugins` if they are open already.
+def opened_parts(session: Session, console: Console, extensions: RunParts | None = None) -> Iterator[Parts]:
+    """Open the parts that the folder and the user add to a run, and close them. `extensions` if they are open already.
 
     Raises SettingsError, SetupError.
     """
     from autoagent.session.folder_texts import folder_texts
-    from autoagent.session.plugins import opened_plugins
     from autoagent.session.tool_servers import opened_servers
 
     with ExitStack() as stack:
         servers = stack.enter_context(opened_servers(session, console))
-        plugins = plugins or stack.enter_context(opened_plugins(session, console.say, console.warn))
+        extensions = extensions or stack.enter_context(opened_run_parts(session, console.say, console.warn))
+        commands = extensions.commands(console.say, console.warn)
         texts = folder_texts(session, console.say)
-        yield Parts(texts, (*servers, *texts.commands), plugins)
+        yield Parts(texts, (*servers, *commands, *texts.commands), extensions)
 
 
 def planned(
@@ -142,9 +143,9 @@ def planned(
     guidance = guidance_of(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
         console.say(f"The agent is told what {settings.prompt_settings_file} says.")
-    shaped, guidance = parts.plugins.shape(task, guidance)
-    task = task if began else shaped  # a run that began has its task as the plug-ins have made it
-    more = (*parts.commands, *parts.plugins.commands)
+    shaped, guidance, added = shaped_by(parts.extensions, task, guidance)
+    task = task if began else shaped  # a run that began has its task as the extensions have made it
+    more = (*parts.commands, *added)
     registry = build.open_registry(settings, model, attended=attended, more=more)
     own = build.own_registry(registry, settings)
     start = describe(task, settings, model, own, began, parts.texts, guidance)
@@ -154,9 +155,22 @@ def planned(
     start = replace(start, settings=kept)
     said = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *typed)
     return RunPlan(
-        start, model, registry, settings, console, attended, parts.texts, parts.plugins, guidance=guidance,
+        start, model, registry, settings, console, attended, parts.texts, parts.extensions, guidance=guidance,
         said=said, piped=session.flags.get(PIPED, ""),
     )  # fmt: skip
+
+
+def shaped_by(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, Guidance, Sequence[Command]]:
+    """Return the task and the lists of the prompt as the extensions change them, and the commands that they add."""
+    lists = ("constraints", "resources", "best_practices")
+    goals = {goal.text: goal for goal in task.goals}
+    given = PromptParts(task.name, task.role, tuple(goals), *(getattr(guidance, name) for name in lists))
+    prompt, commands = extensions.shape(given)
+    if prompt is given:
+        return task, guidance, commands
+    changed = tuple(goals.get(text, Goal(text)) for text in prompt.goals)
+    guidance = replace(guidance, **{name: getattr(prompt, name) for name in lists})
+    return replace(task, name=prompt.name, role=prompt.role, goals=changed), guidance, commands
 
 
 def guidance_of(settings: Settings) -> Guidance:

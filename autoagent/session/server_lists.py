@@ -27,7 +27,7 @@ from typing import Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.tool_servers import MOST_FILES, ServerEntry, digest_of
-from autoagent.session.permissions import UntrustedValue
+from autoagent.registry.parts import UntrustedValue
 from autoagent.settings import Settings, user_config_path
 from autoagent.text import code_block
 from autoagent.text.text_file import check_not_of_others, is_there, read_text

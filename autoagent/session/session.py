@@ -7,25 +7,31 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autoagent.core.errors import SettingsError, SetupError, StopRun
+from autoagent.core.errors import AutoagentError, SettingsError, SetupError, StopRun
 from autoagent.core.task import Outcome, Status, Task
+from autoagent.registry.parts import Place, UntrustedValue
+from autoagent.registry.plugins import plugins
 from autoagent.session.agent_files import untrusted_texts
+from autoagent.session.dotenv import read_dotenv
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
-from autoagent.session.permissions import UntrustedValue
 from autoagent.session.server_lists import untrusted_servers
 from autoagent.session.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
 from autoagent.settings import DOTENV, Settings, user_state_path
 from autoagent.terminal.output import echo, say
 from autoagent.text.sanitize import escape, fold_blanks
-from autoagent.text.text_file import is_inside, is_there
+from autoagent.text.text_file import is_inside
 from autoagent.text.wrapping import wrap
+
+if TYPE_CHECKING:
+    from autoagent.core.commands import CommandSpec
 
 _STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
 _ELSEWHERE = "set it in ~/.config/autoagent/config.yaml, in the environment or by a flag"
@@ -121,7 +127,7 @@ class Session:
             # What a run can do without: MCP servers, and the folder's instructions for the agent.
             *untrusted_servers(loaded.settings, folder, named=_is_named(loaded, "mcp_servers_file")),
             *untrusted_texts(folder, loaded.settings.workspace),
-            *_plugins(loaded, folder),
+            *found_by_parts("asks", place_in(folder, loaded.settings, lambda value: trusted.holds(folder, value.mark))),
             *more,
         ]
         left = [*loaded.untrusted, *(untrusted for untrusted in others if not trusted.holds(folder, untrusted.mark))]
@@ -173,6 +179,11 @@ class Session:
         """Return whether the user trusts the folder with this."""
         return self.trusted.holds(self.folder, untrusted.mark)
 
+    @property
+    def place(self) -> Place:
+        """The folder as extensions see it."""
+        return place_in(self.folder, self.settings, self.holds)
+
     def trust(self) -> None:
         """Trust the folder's values and its state. Raises SettingsError if that cannot be saved."""
         for untrusted in self.waiting:
@@ -205,13 +216,13 @@ class Session:
 
 
 @contextmanager
-def claimed_state(settings: Settings) -> Iterator[None]:
+def claimed_state(state_dir: Path) -> Iterator[None]:
     """Make the state folder before anything is written into it, and note it as the user's own.
 
     One that is not empty is the user's already, or the gate would have refused it. If it stays empty, it is removed.
     Failures to note it are reported.
     """
-    state = Path.cwd() / settings.state_dir
+    state = Path.cwd() / state_dir
     if is_empty(state):
         with _kept_or_said():
             claim(state, Trusted(user_state_path(os.environ)))
@@ -253,13 +264,36 @@ def _leading_out(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
             )
 
 
-def _plugins(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield the enabled plug-ins of the folder. Few folders have any."""
-    settings = loaded.settings
-    if settings.allowlisted_plugins or is_there(folder / settings.plugins_config_file):
-        from autoagent.plugins.discovery import untrusted_plugins
+def place_in(folder: Path, settings: Settings, trusts: Callable[[UntrustedValue], bool] = lambda value: False) -> Place:
+    """Return a folder with these settings as extensions see it."""
 
-        yield from untrusted_plugins(settings, folder)
+    def variable(name: str) -> str | None:
+        written = read_dotenv(folder / DOTENV).get(name)
+        return (written.value if written else "") or os.environ.get(name)
+
+    def specs() -> tuple[CommandSpec, ...]:
+        from autoagent.commands.selection import all_specs
+
+        return all_specs()
+
+    return Place(
+        folder=folder, setting=partial(getattr, settings), trusts=trusts, variable=variable, specs=specs,
+        user_state=user_state_path(os.environ),
+    )  # fmt: skip
+
+
+def found_by_parts(method: str, place: Place) -> Iterator[Any]:
+    """Yield everything that the extensions' parts in the folder yield by a method.
+
+    Raises SetupError for a part that fails: it may know of a file to keep out of reach.
+    """
+    for plugin in plugins("folders"):
+        try:
+            yield from getattr(plugin.load(), method)(place)
+        except AutoagentError:
+            raise
+        except Exception as error:  # the code of others: whatever it raises, the line says whose it is
+            raise plugin.refuse(f"fails to look at the folder ({type(error).__name__}: {error})") from error
 
 
 def _checks_of(folder: Path, path: Path, task: Task) -> list[UntrustedValue]:

@@ -102,7 +102,7 @@ class RunSteering:
             return None
         settings = replace(self._settings, model=name)
         self._check(settings)
-        model = self._plan.plugins.model(settings, lambda: build.open_model(settings, self._console))
+        model = self._plan.extensions.model(lambda: build.open_model(settings, self._console))
         start = self._described(
             self._start.task, settings, model, f"the model is {model.name}, window {model.window:,} tokens"
         )

@@ -21,7 +21,8 @@ from autoagent.commands.server_tools import category_of, server_commands
 from autoagent.commands.support.extras import MCP, is_installed
 from autoagent.core.errors import SettingsError, SetupError
 from autoagent.core.tool_servers import ServerEntry, ServerTool
-from autoagent.session.permissions import HELD_TO, UntrustedValue
+from autoagent.registry.parts import UntrustedValue
+from autoagent.session.permissions import HELD_TO
 from autoagent.session.server_lists import listed_servers, untrusted_server
 from autoagent.session.session import Session
 from autoagent.session.trust import Trusted

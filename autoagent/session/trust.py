@@ -17,7 +17,7 @@ from typing import Any
 
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import SettingsError
-from autoagent.session.permissions import UntrustedValue
+from autoagent.registry.parts import UntrustedValue
 from autoagent.text.text_file import read_text, write_text
 
 

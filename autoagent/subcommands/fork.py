@@ -70,7 +70,7 @@ def _fork(here: Session, run: str, step: int, shared: list[Event], feedback: str
             return Leg("", _fork_team(_Branch(run, step, shared, began, moved, here, console, unused), feedback))
     with opened_parts(here, console) as parts, ExitStack() as unused:
         had = answered(settings, run, step)
-        model = parts.plugins.model(settings, lambda: build.open_model(settings, console, had))
+        model = parts.extensions.model(lambda: build.open_model(settings, console, had))
         place = _new_folder(Path(began.workspace), folder, unused)
         moved = replace(began, workspace=str(place))
         task = task_of_run(began, here.flags, console.say)

@@ -50,7 +50,7 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
         row: dict[str, Any] = {"name": entry.name, "place": str(entry.place), "commands": [], "new": [], "problem": ""}
         rows.append(row)
         try:
-            with claimed_state(settings), closing(open_server(entry, settings)) as server:
+            with claimed_state(settings.state_dir), closing(open_server(entry, settings)) as server:
                 offered = server_commands(server, server.tools, _tell)
         except SetupError as error:
             row["problem"] = str(error)
@@ -77,7 +77,7 @@ def allow_server(ctx: click.Context, name: str) -> None:
         raise SettingsError(f"There is no MCP server {name!r} that can be used here.{listed}")
     require_mcp()
     entry = entries[name]
-    with claimed_state(settings), closing(open_server(entry, settings)) as server:
+    with claimed_state(settings.state_dir), closing(open_server(entry, settings)) as server:
         new = waiting(entry, server_commands(server, server.tools, _tell), trusted)
     if not new:
         echo(f"Nothing of {name} waits to be allowed.")
@@ -120,7 +120,7 @@ def serve(ctx: click.Context, /, port: int | None, **given: Any) -> None:
     session = Session.open(given)
     check_flags(given, session.settings)
     require_mcp()
-    with claimed_state(session.settings):
+    with claimed_state(session.settings.state_dir):
         serve_commands(session, _console(session.settings), port)
 
 

@@ -146,7 +146,7 @@ def _resume(
         if step is not None:
             _check_step(settings, run, step)
         had = answered(settings, run, step)
-        model = parts.plugins.model(settings, lambda: build.open_model(settings, console, had))
+        model = parts.extensions.model(lambda: build.open_model(settings, console, had))
         plan = planned(here, console, parts, model, task_of_run(began, here.flags, console.say, status), began)
 
         def reopened(tainted: TaintedFiles) -> EventLog:

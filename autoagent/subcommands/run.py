@@ -24,7 +24,7 @@ from autoagent.session.dotenv import store_variables
 from autoagent.session.drive import Leg, drive, next_wish, told_as_event
 from autoagent.session.load import AS_WISH
 from autoagent.session.plan import Parts, opened_parts, planned
-from autoagent.session.plugins import opened_plugins
+from autoagent.session.run_parts import opened_run_parts
 from autoagent.session.session import Session, claimed_state, plain, trust_made
 from autoagent.session.task_file import is_saved, read_task, write_task
 from autoagent.settings import Settings
@@ -82,17 +82,17 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
     if here.is_workspace:
         terminal.say(f"Working in this folder, {plain(str(here.folder))} (-w DIR for another).")
     flag_task = _task_of_flags(given, here, terminal)
-    with claimed_state(settings), opened_plugins(here, terminal.say, terminal.say) as plugins:
-        if not plugins.answer:
+    with claimed_state(settings.state_dir), opened_run_parts(here, terminal.say, terminal.say) as extensions:
+        if not extensions.replaces_model:
             here = with_model(here, terminal)
         console = build.open_console(here.settings, json=bool(given.get("json_output")))
-        with opened_parts(here, console, plugins) as parts:
+        with opened_parts(here, console, extensions) as parts:
             return here, _run(here, flag_task, console, parts, terminal)
 
 
 def _run(here: Session, flag_task: Task | None, console: Console, parts: Parts, terminal: ClickTerminal) -> Leg:
     settings = here.settings
-    model = parts.plugins.model(settings, lambda: build.open_model(settings, console))
+    model = parts.extensions.model(lambda: build.open_model(settings, console))
     proposals = _Proposals(model, console)
     task = without_budget(flag_task or _task(here, terminal, proposals), here.flags)
     unseen = flag_task or settings.model_choice.provider.task or (_unasked(here.flags) and not here.flags.get("wish"))

@@ -64,7 +64,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
     work = done_work(read(settings.state_dir, run))
     if not work.calls:
         raise StateError(f"The run {run} has used no command; there is nothing to write down.")
-    with claimed_state(settings):
+    with claimed_state(settings.state_dir):
         model = open_model(settings, open_console(settings, json=True))
         prompt = mask_of(settings)(proposal_prompt(work))
         text = proposed_text(model.complete([Message("user", prompt)], max_tokens=REPLY_TOKENS).text)

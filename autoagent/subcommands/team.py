@@ -96,6 +96,6 @@ def start_team(
     made.run_project(idea or definition["idea"])
     made.invest(definition.get("investment", INVESTMENT) if investment is None else investment)
     session = with_model(session, ClickTerminal())
-    with claimed_state(session.settings):
+    with claimed_state(session.settings.state_dir):
         console = build.open_console(session.settings, json=bool(given.get("json_output")))
         return TeamPlan(made, session, console, n_round or definition.get("n_round", ROUNDS)).drive()

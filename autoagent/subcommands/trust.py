@@ -11,9 +11,9 @@ import click
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.fleet.record import origin_in
+from autoagent.registry.parts import UntrustedValue
 from autoagent.safety.rules import Rule, checked
 from autoagent.session.build import saved_rules, tell_old_rules
-from autoagent.session.permissions import UntrustedValue
 from autoagent.session.session import Session, checks_of_task, checks_of_team, listed, notices, plain
 from autoagent.session.trust import Trusted
 from autoagent.settings import user_state_path

@@ -22,7 +22,15 @@ from autoagent.session import build
 from autoagent.session.drive import OpenedRun, drive
 from autoagent.session.earlier_runs import tell_lost
 from autoagent.session.extension_hooks import hooked_registry
-from autoagent.session.plan import RunPlan, guidance_of, kept_settings, limits_of, opened_parts, said_settings
+from autoagent.session.plan import (
+    RunPlan,
+    guidance_of,
+    kept_settings,
+    limits_of,
+    opened_parts,
+    said_settings,
+    shaped_by,
+)
 from autoagent.session.session import Session, claimed_state
 from autoagent.settings import Settings
 from autoagent.teams.tools import commands_of
@@ -62,17 +70,16 @@ class TeamPlan:
             hint = "; say `is_human: yes` of a role that a person is to take" if provider.one_agent else ""
             raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
         with opened_parts(self.session, console) as parts:
-            plugins = parts.plugins
             model = build.open_model(settings, console)
-            plugins.shape(_task(self), guidance_of(settings))  # for their commands alone
-            others = (*parts.commands, *plugins.commands)
+            _, _, added = shaped_by(parts.extensions, _task(self), guidance_of(settings))
+            others = (*parts.commands, *added)
             known = [spec.name for spec in selection.all_specs()] + [each.spec.name for each in others]
             tools = [tool for role in team.env.roles for action in role.actions for tool in action.tools.values()]
             registry = _registry(settings, team, (*others, *commands_of(tools, known)))
             start = _described(self, model, registry)
             attended = build.is_attended(settings)
             plan = RunPlan(
-                start, model, registry, settings, console, attended, parts.texts, plugins,
+                start, model, registry, settings, console, attended, parts.texts, parts.extensions,
                 workers=2 * len(team.env.roles), workers_resume=True,
             )  # fmt: skip
             mask = build.mask_of(settings)
@@ -118,7 +125,7 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
     session = Session.open(flags)
     settings = session.settings
     console = build.open_console(settings, json=bool(flags.get("json_output")))
-    with claimed_state(settings):
+    with claimed_state(settings.state_dir):
         if resume:
             run = find_run(settings.state_dir, resume)
             plan, log = plan_of_run(session, console, run, team, n_round)

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driver import Home
-from server import ScriptedServer
+from homes import home, served
+
+__all__ = ["home", "served"]
 
 SCREENS = Path(__file__).parent.parent / "screens"
-
-
-@pytest.fixture
-def home() -> Iterator[Home]:
-    """An empty folder whose path is short and always of the same length, as it is shown on screens."""
-    with tempfile.TemporaryDirectory(prefix="user", dir="/tmp") as folder:
-        yield Home(Path(folder).resolve(), warm=True)
-
-
-@pytest.fixture
-def served(home: Home, server: ScriptedServer) -> Home:
-    """A home whose model is the scripted server."""
-    home.point_at(server)
-    return home
 
 
 @pytest.fixture

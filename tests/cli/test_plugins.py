@@ -63,8 +63,8 @@ def test_doctor_and_commands_name_what_plugins_add(gambler: Home, tmp_path: Path
         "The plug-in gambler of late 1.0 (autoagent.commands) cannot be used: it has no list of COMMANDS. Update late, "
         "or remove it: pip uninstall late.": "warn",
         "The plug-in x of taking 1.0 (autoagent.model) cannot be used: the groups are autoagent.commands, "
-        "autoagent.models, autoagent.memory, autoagent.embedders, autoagent.sandbox. Update taking, or remove it: "
-        "pip uninstall taking.": "warn",
+        "autoagent.folders, autoagent.runs, autoagent.subcommands, autoagent.models, autoagent.memory, "
+        "autoagent.embedders, autoagent.sandbox. Update taking, or remove it: pip uninstall taking.": "warn",
     }
     listed = gambler.run("commands")
     assert "roll_dice(sides=6)\n      Roll a die (read)  plug-in: gambler of gambler 1.0" in listed.out

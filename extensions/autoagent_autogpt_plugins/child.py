@@ -22,8 +22,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 from typing import Any
 
-from autoagent.plugins import autogpt_modules
-from autoagent.plugins.autogpt_modules import PromptGenerator
+from autoagent_autogpt_plugins import autogpt_modules
+from autoagent_autogpt_plugins.autogpt_modules import PromptGenerator
 
 _PACKAGE = "autogpt_plugins"
 HOOKS = (

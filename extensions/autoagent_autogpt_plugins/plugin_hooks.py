@@ -8,41 +8,51 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from autoagent.core.commands import Call, CommandSpec, Result
+from autoagent.core.command_schema import TEXT_FORM
+from autoagent.core.commands import Call, CommandSpec, Proposal, Result, Verdict
+from autoagent.core.errors import StopRun
 from autoagent.core.events import Ended, Event, Returned, SystemNotice, Thought
 from autoagent.core.model import Completion, Message
-from autoagent.plugins.plugin_commands import plugin_commands
-from autoagent.plugins.process import PluginError, PluginProcess
-from autoagent.reply.parser import written
+from autoagent.core.protocols import Embedder, Model
+from autoagent.core.task import Outcome, Status
+from autoagent.extension import PromptParts, RunPart, Setting, written
 from autoagent.text.sanitize import escape, shorten
+from autoagent_autogpt_plugins.plugin_commands import plugin_commands
+from autoagent_autogpt_plugins.process import PluginError, PluginProcess, Served
 
 SAID = 4_000  # characters that a plug-in says before a step
 _MESSAGE_OF = ("prompt", "message")  # the argument with the words for another agent
 
 
-@dataclass(frozen=True, slots=True)
-class PromptParts:
-    """The parts of a prompt that plug-ins may change."""
-
-    name: str
-    role: str
-    goals: tuple[str, ...]
-    constraints: tuple[str, ...]
-    resources: tuple[str, ...]
-    best_practices: tuple[str, ...]
+_YES = frozenset({"y", "yes", "yeah", "yep", "ok", "okay", "sure", "alright", "approve", "authorise", "authorize"})
+_NO = frozenset({"n", "no", "nope", "stop", "exit", "quit"})
 
 
-class PluginHooks:
-    """Satisfies core.hooks.StepHooks. `warn` hears a line for each thing that goes wrong, once."""
+class PluginHooks(RunPart):
+    """The enabled plug-ins as a part of a run. `warn` hears a line for each thing that goes wrong, once.
 
-    def __init__(self, processes: Sequence[PluginProcess], warn: Callable[[str], None]) -> None:
+    With `chats` (CHAT_MESSAGES_ENABLED) they answer for the user and hear what is shown. `specs` are all commands.
+    """
+
+    def __init__(
+        self,
+        processes: Sequence[PluginProcess],
+        warn: Callable[[str], None],
+        setting: Setting,
+        specs: Sequence[CommandSpec],
+        served: Served,
+    ) -> None:
         self._warn = warn
+        self._setting = setting
+        self._chats: bool = setting("chat_messages")
+        self._specs = specs
+        self._served = served
         self._warned: set[tuple[str, str, str]] = set()
-        self._tells: frozenset[str] = frozenset()
+        self._tells = frozenset(spec.name for spec in specs if spec.effects and spec.effects.tells_agents)
         self._said: dict[str, str] = {}
         self.loaded: dict[str, list[dict[str, Any]]] = {}
         self._processes = [process for process in processes if self._load(process)]
@@ -71,24 +81,22 @@ class PluginHooks:
 
     # The prompt and the commands ---------------------------------------------------------------------------------
 
-    def prompt(
-        self, parts: PromptParts, response_format: Any, taken: Iterable[CommandSpec]
-    ) -> tuple[PromptParts, list[Any]]:
-        """Return what they make of the prompt, and the commands that they add beside those that are `taken`."""
+    def shape(self, prompt: PromptParts) -> tuple[PromptParts, list[Any]]:
+        """Return what they make of the prompt, and the commands that they add beside those that there are."""
         commands: list[Any] = []
-        names = {name for spec in taken for name in (spec.name, *spec.aliases)}
+        names = {name for spec in self._specs for name in (spec.name, *spec.aliases)}
         for process in self._processes:
             if self.hooks(process).isdisjoint(("post_prompt", "on_planning", "chat_completion")):  # these see it
                 continue
             state = {
-                "name": parts.name, "role": parts.role, "goals": parts.goals, "constraints": parts.constraints,
-                "resources": parts.resources, "performance_evaluation": parts.best_practices,
-                "response_format": response_format,
+                "name": prompt.name, "role": prompt.role, "goals": prompt.goals, "constraints": prompt.constraints,
+                "resources": prompt.resources, "performance_evaluation": prompt.best_practices,
+                "response_format": TEXT_FORM,
             }  # fmt: skip
             found = self._asked(process, "post_prompt", partial(process.ask, "prompt", again=True, state=state))
             if not isinstance(found, dict):
                 continue
-            parts = _changed(parts, found)
+            prompt = _changed(prompt, found)
             self._note(process, found.get("about"))
             added = plugin_commands(process, found.get("commands") or [], names, self._warn)
             commands += added
@@ -96,11 +104,11 @@ class PluginHooks:
                 self._failed(process, "post_prompt", str(found["failed"]))
             elif not added and process.unset and "post_prompt" in self.hooks(process):
                 self._warn(f"The plug-in {process.name} adds no command.{_unset(process)}")
-        return parts, commands
+        return prompt, commands
 
-    def watch(self, specs: Iterable[CommandSpec]) -> None:
-        """Note which of the commands tell other agents something: their words pass the instruction hooks."""
-        self._tells = frozenset(spec.name for spec in specs if spec.effects and spec.effects.tells_agents)
+    def begin(self, complete: Callable[[str], str], run: Callable[[str, Mapping[str, Any]], str]) -> None:
+        """Answer what plug-ins ask of the program by these."""
+        self._served.complete, self._served.run = complete, run
 
     # A step ------------------------------------------------------------------------------------------------------
 
@@ -151,11 +159,28 @@ class PluginHooks:
 
     def hear(self, event: Event) -> None:
         """Report what a chat would show: what the agent says, what came of its commands, the end."""
-        line = _line_of(event)
+        line = _line_of(event) if self._chats else ""
         for process in self._with("report") if line else ():
             self._hook(process, "report", message=line)
 
     # In the place of the program ---------------------------------------------------------------------------------
+
+    @property
+    def replaces_model(self) -> bool:
+        """Whether one of them answers in place of the model."""
+        return self.handles("chat_completion")
+
+    def model(self, opened: Callable[[], Model]) -> Model:
+        """Return a model that has the plug-ins answer first."""
+        from autoagent_autogpt_plugins.plugin_model import PluginModel
+
+        return PluginModel(self, self._setting, opened)
+
+    def embedder(self) -> Embedder | None:
+        """Return the plug-in that embeds, or None if none does."""
+        from autoagent_autogpt_plugins.plugin_model import PluginEmbedder
+
+        return PluginEmbedder(self) if self.handles("text_embedding") else None
 
     def completed(self, messages: Sequence[Message], model: str, temperature: float, max_tokens: int) -> str | None:
         """Return the reply of the plug-in that answers as the model, or None if none does."""
@@ -177,9 +202,26 @@ class PluginHooks:
                     return [float(one) for one in vector]
         return None
 
-    def answered(self, question: str) -> tuple[str, str]:
-        """Return what a plug-in answers in the user's place, and which one. Two empty texts if none does."""
-        for process in self._with("user_input"):
+    def decide(self, proposal: Proposal) -> Verdict | None:
+        """Let a plug-in answer for the user, from a chat for example, where a call needs nothing but a yes."""
+        if proposal.warning or self._setting("continuous"):
+            return None
+        text, who = self._answered(f"NEXT ACTION: {proposal.call}\nRun it? y, n, or feedback")
+        if not text:
+            return None
+        if text.lower() in _YES:
+            return Verdict(True, who)
+        if text.lower() in _NO:
+            raise StopRun(Outcome(Status.STOPPED, f"Stopped by {who}."))
+        return Verdict(False, who, f"{who} says: {text}")  # not the user's word, which would reset the standstill count
+
+    def answer(self, question: str) -> str:
+        """Return what a plug-in answers in the user's place, '' if none does."""
+        return self._answered(question)[0]
+
+    def _answered(self, question: str) -> tuple[str, str]:
+        """Return what a plug-in answers, and which one. Two empty texts if none does."""
+        for process in self._with("user_input") if self._chats else ():
             text = _text(self._hook(process, "user_input", user_input=question))
             if text and text.strip():
                 return text.strip(), _source(process)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
-from autoagent.settings import Settings
 from autoagent.text.text_file import is_there
 from autoagent.text.yaml_file import YamlEntry, read_mapping
+
+if TYPE_CHECKING:
+    from autoagent.extension import Place
 
 SECONDS = 30.0  # that a plug-in may take for one thing
 _KEYS = ("enabled", "config", "env", "seconds", "requirements")
@@ -40,10 +42,10 @@ def read_plugins_config(path: Path) -> dict[str, PluginEntry]:
     return {name: _entry(name, entry) for name, entry in read_mapping(path, None).items()}
 
 
-def configured(settings: Settings, folder: Path) -> dict[str, PluginEntry]:
+def configured(place: Place) -> dict[str, PluginEntry]:
     """Return the entries of plug-ins in the settings, by name. Raises SettingsError."""
-    entries = read_plugins_config(folder / settings.plugins_config_file)
-    return with_lists(entries, settings.allowlisted_plugins, settings.denylisted_plugins)
+    entries = read_plugins_config(place.folder / place.setting("plugins_config_file"))
+    return with_lists(entries, place.setting("allowlisted_plugins"), place.setting("denylisted_plugins"))
 
 
 def with_lists(

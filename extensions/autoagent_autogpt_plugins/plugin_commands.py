@@ -6,13 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from autoagent.commands.context import Context
-from autoagent.commands.registry import Command, CommandOutput
 from autoagent.core.commands import CommandSpec, Parameter, ResultMeta
-from autoagent.core.errors import CommandError
-from autoagent.plugins.process import PluginError, PluginProcess
+from autoagent.extension import Command, CommandError, CommandOutput, Context
 from autoagent.text.quoting import defuse
 from autoagent.text.sanitize import escape, shorten
+from autoagent_autogpt_plugins.process import PluginError, PluginProcess
 
 CATEGORY = "plugins"
 MOST = 100  # commands of one plug-in

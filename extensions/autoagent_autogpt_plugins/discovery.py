@@ -21,10 +21,8 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
 
-from autoagent.core.errors import SettingsError
-from autoagent.session.permissions import UntrustedValue
-from autoagent.session.plugins_config import PluginEntry, configured
-from autoagent.settings import Settings
+from autoagent.extension import Place, SettingsError, UntrustedValue
+from autoagent_autogpt_plugins.config import PluginEntry, configured
 
 TEMPLATE = "auto_gpt_plugin_template"
 BASE = "AutoGPTPluginTemplate"
@@ -71,16 +69,16 @@ class FoundPlugin:
         return next((entries[name] for name in self.names if name in entries), PluginEntry(self.name))
 
 
-def untrusted_plugins(settings: Settings, folder: Path) -> Iterator[UntrustedValue]:
+def untrusted_plugins(place: Place) -> Iterator[UntrustedValue]:
     """Yield the enabled plug-ins, each of which is a program, or nothing for a file that is reported later."""
     try:
-        entries = configured(settings, folder)
+        entries = configured(place)
     except SettingsError:
         return
     if any(entry.enabled for entry in entries.values()):
-        for plugin in find_plugins(folder / settings.plugins_dir, folder):
+        for plugin in find_plugins(place.folder / place.setting("plugins_dir"), place.folder):
             if (entry := plugin.entry(entries)).enabled and not plugin.problem:
-                yield untrusted_plugin(plugin, entry, str(settings.plugins_config_file))
+                yield untrusted_plugin(plugin, entry, str(place.setting("plugins_config_file")))
 
 
 def untrusted_plugin(plugin: FoundPlugin, entry: PluginEntry, shown: str) -> UntrustedValue:

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from autoagent_autogpt_plugins.child import HOOKS
+from autoagent_autogpt_plugins.config import PluginEntry
+from autoagent_autogpt_plugins.discovery import FoundPlugin
+from autoagent_autogpt_plugins.running import State, install
 from driver import FINISH, GOAL, TEAM_OF_TWO, Done, Home
 from loopback_site import Site, answer
 from mail_server import mail_server
@@ -19,14 +23,10 @@ from server import Reply, ScriptedServer, command
 from warm import LOADED_WITH
 
 from autoagent.core.errors import SetupError
-from autoagent.plugins.child import HOOKS
-from autoagent.plugins.discovery import FoundPlugin
-from autoagent.session.plugins import State, install
-from autoagent.session.plugins_config import PluginEntry
 
 pytest.importorskip("auto_gpt_plugin_template", reason="it is not installed: pip install 'autoagent[plugins]'")
 
-WRITTEN = Path(__file__).parent.parent / "autogpt_plugins"
+WRITTEN = Path(__file__).parent / "autogpt_plugins"
 
 
 def put(home: Home, *names: str, packed: bool = False, called: str = "") -> None:

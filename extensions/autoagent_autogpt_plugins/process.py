@@ -18,18 +18,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import autoagent
-
 LONGEST = 16_000_000  # bytes of one answer
 STARTS = 4  # of a process that ends again and again
 SECONDS_TO_START = 60.0
 
-Serve = Callable[[str, Mapping[str, Any]], Any]
-"""Answers what a plug-in asks of the program: what for, and with what. Raises CommandError or ModelError."""
-
 
 class PluginError(Exception):
     """A plug-in could not do what it was asked. The text says why."""
+
+
+class Served:
+    """Answers what plug-ins ask of the program, by what a run lends its parts (see RunPart.begin)."""
+
+    complete: Callable[[str], str] | None = None
+    run: Callable[[str, Mapping[str, Any]], str] | None = None
+
+    def __call__(self, what: str, given: Mapping[str, Any]) -> Any:
+        """Return the answer. Raises PluginError, or whatever the run raises."""
+        if self.complete is None or self.run is None:
+            raise PluginError("The run has not begun yet.")
+        if what == "complete":
+            return self.complete(str(given.get("prompt", "")))
+        if what == "run":
+            return self.run(str(given.get("name", "")), dict(given.get("args") or {}))
+        raise PluginError(f"There is nothing here for {what!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class Launch:
 class PluginProcess:
     """One plug-in. It is started when it is first asked, and again where it has ended. One thread asks at a time."""
 
-    def __init__(self, name: str, launch: Launch, seconds: float, serve: Serve) -> None:
+    def __init__(self, name: str, launch: Launch, seconds: float, serve: Served) -> None:
         self.name = name
         self._launch = launch
         self._seconds = seconds
@@ -99,8 +111,8 @@ class PluginProcess:
             raise PluginError(f"it has ended {STARTS} times and is not started again")
         self._starts += 1
         ours, theirs = socket.socketpair()
-        package = str(Path(autoagent.__file__).parent.parent)
-        program = "import sys; sys.path.append(sys.argv[1]); from autoagent.plugins.child import main; main()"
+        package = str(Path(__file__).parent.parent)
+        program = "import sys; sys.path.append(sys.argv[1]); from autoagent_autogpt_plugins.child import main; main()"
         self._launch.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with theirs, self._launch.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the user has enabled and trusted it

@@ -1,4 +1,4 @@
-"""A plug-in in the place of the model, and one in the place of the embedder."""
+"""Plug-ins in place of the model and the embedder."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Unpack, cast
 
-from autoagent.core.commands import Proposal, Verdict
-from autoagent.core.errors import ModelError, StopRun
+from autoagent.core.errors import ModelError
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage
-from autoagent.core.protocols import Asked, Authorizer, Model
-from autoagent.core.task import Outcome, Status
-from autoagent.plugins.plugin_hooks import PluginHooks
-from autoagent.safety.approval import AuthorizerWrapper
+from autoagent.core.protocols import Asked, Model
+from autoagent_autogpt_plugins.plugin_hooks import PluginHooks
 
 if TYPE_CHECKING:
-    from autoagent.settings import Settings
+    from autoagent.extension import Setting
 
 USUAL_WINDOW = 8_192  # tokens, where nothing says how many the plug-in's model has
 
@@ -25,15 +22,15 @@ USUAL_WINDOW = 8_192  # tokens, where nothing says how many the plug-in's model 
 class PluginModel:
     """Answers by the plug-ins. What none of them answers, the model itself does, opened when it is first needed."""
 
-    def __init__(self, plugins: PluginHooks, settings: Settings, opened: Callable[[], Model]) -> None:
-        self.name = settings.smart_llm
-        self.window = settings.window or USUAL_WINDOW
+    def __init__(self, plugins: PluginHooks, setting: Setting, opened: Callable[[], Model]) -> None:
+        self.name: str = setting("smart_llm")
+        self.window: int = setting("window") or USUAL_WINDOW
         self.price: Price | None = None
         self.reasoning_room = 0
         self.asking: Asking = "text"
         self.style = FULL
         self._plugins = plugins
-        self._temperature = settings.temperature
+        self._temperature: float = setting("temperature")
         self._opened = opened
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
@@ -84,31 +81,3 @@ class PluginEmbedder:
         if vector is None:
             raise ModelError("The plug-in that embeds gives no vector.")
         return vector
-
-
-_YES = frozenset({"y", "yes", "yeah", "yep", "ok", "okay", "sure", "alright", "approve", "authorise", "authorize"})
-_NO = frozenset({"n", "no", "nope", "stop", "exit", "quit"})
-
-
-class PluginAuthorizer(AuthorizerWrapper):
-    """Lets a plug-in answer for the user, from a chat for example (CHAT_MESSAGES_ENABLED).
-
-    It does so where one call needs nothing but a yes. The guard's warnings are for the user alone.
-    """
-
-    def __init__(self, plugins: PluginHooks, asked: Authorizer) -> None:
-        super().__init__(asked)
-        self._plugins = plugins
-
-    def decide(self, proposal: Proposal) -> Verdict:
-        """Return the verdict; see protocols.Authorizer."""
-        text, who = "", ""
-        if not proposal.warning:
-            text, who = self._plugins.answered(f"NEXT ACTION: {proposal.call}\nRun it? y, n, or feedback")
-        if not text:
-            return super().decide(proposal)
-        if text.lower() in _YES:
-            return Verdict(True, who)
-        if text.lower() in _NO:
-            raise StopRun(Outcome(Status.STOPPED, f"Stopped by {who}."))
-        return Verdict(False, who, f"{who} says: {text}")  # not the user's word, which would reset the standstill count
