@@ -2,13 +2,14 @@
 
 The node sends what has changed: the workspace and the snapshots before the log that tells of them. So the head's copy
 is at any moment one that a killed run could have left behind, and another node goes on from it. A file is put in its
-place whole, but for logs (`.jsonl`), which grow. Only files, links and folders are copied. A database of the
+place whole, but for logs, which grow. Only files, links and folders are copied. A database of the
 state folder is copied through SQLite, as other threads may be writing it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -20,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import StateError
+from autoagent.fleet.engine import OUTPUT
 
 PIECE = 48_000  # bytes of a message: Ray sends what is below 100 KB along with the call, not by the object store
 SQLITE = b"SQLite format 3\0"
-GROWS = ".jsonl"
 STATE = "state/"
+LOG = re.compile(r"state/runs/[^/]+/[^/]+\.jsonl")  # it grows
 INCOMING = ".incoming"  # the file that is being received
 
 Put = Mapping[str, Any]
@@ -38,18 +40,18 @@ class FolderSender:
         self._base = base
         self._sent: dict[str, tuple[int, ...]] = {}
         if has:  # but for the logs, whose ends may differ
-            self._sent = {path: mark for path, mark in self._seen() if not path.endswith(GROWS)}
+            self._sent = {path: mark for path, mark in self._seen() if not LOG.fullmatch(path)}
 
     def changes(self, *, whole: bool = True) -> Iterator[Put]:
         """Yield what brings the copy up to date, logs last; unless `whole`, what the log of the run has grown by."""
         seen = dict(self._seen()) if whole else {}
         if not whole:
-            for log in self._base.glob(f"state/runs/*/*{GROWS}"):
+            for log in self._base.glob("state/runs/*/*.jsonl"):
                 seen[str(log.relative_to(self._base))] = marked(log.lstat())
         for path in sorted(self._sent.keys() - seen.keys() if whole else (), reverse=True):
             del self._sent[path]
             yield {"path": path, "gone": True}
-        for path in sorted(seen, key=lambda path: (path.endswith(GROWS), path)):
+        for path in sorted(seen, key=lambda path: (bool(LOG.fullmatch(path)), path)):
             if self._sent.get(path) != seen[path]:
                 with suppress(FileNotFoundError):
                     yield from self.file(path, seen[path])
@@ -63,16 +65,17 @@ class FolderSender:
         elif stat.S_ISDIR(mode):
             yield {"path": path, "folder": True}
         else:
-            grew = path.endswith(GROWS) and before is not None and before[3] == mark[3] and before[1] <= size
-            at = before[1] if grew and before is not None else 0
+            grows = path == OUTPUT or bool(LOG.fullmatch(path))
+            at = before[1] if grows and before and before[3] == mark[3] and before[1] <= size else 0
+            in_place = at > 0 or path == OUTPUT  # which a worker has open
             with opened(place, own=path.startswith(STATE)) as file:
                 file.seek(at)
                 while True:
-                    piece = file.read(min(PIECE, size - at) if path.endswith(GROWS) else PIECE)
+                    piece = file.read(min(PIECE, size - at) if grows else PIECE)
                     last = len(piece) < PIECE
                     put = {"path": path, "at": at, "data": b64encode(piece).decode(), "mode": stat.S_IMODE(mode)}
                     at += len(piece)
-                    yield {**put, "last": last, "grows": grew}
+                    yield {**put, "last": last, "in_place": in_place}
                     if last:
                         break
 
@@ -95,13 +98,13 @@ class FolderSender:
                             yield path, marked(found)
                         elif stat.S_ISREG(found.st_mode):
                             wal = Path(f"{entry.path}-wal")
-                            later = (wal.stat().st_mtime_ns,) if own and wal.exists() else ()
+                            later = (wal.stat().st_ctime_ns,) if own and wal.exists() else ()
                             yield path, (*marked(found), *later)
 
 
 def marked(found: os.stat_result) -> tuple[int, ...]:
-    """Return what changes with a file: mode, size, time, number."""
-    return found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino
+    """Return what changes with a file: mode, size, the time that no program can set, number."""
+    return found.st_mode, found.st_size, found.st_ctime_ns, found.st_ino
 
 
 def opened(path: Path, *, own: bool) -> Any:
@@ -142,14 +145,14 @@ def receive(base: Path, change: Put) -> None:
 
 def receive_piece(place: Path, draft: Path, change: Put) -> None:
     """Take up a piece of a file, which is put in its place with the last one. A log is added to. Raises OSError."""
-    grows, at, last = change["grows"], change["at"], change["last"]
+    in_place, at, last = change["in_place"], change["at"], change["last"]
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if at else os.O_TRUNC)
-    with os.fdopen(os.open(place if grows else draft, flags, 0o600), "wb") as file:
+    with os.fdopen(os.open(place if in_place else draft, flags, 0o600), "wb") as file:
         file.seek(at)
         file.write(b64decode(change["data"]))
-        if place.suffix == GROWS and last:
+        if last and LOG.fullmatch(change["path"]):
             file.flush()
             os.fsync(file.fileno())  # a command may act once the log has it
-    if last and not grows:
+    if last and not in_place:
         draft.chmod(change["mode"])
         draft.replace(place)

@@ -263,8 +263,6 @@ class Head:
             self._record.add("placed", id=row.job.id, node=row.node)
         if hello["own"]:
             worker.copy = folder
-            if row.job.team:
-                shutil.copy2(row.job.team, folder / TEAM)
             for change in FolderSender(folder).changes():
                 self._tell(worker, {"put": change})
             folder = Path(hello["own"])
@@ -398,6 +396,8 @@ def fill_workspace(row: Row, folder: Path) -> None:
         shutil.rmtree(workspace, ignore_errors=True)  # of a start that was killed before its run began
         workspace.mkdir(mode=0o700, parents=True)
         (folder / OUTPUT).touch(mode=0o600)
+        if row.job.team:
+            shutil.copy2(row.job.team, folder / TEAM)  # for a node that has it not
         for path in map(Path, row.job.files):
             if path.is_dir():
                 shutil.copytree(path, workspace, symlinks=True, dirs_exist_ok=True)

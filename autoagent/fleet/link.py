@@ -14,6 +14,7 @@ import os
 import platform
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -288,6 +289,8 @@ class CopiedFolder:
 
         Raises StopRun before a command that the head cannot know of.
         """
+        if event is None:
+            sys.stdout.flush()  # to the file of what is printed
         whole = event is None or isinstance(event, (RunStarted, Returned, Ended))
         for change in self._sender.changes(whole=whole):
             self._head.tell("put", **change)

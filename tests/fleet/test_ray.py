@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import random
 import signal
@@ -10,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from driver import PATIENCE, Hanging, Home
+from driver import FINISH, PATIENCE, TEAM_OF_TWO, Hanging, Home
 from fleets import CALLS, CENTS, assert_done_once, other_version, record, results, run, survive, tasks, worked
 from raylets import Raylets, below, free_port, in_memory, named
 from server import ScriptedServer, command
@@ -40,7 +41,19 @@ def test_a_node_that_does_not_share_the_folder_hands_everything_back(home: Home,
         assert code == 0, text
         assert [line["id"] for line in record(home.folder / "out") if line["type"] == "placed"]
         assert_done_once(home.folder / "out", ("t000", "t001"))
+        assert "All parts are written." in home.read("out/t000/output.txt")
         assert results(home)["summary"]["usd"] == pytest.approx(2 * CALLS * CENTS)
+
+
+def test_a_team_works_on_a_node_that_has_not_its_file(home: Home, server: ScriptedServer) -> None:
+    pytest.importorskip("ray")
+    home.write("team.yaml", TEAM_OF_TWO.format("write_to_file"))
+    server._every = lambda request: FINISH[0]
+    with Raylets(home) as cluster:
+        cluster.add(hides=home.folder)
+        text = json.dumps({"id": "x", "team": "team.yaml"})
+        code, said = run(home, text, "--engine", "ray", "--address", cluster.address, "--accept-claims")
+        assert code == 0, said
 
 
 def test_a_cluster_gives_what_this_machine_gives_and_keeps_no_key(home: Home, server: ScriptedServer) -> None:

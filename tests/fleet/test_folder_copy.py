@@ -1,0 +1,86 @@
+"""Copies of a folder that changes."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from autoagent.core.errors import StateError
+from autoagent.fleet.folder_copy import FolderSender, receive
+
+
+def contents(base: Path) -> dict[str, object]:
+    return {
+        str(path.relative_to(base)): str(path.readlink()) if path.is_symlink() else path.is_dir() or path.read_bytes()
+        for path in base.rglob("*")
+    }
+
+
+def test_a_copy_follows_whatever_happens_to_a_folder(tmp_path: Path) -> None:
+    """Files that grow, shrink, keep their size, become links or folders, and go, with any bytes in them."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    places = [here / "workspace" / name for name in ("a.jsonl", "output.txt", "b\udcff", "deep")]
+    places += [here / "workspace/deep/c", here / "state/runs/r/events.jsonl", here / "output.txt"]
+    for base in (here, there):
+        (base / "state/runs/r").mkdir(parents=True)
+        (base / "workspace").mkdir()
+    sender, chance = FolderSender(here), random.Random(5)
+    for turn in range(120):
+        place = chance.choice(places)
+        if place.parent.is_dir() and not place.parent.is_symlink():
+            match chance.randrange(6), place.is_dir() and not place.is_symlink():
+                case (0 | 1, False) if not place.is_symlink():
+                    with place.open("ab") as file:
+                        file.write(chance.randbytes(chance.choice((10, 50_000, 96_000))))
+                case (2, False) if "state" not in str(place.relative_to(here)) and place.parent != here:
+                    place.unlink(missing_ok=True)
+                    place.symlink_to("/etc")
+                case (3, False) if place.parent.name in ("workspace", "deep"):
+                    place.unlink(missing_ok=True)
+                    place.write_bytes(chance.randbytes(10))  # as long as before, or longer, with other bytes
+                case (4, False) if place.name == "deep":
+                    place.unlink(missing_ok=True)
+                    place.mkdir()
+                case (5, True):
+                    for path in place.iterdir():
+                        path.unlink()
+                    place.rmdir()
+        for change in sender.changes(whole=turn % 3 > 0):
+            receive(there, json.loads(json.dumps(change)))
+    for change in sender.changes():
+        receive(there, change)
+    assert contents(there) == contents(here)
+    assert not list(sender.changes())
+    assert {change["path"] for change in FolderSender(here, has=True).changes()} <= {"state/runs/r/events.jsonl"}
+
+
+def test_a_database_is_copied_as_it_is_once_its_changes_are_in_it(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "state").mkdir(parents=True)
+    there.mkdir()
+    sender = FolderSender(here)
+    with closing(sqlite3.connect(here / "state/memory.db", isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE t (n)")
+        for number in range(3):
+            database.execute("INSERT INTO t VALUES (?)", (number,))
+            for change in sender.changes():
+                receive(there, change)
+            with closing(sqlite3.connect(there / "state/memory.db")) as copy:
+                assert copy.execute("SELECT count(*) FROM t").fetchone() == (number + 1,)
+            for path in there.glob("state/memory.db-*"):
+                path.unlink()
+
+
+@pytest.mark.parametrize("path", ["../out.txt", "link/out.txt"])
+def test_nothing_is_copied_out_of_the_folder(tmp_path: Path, path: str) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/link").symlink_to(tmp_path)
+    with pytest.raises(StateError, match="leads out of the folder"):
+        receive(tmp_path / "base", {"path": path, "at": 0, "data": "", "mode": 0o600, "last": True, "in_place": False})
+    assert not (tmp_path / "out.txt").exists()
