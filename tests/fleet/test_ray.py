@@ -109,6 +109,34 @@ def test_ctrl_c_while_no_node_is_free_leaves_what_resume_takes_up(home: Home, se
     assert_done_once(home.folder / "out", ["t000", "t001"])
 
 
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_ends_running_ones_at_their_next_call_or_at_once(
+    home: Home, server: ScriptedServer, signals: int
+) -> None:
+    pytest.importorskip("ray")
+    hanging = Hanging(command("write_to_file", filename="part-1.txt", text="1\n"))
+    server.script, server._every = [hanging], None
+    with Raylets(home) as cluster:
+        cluster.add(hides=home.folder)
+        flags = ("-c", "--engine", "ray", "--address", cluster.address, "--accept-claims")
+        head = home.start("fleet", "-", "--out", "out", *flags)
+        head.stdin.write(tasks(1).replace(', "check": "test -s part-3.txt"', ""))
+        head.stdin.close()
+        head.stdin = None
+        hanging.is_asked()
+        server._every = worked
+        for _ in range(signals):
+            head.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        if signals == 1:
+            hanging.leave()
+        shown, said = head.communicate(timeout=PATIENCE)
+        hanging.leave()
+        assert head.returncode == 9, shown + said
+        assert home.run("fleet", "resume", "out", *flags).code == 0
+    assert_done_once(home.folder / "out", ["t000"])
+
+
 def test_a_cluster_that_does_not_answer_is_named_in_a_line(home: Home, server: ScriptedServer) -> None:
     pytest.importorskip("ray")
     for address in (f"127.0.0.1:{free_port()}", f"ray://127.0.0.1:{free_port()}"):
