@@ -36,6 +36,8 @@ from autoagent.workspace.gate import Workspace
 
 _HOME, _IN_MEMORY = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108 - each program has its own
 _MOST_READ_ONLY = 64  # files with hard links outside; each takes a twentieth of a millisecond at each start
+_IGNORED = "/etc/gitignore"  # a device in the place of a file is no file that `git add --all` could add
+_GIT = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.excludesFile", "GIT_CONFIG_VALUE_0": _IGNORED}
 _PAGE = 512  # bytes that an empty folder in memory may have
 
 
@@ -64,7 +66,10 @@ class Bubblewrap:
         uid, gid = os.getuid(), os.getgid()
         user, group = ("root" if id == 0 else "user" for id in (uid, gid))
         users = f"{user}:x:{uid}:{gid}::{_HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
-        self._files = {"/etc/passwd": users, "/etc/group": f"{group}:x:{gid}:\nnogroup:x:65534:\n"}
+        ignored = "".join(f"/{place}\n" for place in sorted(workspace.protected))
+        self._files = {
+            "/etc/passwd": users, "/etc/group": f"{group}:x:{gid}:\nnogroup:x:65534:\n", _IGNORED: ignored
+        }  # fmt: skip
         self._filter = seccomp.guard(sockets=True, groups=True) if seccomp.is_known() else b""
         self._mounts = [*_read_only(SYSTEM), "--proc", "/proc", "--dev", "/dev"]
         for place in _IN_MEMORY:
@@ -89,7 +94,7 @@ class Bubblewrap:
             self._shared = shared_files(self._workspace)
         for path in islice(self._shared.identities, _MOST_READ_ONLY):
             setup += ["--ro-bind", path, path]
-        for name, value in variables(self.path, _HOME, env).items():
+        for name, value in variables(self.path, _HOME, {**_GIT, **env}).items():
             setup += ["--setenv", name, value]
         given = []
         for place, content in self._files.items():
@@ -109,10 +114,11 @@ class Bubblewrap:
 
 
 class Cover:
-    """Hides the agent's own files in a workspace, including those that do not exist yet.
+    """Hides the agent's own files in a workspace, including those in its folders that do not exist yet.
 
-    To mount over a missing file, an empty file has to be put in its place, or in that of the first missing folder on
-    the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the last one removes it.
+    The workspace's Watch takes away what programs put in the place of a missing one at the top, where a placeholder
+    would be in the way of `git add`. To mount over another missing file, an empty file has to be put in its place, or
+    in that of the first missing folder on the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the last one removes it.
     If an agent was killed it stays. The next one recognises it by its time of change, the earliest possible.
     """
 
@@ -132,7 +138,7 @@ class Cover:
             if not place.is_symlink():
                 yield from ("--ro-bind-try", str(place), str(place))
         for place in dict.fromkeys(map(self._reachable, self._places)):
-            if place.is_symlink():
+            if place.is_symlink() or (place.parent == self._root and place in self._places and not place.exists()):
                 continue
             if place.is_dir():
                 yield from ("--size", str(_PAGE), "--tmpfs", str(place), "--remount-ro", str(place))

@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.core.durable_files import replace_in
+from autoagent.core.durable_files import is_draft, replace_in
 
 PATTERNS = (
     ".gitmodules", ".gitconfig", ".envrc", ".husky/", ".pre-commit-config.yaml",
@@ -168,8 +168,9 @@ class _Kept:
 class Watch:
     """Looks after the guarded files of a workspace while programs run in it. Any thread may use it.
 
-    `opened` opens a folder in it without following links, `is_hidden` tells what programs cannot reach. What is taken
-    away from its place is kept in the folder `apart`. Without that it is deleted. With `holds`, programs find the
+    `opened` opens a folder in it without following links. `is_hidden` tells what belongs to the agent itself: what is
+    there is out of reach of programs, and what they put at the top in the place of something missing is taken away.
+    What is taken away is kept in the folder `apart`. Without that it is deleted. With `holds`, programs find the
     `read_only` places as the user has them, so that only the user can have changed these.
     """
 
@@ -192,6 +193,7 @@ class Watch:
         self._lock = threading.Lock()
         self._running = 0
         self._known: dict[str, _Kept] = {}
+        self._covered: set[str] = set()  # the agent's own at the top that was there when the programs began
         self._gitdirs: set[str] = set()
         self._own: set[str] = set()  # repositories that programs have made, and files that lead to one
         self._closed: dict[str, Stamp] = {}  # what nobody could read before a program ran
@@ -270,6 +272,7 @@ class Watch:
 
     def _accept(self) -> None:
         self._closed, self._mends = {}, False
+        self._covered = set(filter(self._is_hidden, self._entries("")))
         found = self._look()
         self._known = {where: kept for where, status in found.items() if (kept := self._as_it_is(where, status))}
         self._closed |= {where: _stamp(status) for where, status in found.items() if where not in self._known}
@@ -322,7 +325,10 @@ class Watch:
                 inner = guarded or name.casefold() in self.names.anywhere
                 inner = inner or (near and (self.names.match(path) or path in self._named))
                 if self._is_hidden(path):
-                    continue
+                    top = path.partition("/")[0]
+                    if is_draft(path) or top in self._covered or not self._is_hidden(top):
+                        continue
+                    inner = True
                 if not entries[name]:
                     if inner or name.casefold() == ".git":
                         self._note(path, found)
@@ -420,6 +426,11 @@ class Watch:
                 self._known[where] = now
             else:
                 self._known.pop(where, None)
+        for top in [top for top in self._entries("") if self._is_hidden(top) and top not in self._covered]:
+            for folder, _, _ in os.walk(self._root / top, topdown=False):
+                above, _, name = os.path.relpath(folder, self._root).rpartition("/")
+                with suppress(OSError), self._opened(above or ".") as parent:
+                    os.rmdir(name, dir_fd=parent)  # of what was put in the place of a missing file
 
     def _wanted(self, where: str, now: _Kept | None, known: _Kept | None) -> _Kept | None:
         """Return the content allowed at a place in place of `now`: the same, another, or none."""

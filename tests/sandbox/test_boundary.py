@@ -146,10 +146,6 @@ ATTACKS = (
     "rm -rf .autoagent && mkdir .autoagent",
     "mv .autoagent elsewhere",
     "ln .autoagent/log stolen",
-    "echo x >.env",
-    "mkdir .env",
-    "ln -s other .env",
-    "mv hidden .env",
     "cat deep/settings.yaml | grep own",
     "echo x >deep/settings.yaml",
     "rm deep/settings.yaml",
@@ -169,7 +165,7 @@ def test_the_agents_own_files_are_out_of_reach_there_or_not(
     (root / ".autoagent/log").write_text("own")
     (root / "deep/settings.yaml").write_text("own")
     (root / "hidden").write_text("x")
-    own = (".autoagent", ".env", "deep/settings.yaml", "missing/settings.yaml")
+    own = (".autoagent", "deep/settings.yaml", "missing/settings.yaml")
     agent = hold(kind, user, protected=[root / name for name in own])
     for attack in ATTACKS:
         done = agent.run("/bin/sh", "-c", attack)
@@ -179,6 +175,36 @@ def test_the_agents_own_files_are_out_of_reach_there_or_not(
     assert sorted(path.name for path in root.iterdir()) == [".autoagent", "deep", "hidden"]
     assert [path.name for path in (root / ".autoagent").iterdir()] == ["log"]
     assert (root / ".autoagent/log").read_text() == (root / "deep/settings.yaml").read_text() == "own"
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "none"])
+def test_an_own_file_that_is_missing_at_the_top_is_in_nobodys_way_and_no_program_can_leave_one(
+    kind: str, user: int | None, place: Path, hold: Hold
+) -> None:
+    root = place / "ws"
+    root.mkdir()
+    (root / "hidden").write_text("x")
+    agent = hold(kind, user, protected=[root / ".env"])
+    assert agent.run("ls", "-A").output == b"hidden\n"
+    git = "git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm all && git status --short"
+    done = agent.run("/bin/sh", "-c", git)
+    assert (done.status, done.output) == (0, b"")
+    for attack in ("echo x >.env", "ln -s other .env", "cp hidden .env", "mkdir -p .env/a/b && echo x >.env/new"):
+        done = agent.run("/bin/sh", "-c", attack)
+        assert done.status == 0, (attack, done)
+        assert any(line.startswith(".env") and "was taken away" in line for line in done.put_back), (attack, done)
+        assert {path.name for path in root.iterdir()} == {".git", "hidden"}
+
+
+def test_git_adds_all_but_the_agents_own_files(user: int | None, place: Path, hold: Hold) -> None:
+    root = place / "ws"
+    root.mkdir()
+    for name in (".env", "a.txt"):
+        (root / name).write_text("x")
+    agent = hold("bubblewrap", user, protected=[root / ".env", root / ".mcp.json"])
+    git = "git init -q . && git add --all && git -c user.name=a -c user.email=a@b commit -qm all && git ls-files"
+    done = agent.run("/bin/sh", "-c", git)
+    assert (done.status, done.output) == (0, b"a.txt\n"), done
 
 
 def test_what_cannot_be_covered_is_among_the_gaps(place: Path, hold: Hold) -> None:
@@ -215,28 +241,28 @@ def test_what_a_killed_agent_left_in_the_place_of_a_file_is_taken_away_by_the_ne
     root = place / "ws"
     root.mkdir()
     (root / "empty").touch()
-    own = [root / name for name in (".env", "empty", "missing/settings.yaml")]
+    own = [root / name for name in ("empty", "missing/settings.yaml")]
     killed = hold("bubblewrap", protected=own)
     assert killed.run("true").status == 0
-    assert {path.name for path in root.iterdir()} == {".env", "empty", "missing"}
+    assert {path.name for path in root.iterdir()} == {"empty", "missing"}
     killed.process.kill()
     killed.process.wait()
     agent = hold("bubblewrap", protected=own)
-    assert agent.run("/bin/sh", "-c", "echo x >.env").status != 0
+    assert agent.run("/bin/sh", "-c", "echo x >missing").status != 0
     agent.close()
     assert [path.name for path in root.iterdir()] == ["empty"]
 
 
 def test_of_two_agents_in_a_workspace_the_last_uncovers_what_is_not_there(place: Path, hold: Hold) -> None:
-    own = [place / "ws/.env"]
+    own, placeholder = [place / "ws/missing/.env"], place / "ws/missing"
     first, second = hold("bubblewrap", protected=own), hold("bubblewrap", protected=own)
     for agent in (first, second):
         assert agent.run("true").status == 0
     first.close()
-    assert own[0].exists()
-    assert second.run("/bin/sh", "-c", "echo x >.env").status != 0
+    assert placeholder.exists()
+    assert second.run("/bin/sh", "-c", "echo x >missing").status != 0
     second.close()
-    assert not own[0].exists()
+    assert not placeholder.exists()
 
 
 THROUGH = (
