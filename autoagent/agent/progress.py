@@ -11,6 +11,7 @@ succeeds, or the words of another model.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -32,7 +33,6 @@ from autoagent.core.events import (
     Started,
     Thought,
 )
-from autoagent.text.fingerprint import fingerprint
 
 Alarm = Literal["", "model", "user", "stop"]
 """Who is to hear of a standstill now; `stop` ends the run."""
@@ -142,9 +142,9 @@ class Standstill:
         has_failed = not event.ok or meta.failed
         about = call.name if has_failed else call.key  # the same failure of another call is nothing new
         text = without_varying(event.text)
-        outcome = fingerprint(repr((about, text, changed)))
+        outcome = _fingerprint(repr((about, text, changed)))
         alike = _NUMBER.sub("0", _without(call, text) if has_failed else text)
-        nearly = fingerprint(repr((about, alike, changed)))
+        nearly = _fingerprint(repr((about, alike, changed)))
         known = self._changes if changed else self._rest
         leads_on = bool(changed) and self._state == "new"
         if leads_on:
@@ -332,7 +332,7 @@ class LoopGuard:
         earlier = self._results.get(call.key)
         if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
             return None
-        return earlier if earlier.digest == fingerprint(text) else None
+        return earlier if earlier.digest == _fingerprint(text) else None
 
     def _repeated(self, call: Call) -> bool:
         """Note a repeat. Whether it is insisted on."""
@@ -346,10 +346,10 @@ class LoopGuard:
         An end is put off again in other words where they quote a text from outside.
         """
         earlier = self._results.get(call.key)
-        return earlier is not None and not earlier.ok and (event.put_off or earlier.digest == fingerprint(event.text))
+        return earlier is not None and not earlier.ok and (event.put_off or earlier.digest == _fingerprint(event.text))
 
     def _returned(self, call: Call, event: Returned) -> None:
-        key, digest = call.key, fingerprint(event.text)
+        key, digest = call.key, _fingerprint(event.text)
         spec = self._specs.get(call.name)
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another
@@ -360,3 +360,8 @@ class LoopGuard:
             self._results[key] = Earlier(event.step, begins, outside, digest, ok)
         else:
             self._results.pop(key, None)
+
+
+def _fingerprint(text: str) -> int:
+    """Return 64 bits of the text's digest, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

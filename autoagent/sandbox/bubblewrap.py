@@ -36,8 +36,7 @@ from autoagent.workspace.gate import Workspace
 
 _HOME, _IN_MEMORY = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108 - each program has its own
 _MOST_READ_ONLY = 64  # files with hard links outside; each takes a twentieth of a millisecond at each start
-_IGNORED = "/etc/gitignore"  # a device in the place of a file is no file that `git add --all` could add
-_GIT = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.excludesFile", "GIT_CONFIG_VALUE_0": _IGNORED}
+_IGNORED = f"{_HOME}/.config/git/ignore"  # a device in the place of a file is none that `git add --all` could add
 _PAGE = 512  # bytes that an empty folder in memory may have
 
 
@@ -94,7 +93,7 @@ class Bubblewrap:
             self._shared = shared_files(self._workspace)
         for path in islice(self._shared.identities, _MOST_READ_ONLY):
             setup += ["--ro-bind", path, path]
-        for name, value in variables(self.path, _HOME, {**_GIT, **env}).items():
+        for name, value in variables(self.path, _HOME, env).items():
             setup += ["--setenv", name, value]
         given = []
         for place, content in self._files.items():
@@ -117,9 +116,10 @@ class Cover:
     """Hides the agent's own files in a workspace, including those in its folders that do not exist yet.
 
     The workspace's Watch takes away what programs put in the place of a missing one at the top, where a placeholder
-    would be in the way of `git add`. To mount over another missing file, an empty file has to be put in its place, or
-    in that of the first missing folder on the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the last one removes it.
-    If an agent was killed it stays. The next one recognises it by its time of change, the earliest possible.
+    would be in the way of git. To mount over another, an empty file has to be put in its place, or in that of the first
+    missing folder on the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the
+    last one removes it. If an agent was killed it stays. The next one recognises it by its time of change, the earliest
+    possible.
     """
 
     def __init__(self, workspace: Workspace) -> None:
