@@ -122,7 +122,8 @@ def _changes(state: State, workspace: Workspace, snapshots: Snapshots | None) ->
     paths: Iterable[str] = state.work.changed
     if snapshots is not None and base:
         try:
-            paths = snapshots.changed(base, tree)
+            aside = snapshots.byproducts(changed := snapshots.changed(base, tree))
+            paths = [path for path in changed if path not in aside]
             old = {path: snapshots.read(base, path) for path in paths}
         except StateError:  # the user has deleted the snapshots since
             old = {}

@@ -146,7 +146,8 @@ class Execution:
             return result
         if proposal.risk != "write":  # programs do not sync, and what a step is recorded to have done must survive
             self._context.workspace.sync(changed)
-        return replace(result, meta=replace(result.meta, changed=tuple(changed)))
+        byproducts = self._snapshots.byproducts(changed)
+        return replace(result, meta=replace(result.meta, changed=tuple(changed), byproducts=byproducts))
 
     def _check_goals(self) -> Generator[Event, None, bool]:
         """Run the checks of the goals and report changes to model and user, or False if Ctrl-C interrupted them."""

@@ -73,10 +73,10 @@ class RunStats:
             case Proposed() if event.is_diff:
                 self._diffs[f"{event.agent} {event.call.id}"] = event.preview
             case Returned():
-                self.changed |= dict.fromkeys(event.meta.changed)
+                self.changed |= dict.fromkeys(event.meta.products)
                 diff = self._diffs.pop(f"{event.agent} {event.call_id}", "")
-                if diff and len(event.meta.changed) == 1:
-                    self._count_lines(event.meta.changed[0], diff)
+                if diff and len(event.meta.products) == 1:
+                    self._count_lines(event.meta.products[0], diff)
             case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)) | Answered(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or self.model
             case Spent(usage=Usage(cost=None)):

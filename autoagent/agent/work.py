@@ -165,7 +165,7 @@ class Work:
             case Forked():
                 self.waiting, self.returned = (), None
             case AgentMessage():
-                self._change(event.meta.changed, failed=event.meta.failed)
+                self._change(event.meta.products, failed=event.meta.failed)
             case Checked():
                 self.met[event.goal], self._outputs[event.goal] = event.met, event.output
                 self._unchecked = False
@@ -265,17 +265,17 @@ class Work:
         meta, call = event.meta, self._ran
         if event.wants_a_look:
             self.waiting = ()
-        self._unchecked = self._unchecked or bool(meta.changed)
+        self._unchecked = self._unchecked or bool(meta.products)
         spec = self._specs.get(call.name) if call else None
         effects = spec.effects if spec else None
         self.put_off = self.put_off or meta.put_off
         self._ending = self._begun if meta.put_off else ("", "")
         if meta.put_off:
             self.told = self.told or bool(self.verdicts)
-        elif meta.changed or spec is None or spec.risk != "read":
+        elif meta.products or spec is None or spec.risk != "read":
             self.verdicts = ()
         runs = effects is not None and effects.runs_programs
-        if meta.changed and not runs:
+        if meta.products and not runs:
             self.ran.clear()
         if runs and call is not None:
             self.ran.append((call, event))
@@ -285,7 +285,7 @@ class Work:
                 self.handled.update(self._named(call, spec))
             if effects is not None and effects.loads_commands:
                 self.loaded.update(value for value in call.args.values() if isinstance(value, str))
-        self._change(meta.changed, failed=meta.failed)
+        self._change(meta.products, failed=meta.failed)
 
     def _change(self, paths: tuple[str, ...], *, failed: bool) -> None:
         self.changed.update(dict.fromkeys(paths))

@@ -177,6 +177,7 @@ class ResultMeta:
 
     Attributes:
         changed: the workspace paths that it changed.
+        byproducts: those of them that a program keeps for itself, such as a cache.
         finished: the reason for which the run may end, or None if it may not.
         goals: how each goal stands, if the run may end.
         given_up: the goals, counted from 1, that the agent says cannot be met.
@@ -195,6 +196,7 @@ class ResultMeta:
     """
 
     changed: tuple[str, ...] = ()
+    byproducts: tuple[str, ...] = ()
     finished: str | None = None
     goals: tuple[Proof, ...] = ()
     given_up: tuple[int, ...] = ()
@@ -210,6 +212,11 @@ class ResultMeta:
     repeat: bool = False
     kept: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """The changed paths without the byproducts."""
+        return tuple(path for path in self.changed if path not in self.byproducts) if self.byproducts else self.changed
 
     @property
     def source(self) -> str:
@@ -236,7 +243,7 @@ class ResultMeta:
         details = {name: value for name, value in data.items() if name not in _META}
         if data.get("review") is True or data.get("unmet") is True:  # as older logs have it
             known["put_off"] = True
-        for name in ("changed", "goals", "given_up", "page"):
+        for name in ("changed", "byproducts", "goals", "given_up", "page"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
         return cls(**known, details=details)

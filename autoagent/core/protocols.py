@@ -5,7 +5,7 @@ Any object that satisfies them works: a scripted model in a test, a person at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Required, TypedDict, Unpack
@@ -529,6 +529,9 @@ class Snapshots(Protocol):
 
     def changed(self, before: str, after: str) -> list[str]:
         """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
+
+    def byproducts(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return the paths that a program keeps for itself, such as a cache, and that nobody has asked for."""
 
     def read(self, tree: str, path: str) -> bytes | None:
         """Return the content of a file in a tree, or None if it did not exist or was not kept. Raises StateError."""

@@ -31,7 +31,7 @@ _STAND_INS = frozenset(
     }
 )
 
-_KEPT = frozenset({"changed"})
+_KEPT = frozenset({"changed", "byproducts"})
 """Members of a JSON object that are never masked: names of files, which the program acts on."""
 
 # A digit is asked for where the shape alone also fits ordinary hyphenated words.

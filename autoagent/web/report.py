@@ -123,7 +123,7 @@ class Report:
                 step = self._step(event)
                 step["result"] = {"ok": event.ok, "outcome": event.outcome, "text": self._cut(event.text)}
                 step["ran"] = round(event.t - step.get("started", event.t), 3)
-                step["changed"] = [escape(path) for path in event.meta.changed]
+                step["changed"] = [escape(path) for path in event.meta.products]
                 step["outside"] = escape(event.meta.untrusted)
             case Checked():
                 checked = {"step": event.step, "met": event.met, "output": self._cut(event.output)}

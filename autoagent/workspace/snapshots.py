@@ -22,13 +22,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import TypeGuard
 
 from autoagent.core.durable_files import replace_in
 from autoagent.core.errors import StateError
 from autoagent.workspace.changes import Changes
-from autoagent.workspace.gate import Workspace, shown
+from autoagent.workspace.gate import NOT_ENTERED, Workspace, shown
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
 
 LARGEST_FILE = 32 << 20  # bytes
@@ -122,6 +123,17 @@ class Snapshots:
     def changed(self, before: str, after: str) -> list[str]:
         """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
         return sorted(path for path, _, _ in self._differing(before, after))
+
+    def byproducts(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return the paths that are git's own, compiled code, or in a folder that a CACHEDIR.TAG marks as a cache."""
+        root = self._workspace.root
+        is_cache = cache(lambda folder: os.path.lexists(root / folder / "CACHEDIR.TAG"))
+        return tuple(
+            path
+            for path in paths
+            if not NOT_ENTERED.isdisjoint(path.split("/"))
+            or any(is_cache(str(above)) for above in PurePosixPath(path).parents[:-1])
+        )
 
     def read(self, tree: str, path: str) -> bytes | None:
         """Return what a file held when this tree was taken, or None if there was no such file, or it was not kept.

@@ -77,6 +77,17 @@ def test_goals_with_green_checks_need_no_verifier(served: Home, server: Scripted
     assert "2. Be kind" in shown and "1. Write note.txt" not in shown, "a checked goal is not judged"
 
 
+def test_caches_are_no_work_of_the_run(served: Home, server: ScriptedServer) -> None:
+    caches = "mkdir -p .tested/v __pycache__ && touch .tested/CACHEDIR.TAG .tested/v/last __pycache__/a.pyc"
+    server.add(command("execute_shell", command_line=f"{caches} && echo ferry >note.txt"), *FINISH)
+    done = served.run(*NOTE, *RUN)
+    assert "Files changed: note.txt" in done.text, done.text
+    (returned,) = (event for event in served.log() if event["type"] == "returned" and "changed" in event["data"])
+    assert "__pycache__/a.pyc" in returned["data"]["changed"]  # and can be taken back
+    shown = server.verifications[0].prompt
+    assert "--- 'note.txt' now" in shown and "--- '.tested" not in shown and "a.pyc" not in shown
+
+
 def test_another_model_judges_at_its_own_price(served: Home, server: ScriptedServer) -> None:
     served.env |= {"OPENAI_BASE_URL": "http://api.example/v1", "http_proxy": server.base_url.removesuffix("/v1")}
     served.env |= {"OPENAI_API_KEY": "sk-0123456789", "SMART_LLM": "gpt-4.1-mini", "VERIFIER_LLM": "gpt-4.1"}
