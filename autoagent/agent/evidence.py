@@ -61,7 +61,8 @@ def collect(
     paths = {change.path for change in changes}
     faults = [f"{shown(c.path)} {wrong}." for c in changes if c.now and (wrong := form_error(c.path, c.now))]
     names = [entry.path for entry in entries if entry.kind == "file"]
-    untouched = [path for path in names if path not in paths]
+    aside = snapshots.byproducts(names) if snapshots is not None else ()
+    untouched = [path for path in names if path not in paths and path not in aside]
     gone = [change.path for change in changes if change.now is None]
     told = [_listed("Changed", [c.path for c in changes if c.before is not None and c.now is not None])]
     told += [_listed("Made", [c.path for c in changes if c.before is None])]
