@@ -209,7 +209,7 @@ class TeamRun:
     def _end(self, reason: str, *, planned: bool = False) -> Iterator[Event]:
         """End the work by the verdict on it: unverified where an action that may end it has not. Raises StopRun.
 
-        Where the user says what is missing instead, publish that.
+        Where the user, or once the verifier, says what is missing instead, publish that.
         """
         if self._ender is not None:
             reason = f"Ended by {self._ender.sent_from} in round {self._env.round}."
@@ -225,14 +225,15 @@ class TeamRun:
         from autoagent.teams.verdict import verdict
 
         history = self._env.history.get()
-        outcome, said = yield from verdict(
+        told = self._env.round >= self._until or any(id.startswith("Verifier.") for id in self._spoken)
+        outcome, missing = yield from verdict(
             self._office, self._start, self._log, self._env.round, history[-1].content if history else "", reason,
-            planned=planned or self._ender is not None,
+            planned=planned or self._ender is not None, told=told,
         )  # fmt: skip
-        if not said:
+        if missing is None:
             raise StopRun(outcome)
         self._ender = None
-        yield from self._tell(f"user.{self._env.round}.{len(self._spoken)}", Message(said, "Human", REQUIREMENT))
+        yield from self._tell(f"{missing.role}.{self._env.round}.{len(self._spoken)}", missing)
 
     def _read(self) -> list[str]:
         """Let every role read what is new. Return the keys of those that have something to act on."""

@@ -14,6 +14,7 @@ from autoagent.core.events import Event, Returned, RunStarted, Snapshot, Started
 from autoagent.core.protocols import Recorder
 from autoagent.core.task import Outcome, Status
 from autoagent.subagents.subagent_state import SubAgentState
+from autoagent.teams.message import REQUIREMENT, Message
 
 if TYPE_CHECKING:
     from autoagent.teams.member import Office
@@ -34,21 +35,22 @@ def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
 
 
 def verdict(
-    office: Office, start: RunStarted, log: Recorder, step: int, answer: str, reason: str, *, planned: bool
-) -> Generator[Event, None, tuple[Outcome, str]]:
-    """Yield what happens. Return how a team ends, and what the user wants first, '' for nothing.
+    office: Office, start: RunStarted, log: Recorder, step: int, answer: str, reason: str, *, planned: bool, told: bool
+) -> Generator[Event, None, tuple[Outcome, Message | None]]:
+    """Yield what happens. Return how a team ends, and what the verifier or the user misses before that.
 
-    `answer` is its last word. A `planned` end needs no verdict, unless an agent of a role has not done its work.
+    `answer` is its last word. A `planned` end needs no verdict, unless an agent of a role has not done its work. A team
+    that was `told` once what the verifier misses is not told again.
     """
     newest = newest_work(log.events())
     if undone := [state for state in newest if state.outcome is None or state.outcome.status != Status.FINISHED]:
         said = [f"{state.task.name}: {state.outcome.reason if state.outcome else 'cut off'}" for state in undone]
-        return Outcome(Status.UNMET, f"{reason} Not done: {'; '.join(said)}", ("unmet",)), ""
+        return Outcome(Status.UNMET, f"{reason} Not done: {'; '.join(said)}", ("unmet",)), None
     if planned or not start.task.goals:
-        return Outcome(Status.FINISHED, reason), ""
+        return Outcome(Status.FINISHED, reason), None
     goals = [(state, number) for state in newest for number, goal in enumerate(state.task.goals) if goal.check]
     if goals and all((check := state.checked.get(number)) and check.met for state, number in goals):
-        return Outcome(Status.FINISHED, reason, ("checked",)), ""
+        return Outcome(Status.FINISHED, reason, ("checked",)), None
     state = State(start, office.tools, office.policy, log)
     state.step = step
     begun: dict[str, Event] = {}
@@ -70,6 +72,9 @@ def verdict(
         call = SideCall(state, policy.verifier, policy, office.listener)
         [judged] = yield from Verification(state, call, tools, policy).judge([0], tools.context.workspace, answer)
         found = f"{judged.finding}: {judged.why}"
+        if judged.finding == "not met" and not told:
+            missing = f"The work is not done yet. A check of it found: {state.guard.quote(judged.why)}"
+            return Outcome(Status.UNVERIFIED, missing), Message(missing, "Verifier", REQUIREMENT, "Verifier")
         proof = "shown" if judged.finding == "met" else "claimed"
     if proof == "claimed" and not policy.accept_claims:
         changed = ", ".join(state.work.changed)
@@ -77,6 +82,7 @@ def verdict(
         claims = f"{start.task.goals[0].text}\n  {found}\n{files}"
         user = Authorization(state, tools, policy, office.listener).accepts(claims)
         if not user.allowed:
-            return Outcome(Status.UNVERIFIED, f"{reason} The work is {found}", ("claimed",)), user.reason
+            outcome = Outcome(Status.UNVERIFIED, f"{reason} The work is {found}", ("claimed",))
+            return outcome, Message(user.reason, "Human", REQUIREMENT) if user.reason else None
         proof = "accepted"
-    return Outcome(Status.FINISHED, reason, (proof,)), ""
+    return Outcome(Status.FINISHED, reason, (proof,)), None

@@ -562,6 +562,23 @@ def test_the_end_of_a_team_is_the_end_of_its_goal(
     assert ("The work is" in done.text) == (code == 9)
 
 
+def test_what_the_verifier_misses_goes_back_to_the_team_once(team: Callable[..., Home], server: ScriptedServer) -> None:
+    def judges(shown: str) -> str:
+        found = ("met", "It is 42") if "It is 42" in shown else ("not met", "")
+        return json.dumps({"goals": [{"n": 1, "why": "41 is too few", "verdict": found[0], "evidence": found[1]}]})
+
+    server.judges = judges
+    home = team(RECKONS, lambda request: Reply("It is 42." if "41 is too few" in request.prompt else "It is 41."))
+    done = home.run("team", "team.yaml", "-c", "-m", "none", env=WIDE)
+    assert (done.code, home.log()[-1]["goals"]) == (0, ["shown"]), done.text
+    assert [event["role"] for event in home.log() if event["type"] == "published"][1:] == ["Reckoner", "Verifier", "Reckoner"]
+    assert len(server.verifications) == 2
+    stubborn = team(RECKONS, lambda request: Reply("It is 41."))
+    done = stubborn.run("team", "team.yaml", "-c", "-m", "none", env=WIDE)
+    assert (done.code, stubborn.log()[-1]["goals"]) == (9, ["claimed"]), done.text
+    assert len(server.verifications) == 4, "once more, and then it ends as it stands"
+
+
 def test_a_role_whose_check_stays_red_is_no_success(team: Callable[..., Home], server: ScriptedServer) -> None:
     home = team(FILE, lambda request: Reply("```\nwrong\n```") if "Alice" in request.prompt[:200] else None)
     home.run("trust", "team.yaml")
