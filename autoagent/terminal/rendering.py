@@ -51,7 +51,7 @@ CONTINUOUS_WARNING = (
 
 ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, before d shows all
 DIFF_CHARACTERS, DIFF_LINES = 400, 60  # characters of one line of a diff, lines of it
-RESULT_CHARACTERS, RESULT_LINES = 1200, 15
+RESULT_CHARACTERS, RESULT_LINES = 800, 8  # /full shows all; how a program ended stands at its end
 FEWEST_LINES = 6  # of a text on the lowest screen
 TOLD_CHARACTERS = 150  # of a notice to the agent, which the user need not read whole
 
@@ -330,7 +330,7 @@ def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
         return
     said = f"{command} {event.outcome}:"
     ink: Ink = "system" if event.ok or event.put_off else "alarm"
-    lines = text.split("\n") if page.whole else shorten_text(text, RESULT_CHARACTERS, RESULT_LINES)
+    lines = text.split("\n") if page.whole else shorten_text(text, RESULT_CHARACTERS, RESULT_LINES, tail=5)
     if len(lines) == 1:
         yield page.said("SYSTEM:", f"{said} {lines[0] or 'nothing'}", ink)
         return

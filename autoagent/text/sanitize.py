@@ -114,20 +114,23 @@ def shorten(text: str, limit: int) -> str:
     return folded[:head] + note + folded[len(folded) - tail :]
 
 
-def shorten_lines(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
-    """Return at most `most` lines plus a line with the number left out between head and tail, if there are several."""
+def shorten_lines(lines: Sequence[str], most: int, indent: str = "", tail: int = 0) -> list[str]:
+    """Return at most `most` lines plus a line with the number left out between head and tail, if there are several.
+
+    `tail`: the lines after it, a third by default.
+    """
     if len(lines) <= most + 1:
         return list(lines)
-    head, tail = most - most // 3, most // 3
+    tail = tail or most // 3
     note = f"{indent}... {len(lines) - most:,} lines left out of {len(lines):,} ..."
-    return [*lines[:head], note, *lines[len(lines) - tail :]]
+    return [*lines[: most - tail], note, *lines[len(lines) - tail :]]
 
 
-def shorten_text(text: str, limit: int, most: int) -> list[str]:
+def shorten_text(text: str, limit: int, most: int, tail: int = 0) -> list[str]:
     """Return the lines of a text, cut to `most` of them, then
     each so that together they have about `limit` characters.
     """
-    lines = shorten_lines(text.split("\n"), most)
+    lines = shorten_lines(text.split("\n"), most, tail=tail)
     lengths = sorted(map(len, lines))
     each = limit
     for shorter, length in enumerate(lengths):  # what short lines do not need, longer ones may have

@@ -571,7 +571,11 @@ def test_what_the_verifier_misses_goes_back_to_the_team_once(team: Callable[...,
     home = team(RECKONS, lambda request: Reply("It is 42." if "41 is too few" in request.prompt else "It is 41."))
     done = home.run("team", "team.yaml", "-c", "-m", "none", env=WIDE)
     assert (done.code, home.log()[-1]["goals"]) == (0, ["shown"]), done.text
-    assert [event["role"] for event in home.log() if event["type"] == "published"][1:] == ["Reckoner", "Verifier", "Reckoner"]
+    assert [event["role"] for event in home.log() if event["type"] == "published"][1:] == [
+        "Reckoner",
+        "Verifier",
+        "Reckoner",
+    ]
     assert len(server.verifications) == 2
     stubborn = team(RECKONS, lambda request: Reply("It is 41."))
     done = stubborn.run("team", "team.yaml", "-c", "-m", "none", env=WIDE)
