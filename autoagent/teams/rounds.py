@@ -34,7 +34,7 @@ from autoagent.core.task import Outcome, Status, Task
 from autoagent.teams.copies import Merged, conflicting
 from autoagent.teams.environment import Environment
 from autoagent.teams.member import Member, Office, Round, published
-from autoagent.teams.message import CONFLICT, END, REQUIREMENT, Message, addresses_of
+from autoagent.teams.message import CONFLICT, END, Message, addresses_of
 from autoagent.teams.role import Role
 
 LOOK = 1.0  # seconds after which a round looks up though nobody has woken it
