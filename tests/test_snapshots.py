@@ -483,6 +483,20 @@ def test_a_first_look_at_many_files_is_told_and_the_next_reads_none_of_them(root
 
 
 @pytest.mark.slow
+def test_what_is_installed_comes_after_the_users_own_files_of_any_depth(
+    root: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autoagent.workspace.snapshots.MOST_ENTRIES", 40)
+    installed = {f"{folder}/a/{n}.py": "" for folder in ("node_modules", ".venv/lib") for n in range(30)}
+    own = ["src/deep/deeper/deepest/mine.py", "zzz/also/mine.py"]
+    write(root, {**installed, ".venv/pyvenv.cfg": "", **dict.fromkeys(own, "")})
+    snapshots = Snapshots(store, Workspace(root))
+    before = snapshots.take()
+    write(root, dict.fromkeys(own, "changed"))
+    assert snapshots.changed(before, snapshots.take()) == own
+    assert snapshots.restore(before).changed == tuple(own)
+
+
 def test_of_very_many_entries_the_shallow_ones_are_kept(root: Path, store: Path) -> None:
     told: list[str] = []
     write(root, {f"many/{n}": "" for n in range(MOST_ENTRIES)})

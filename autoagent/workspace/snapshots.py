@@ -42,6 +42,7 @@ RACY_NS = 50_000_000  # a file changed more lately may change once more and look
 _FOLDER, _LINK, _ABSENT = 0o040000, 0o120000, 0o160000  # modes of git; the last is a submodule: a name, no content
 _FOLDER_BITS = 0o3777  # with those of the group's inheritance and of shared folders; a file's are rights of its owner
 _TOO_MANY = f"the workspace has more than {MOST_ENTRIES:,} entries"
+_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a cache as of bford.info/cachedir; a virtual environment
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 Stamp = tuple[int, int, int, int, int]
@@ -125,9 +126,9 @@ class Snapshots:
         return sorted(path for path, _, _ in self._differing(before, after))
 
     def byproducts(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Return the paths that are git's own, compiled code, or in a folder that a CACHEDIR.TAG marks as a cache."""
+        """Return the paths that are git's own, compiled or installed, or in a folder that a CACHEDIR.TAG marks."""
         root = self._workspace.root
-        is_cache = cache(lambda folder: os.path.lexists(root / folder / "CACHEDIR.TAG"))
+        is_cache = cache(lambda folder: any(os.path.lexists(root / folder / mark) for mark in _MARKS))
         return tuple(
             path
             for path in paths
@@ -202,16 +203,19 @@ class Snapshots:
     # Taking ------------------------------------------------------------------------------------------------------
 
     def _look_at_all(self) -> _Look:
-        look, pending = _Look(), deque([""])
+        look, pending, last = _Look(), deque([""]), deque[str]()  # what a program keeps for itself comes last
         self._changes.begin()
-        while pending:
-            where = pending.popleft()
+        while pending or last:
+            queue = pending or last
+            where = queue.popleft()
             try:
                 with self._workspace.folder(where or ".") as descriptor:
                     self._changes.add(where, descriptor)
                     folders = self._list(descriptor, where, look)
                 look.folders |= folders
-                pending.extend(folders)
+                aside = set(self.byproducts(folders)) - {f"{where}/.git".lstrip("/")} if queue is pending else set()
+                last.extend(sorted(aside))
+                queue.extend(folder for folder in folders if folder not in aside)
             except OSError as error:
                 if not where:
                     raise StateError(f"Cannot keep a snapshot of the workspace: {error.strerror}.") from error
