@@ -482,7 +482,6 @@ def test_a_first_look_at_many_files_is_told_and_the_next_reads_none_of_them(root
     assert snapshots.take() == tree and len(told) == 1
 
 
-@pytest.mark.slow
 def test_what_is_installed_comes_after_the_users_own_files_of_any_depth(
     root: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,6 +496,7 @@ def test_what_is_installed_comes_after_the_users_own_files_of_any_depth(
     assert snapshots.restore(before).changed == tuple(own)
 
 
+@pytest.mark.slow
 def test_of_very_many_entries_the_shallow_ones_are_kept(root: Path, store: Path) -> None:
     told: list[str] = []
     write(root, {f"many/{n}": "" for n in range(MOST_ENTRIES)})
