@@ -49,39 +49,26 @@ TRACED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """One step, as far as its reply: the prompt that was answered and all it was made of.
+class BuiltPrompt:
+    """A prompt that was sent, and all it was made of."""
 
-    `registry` has the commands of the run, `offered` are those of them the model could ask for in this step; `reply` is
-    None if none came; `answered` is how many replies there were before.
-    """
-
-    start: RunStarted
-    recalled: Recalled | None
-    by_goals: Recalled | None
-    core: Recalled | None
     prompted: Prompted
-    reply: Thought | Rejected | None
-    answered: int
-    registry: Registry
-    offered: tuple[CommandSpec, ...]
-    history: History
-    count: Count
+    sources: Sources
 
     @property
     def shown(self) -> tuple[RetrievedMemory, ...]:
         """The memories that are in the prompt, best first."""
-        memories, shares = (self.recalled.memories if self.recalled else ()), self.history.shares
-        lasting, at = self.history.lasting, self.history.lasting_at
-        core = recollection_lines(self.history.core, shares.core, self.count, now=self.history.core_at)
-        stay = recollection_lines(lasting, shares.lasting, self.count, now=at)
-        new = recollection_lines(memories, shares.recollections, self.count, now=self.prompted.at)
-        return self.history.core[: len(core)] + lasting[: len(stay)] + memories[: len(new)]
+        history, count = self.sources.history, self.sources.count
+        memories, shares = self.sources.recalled_in(self.prompted.step), history.shares
+        core = recollection_lines(history.core, shares.core, count, now=history.core_at)
+        stay = recollection_lines(history.lasting, shares.lasting, count, now=history.lasting_at)
+        new = recollection_lines(memories, shares.recollections, count, now=self.prompted.at)
+        return history.core[: len(core)] + history.lasting[: len(stay)] + memories[: len(new)]
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """The candidates that are not in the prompt, and why."""
-        recalls = [recall for recall in (self.core, self.recalled, self.by_goals) if recall]
+        recalls = self.sources.recalls_in(self.prompted.step)
         shown = {memory.id for memory in self.shown}
         cut = {m.id: m for recall in recalls for m in recall.memories if m.id not in shown}
         no_room = [LeftOut(m.id, m.score, "no room in the prompt", m.evidence) for m in cut.values()]
@@ -91,19 +78,35 @@ class Traced:
     @property
     def gate(self) -> float:
         """The evidence that a memory needed for this prompt, or 0 if the log does not have it."""
-        return max((recall.gate for recall in (self.by_goals, self.recalled) if recall), default=0.0)
+        return max((recall.gate for recall in self.sources.recalls_in(self.prompted.step)), default=0.0)
 
     @property
     def query(self) -> str:
         """The query of the recall for this step."""
-        return "; ".join(recall.query for recall in (self.by_goals, self.recalled) if recall)
+        return "; ".join(recall.query for recall in self.sources.recalls_in(self.prompted.step) if not recall.core)
 
     def prompt(self, without: Collection[int] = ()) -> Prompt:
         """Build the prompt, leaving out the memories with these ids. With none left
         out, its sha256 is that of `prompted`, unless the program is another one now.
         """
-        memories = self.recalled.memories if self.recalled else ()
-        return _rebuilt(self.start, self.history, memories, self.prompted, self.count, without)
+        sent, sources = self.prompted, self.sources
+        moment = Moment(sent.at, sent.zone, sent.left, sent.files)
+        memories = sources.recalled_in(sent.step)
+        return build_step_prompt(sources.start, sources.history, memories, moment, count=sources.count, without=without)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced(BuiltPrompt):
+    """One step, as far as its reply.
+
+    `registry` has the commands of the run, `offered` are those of them the model could ask for in this step; `reply` is
+    None if none came; `answered` is how many replies there were before.
+    """
+
+    reply: Thought | Rejected | None
+    answered: int
+    registry: Registry
+    offered: tuple[CommandSpec, ...]
 
 
 def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
@@ -122,7 +125,7 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
         last = max((event.step for _, event in prompts), default=0)
         raise StateError(f"There is no prompt of a step {step}; the last one is of step {last}.")
     before = _effective(recorded[:at])
-    sources = _Sources(before, counter)
+    sources = Sources(before, counter)
     registry = _registry(sources.start)
     specs = {spec.name: spec for spec in registry.specs}
     repeats, work = LoopGuard(specs), Work(specs)
@@ -130,41 +133,39 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
         repeats.add(event)
         work.add(event)
     return Traced(
-        start=sources.start,
-        recalled=sources.recalled_in(step),
-        by_goals=sources.by_goals if sources.by_goals and sources.by_goals.step == step else None,
-        core=sources.core if sources.core and sources.core.step == step else None,
-        prompted=prompted,
-        reply=next((event for event in replies if event.step == step), None),
-        answered=sum(event.step < step for event in replies),
-        registry=registry,
-        offered=tuple(repeats.offered(work.loaded_of(registry.specs))),
-        history=sources.history,
-        count=sources.count,
+        prompted,
+        sources,
+        next((event for event in replies if event.step == step), None),
+        sum(event.step < step for event in replies),
+        registry,
+        tuple(repeats.offered(work.loaded_of(registry.specs))),
     )
 
 
-def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[tuple[Prompted, bool]]:
-    """Yield each prompt of a run and its sub-agents, in order, and whether the log leads to exactly what was sent.
-
-    Does as `trace`, for all of them in one pass.
-    """
+def prompts(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[BuiltPrompt]:
+    """Yield each prompt of a run and its sub-agents, in order. Look before the next one: the sources go on changing."""
     recorded: dict[str, list[Event]] = {}
-    sources: dict[str, _Sources] = {}
+    sources: dict[str, Sources] = {}
     for event in events:
         own = recorded.setdefault(event.agent, [])
         if isinstance(event, Prompted):
-            yield event, sources[event.agent].prompt(event).sha256 == event.sha256
+            yield BuiltPrompt(event, sources[event.agent])
         own.append(event)
         begins = isinstance(event, (RunStarted, Rewound)) and not isinstance(event, Changed)
         if begins:  # a process folds the events that count from the beginning
-            sources[event.agent] = _Sources(_effective(own), counter)
+            sources[event.agent] = Sources(_effective(own), counter)
         elif event.agent in sources:
             sources[event.agent].add(event)
 
 
-class _Sources:
-    """The parts of a prompt, folded from the events before it as by the process that built it."""
+def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[tuple[Prompted, bool]]:
+    """Yield each of the `prompts`, and whether the log leads to exactly what was sent."""
+    for built in prompts(events, counter):
+        yield built.prompted, built.prompt().sha256 == built.prompted.sha256
+
+
+class Sources:
+    """The sources of a prompt, folded from the events before it as by the process that built it."""
 
     def __init__(self, events: Sequence[Event], counter: Callable[[str], Count]) -> None:
         starts = (event for event in reversed(events) if isinstance(event, RunStarted))
@@ -192,26 +193,14 @@ class _Sources:
         elif isinstance(event, Recalled):
             self._recalled = event
 
-    def recalled_in(self, step: int) -> Recalled | None:
-        """Return the recollections for a step, or None."""
-        return self._recalled if self._recalled and self._recalled.step == step else None
+    def recalls_in(self, step: int) -> list[Recalled]:
+        """Return the recalls for a step: of the core, by its goals, and by what it is about."""
+        recalls = (self.core, self.by_goals, self._recalled)
+        return [recall for recall in recalls if recall is not None and recall.step == step]
 
-    def prompt(self, prompted: Prompted) -> Prompt:
-        recalled = self.recalled_in(prompted.step)
-        memories = recalled.memories if recalled else ()
-        return _rebuilt(self.start, self.history, memories, prompted, self.count)
-
-
-def _rebuilt(
-    start: RunStarted,
-    history: History,
-    memories: Sequence[RetrievedMemory],
-    prompted: Prompted,
-    count: Count,
-    without: Collection[int] = (),
-) -> Prompt:
-    moment = Moment(prompted.at, prompted.zone, prompted.left, prompted.files)
-    return build_step_prompt(start, history, memories, moment, count=count, without=without)
+    def recalled_in(self, step: int) -> tuple[RetrievedMemory, ...]:
+        """Return the recollections for a step."""
+        return self._recalled.memories if self._recalled and self._recalled.step == step else ()
 
 
 def _registry(start: RunStarted) -> Registry:

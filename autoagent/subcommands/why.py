@@ -90,12 +90,12 @@ def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, A
     """Put the prompt without these memories to the model of the run. Raises what a model does."""
     from autoagent.reply.parser import parse
 
-    settings = session_of_run(traced.start, session).settings
+    settings = session_of_run(traced.sources.start, session).settings
     model = build.open_model(settings, build.open_console(settings, json=True), traced.answered)
     completion = model.complete(
         traced.prompt(ids).messages,
         commands=traced.offered,
-        max_tokens=traced.history.reply_tokens,
+        max_tokens=traced.sources.history.reply_tokens,
     )
     try:
         reply = parse(completion, traced.registry.check, call_id=str(traced.prompted.step))
@@ -133,7 +133,7 @@ def _show(found: Mapping[str, Any], traced: Traced) -> None:
     if found["query"]:
         echo(f"Recalled by: {_one_line(found['query'])}")
     for memory in traced.shown:
-        core = memory.id in {one.id for one in traced.history.core}
+        core = memory.id in {one.id for one in traced.sources.history.core}
         name = f"mem:{memory_name(memory.id)}  in every prompt" if core else _scored(memory, traced.gate)
         echo(f"  {name}  level {memory.level}  {_origin(memory)}")
         echo(f"      {_one_line(memory.text)}")
