@@ -61,10 +61,14 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The messages to send, within the number of tokens that they were built for."""
+    """The messages to send, within the number of tokens that they were built for.
+
+    `around` are the texts around the history: the lasting memories, those of the moment, its facts, and the goals.
+    """
 
     messages: tuple[Message, ...]
     tokens: int
+    around: tuple[str, str, str, str]
 
     @property
     def sha256(self) -> str:
@@ -196,26 +200,25 @@ def build(
         fixed_tokens: the tokens of system and history together, counted before.
     """
     shown = time.localtime(facts.now) if facts.zone is None else time.gmtime(facts.now + facts.zone)
-    parts = (
-        _recollections(_OF_NOW, recollections, shares.recollections, count, facts.now),
-        shorten(facts.standing, shares.standing, count),
-        facts.files,
-        f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}",
-        _trigger(facts, begun=bool(history)),
-    )
-    tail = "\n\n".join(part for part in parts if part)
+    memories = _recollections(_OF_NOW, recollections, shares.recollections, count, facts.now)
+    clock = f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}"
+    moment = "\n\n".join(filter(None, (shorten(facts.standing, shares.standing, count), facts.files, clock)))
+    goals = _trigger(facts, begun=bool(history))
+    tail = "\n\n".join(filter(None, (memories, moment, goals)))
     by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step
     tokens = fixed_tokens + sum(by_line) + 2 * PER_MESSAGE
     core = core_text(facts.core, facts.core_left, shares.core, count, facts.core_at)
     lasting = _recollections(_OF_GOALS, facts.lasting, shares.lasting, count, facts.lasting_at)
-    if opening := "\n\n".join(filter(None, (core, lasting))):
+    opening = "\n\n".join(filter(None, (core, lasting)))
+    around = (opening, memories, moment, goals)
+    if opening:
         tokens += sum(count(line) + 1 for line in opening.split("\n")) + 1
         tail = tail if history else f"{opening}\n\n{tail}"
         history = [replace(history[0], content=f"{opening}\n\n{history[0].content}"), *history[1:]] if history else []
     if history and history[-1].role == "user":
         last = replace(history[-1], content=f"{history[-1].content}\n\n{tail}")
-        return Prompt((Message("system", system), *history[:-1], last), tokens)
-    return Prompt((Message("system", system), *history, Message("user", tail)), tokens)
+        return Prompt((Message("system", system), *history[:-1], last), tokens, around)
+    return Prompt((Message("system", system), *history, Message("user", tail)), tokens, around)
 
 
 def _trigger(facts: StepFacts, *, begun: bool) -> str:

@@ -200,6 +200,21 @@ class History:
         return replace(message, images=tuple(image for name, image in self._images.values() if name in shown))
 
     @property
+    def outline(self) -> Mapping[str, int]:
+        """The tokens of the `summary`, of the earlier steps (`history`) and of the newest one (`result`), the first step
+        `shown` in full, the steps with a line in the summary (`summed`), and those only `counted` in it.
+        """
+        newest = self._exchanges[-1].tokens if self._exchanges else 0
+        return {
+            "summary": self._opening_tokens if self._begun else 0,
+            "history": self._tokens - newest,
+            "result": newest,
+            "shown": self._exchanges[0].step if self._exchanges else 0,
+            "summed": len(self._summary),
+            "counted": sum(self._faded.values()),
+        }
+
+    @property
     def fixed_tokens(self) -> int:
         """The tokens of the prompt without its last part: the system message and `messages`."""
         assert self._started is not None, "a run's first event is RunStarted"
