@@ -52,6 +52,7 @@ EDGES = {
     "prompt_toolkit": ["terminal/line_editor"],
     "markdown_it": ["terminal/"],
     "rich": ["terminal/"],
+    "pygments": ["web/highlight"],
     "starlette": ["web/app"],
     "uvicorn": ["web/serve", "services/mcp/server"],
     "click": ["cli", "extension", "fleet/command_line", "subcommands/", "terminal/"],

@@ -14,7 +14,7 @@ import click
 from autoagent import __version__
 from autoagent.agent.stats import RunStats
 from autoagent.core.errors import StateError
-from autoagent.core.events import Event, Forked, Resumed, RunStarted
+from autoagent.core.events import Event, Forked, Hired, Resumed, RunStarted
 from autoagent.log.reader import find_run, in_short, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
@@ -110,13 +110,23 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]
 @click.option("--json", "as_json", is_flag=True, help="The events as they are in the log.")
 @click.option("--step", type=click.IntRange(1), metavar="N", help="This step alone.")
 @click.option("--full", is_flag=True, help="With nothing cut: whole results, arguments and diffs.")
+@click.option("--prompt", is_flag=True, help="The prompt of --step N, built again from the log.")
 @click.option("--export", metavar="FILE", help="Write it to FILE.md, or as `report` does to FILE.html.")
 @click.pass_context
-def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, export: str | None) -> None:
+def show(
+    ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, prompt: bool, export: str | None
+) -> None:
     """Show RUN again as it was on screen, from its log. RUN is any unique prefix of an id."""
     settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     log = settings.state_dir / "runs" / run / "events.jsonl"
+    if prompt:
+        from autoagent.web.xray import prompt_text
+
+        if step is None:
+            raise click.UsageError("--prompt needs --step N.")
+        page_out(prompt_text(read(settings.state_dir, run), step))
+        return
     events = read(settings.state_dir, run) if step is None else in_short(settings.state_dir, run, step)
     if as_json:
         _show(build.open_console(settings, json=True, replays=True), events, step)
@@ -144,27 +154,43 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
 
 
 @click.command("report")
-@click.argument("run", shell_complete=run_ids_here)
+@click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Default: RUN.html.")
 @click.option("--compare", metavar="RUN", help="Show RUN beside this one, from the step at which they part.")
+@click.option("--fleet", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="A table of the fleet in DIR, with a page for each run beside it.")  # fmt: skip
+@click.option("--team", metavar="RUN", help="RUN of a team: its roles as lanes, round by round.")
 @click.pass_context
-def report(ctx: click.Context, run: str, output: Path | None, compare: str | None) -> None:
+def report(
+    ctx: click.Context, run: str | None, output: Path | None, compare: str | None, fleet: Path | None, team: str | None
+) -> None:
     """Write RUN, from its log, as one HTML file that loads nothing and opens from disk.
 
-    It has the goals and how each is known, a timeline, each step with its diff, result and prompt, tokens and money
-    over time, a search, and a link to each step. RUN is any unique prefix of an id. Long texts are cut.
+    It has the goals and how each came to be known, a timeline, the files, each step with its diff, result and prompt,
+    tokens and money over time, a search, and a link to each step. RUN is any unique prefix of an id. Long texts are cut.
     """
+    if (run is not None) + (fleet is not None) + (team is not None) != 1 or (compare and run is None):
+        raise click.UsageError("Give one of: a RUN, with --compare or without, --fleet DIR, --team RUN.")
+    if fleet is not None:
+        from autoagent.web.fleet_page import write_fleet
+
+        target = output or Path(f"{fleet.absolute().name}.html")
+        pages = write_fleet(fleet, target, lambda text: echo(f"autoagent: {text}", err=True))
+        echo(f"Written to {target}, with {counted(pages, 'page')} of runs.", err=True)
+        return
     state_dir = Session.read(ctx.obj).settings.state_dir
-    run = find_run(state_dir, run)
+    run = find_run(state_dir, run or team or "")
+    if team and not any(True for _ in read(state_dir, run, (Hired,))):
+        raise click.UsageError(f"{run} is not the run of a team; `autoagent report {run}` writes it.")
     other = find_run(state_dir, compare) if compare else ""
     _report(state_dir, run, output or Path(f"{other}-{run}.html" if other else f"{run}.html"), other)
 
 
 def _report(state_dir: Path, run: str, target: Path, other: str = "") -> None:
-    from autoagent.web.report import comparison_of, page_of
+    from autoagent.web.page import comparison_of, page_of
 
     events = read(state_dir, run)
-    page = comparison_of(read(state_dir, other), events) if other else page_of(events)
+    page = comparison_of(read(state_dir, other), events) if other else page_of(events, state_dir)
     write_text(target, page, private=True)
     echo(f"Written to {target}.", err=True)
 

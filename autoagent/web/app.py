@@ -35,7 +35,7 @@ from autoagent.log.reader import log_path, run_ids
 from autoagent.text.sanitize import escape, escape_json, fold_blanks, mixed_script
 from autoagent.web.actions import Actions, is_held
 from autoagent.web.logs import LiveRun, RunList
-from autoagent.web.report import part
+from autoagent.web.page import part
 
 LOOK = 0.25  # seconds between two looks at a log
 LIST_LOOK = 1.0  # the same for the list of runs
@@ -43,7 +43,7 @@ ALIVE = 15.0  # seconds after which a silent stream says that it is there
 MOST_STEPS = 200  # in one answer
 LONGEST = 200_000  # bytes of a request
 
-_PARTS = {"pages.css": "text/css", "pages.js": "text/javascript", "view.css": "text/css", "view.js": "text/javascript"}
+_PARTS = ("pages.css", "pages.js", "timeline.js", "view.css", "view.js")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -57,6 +57,7 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _NO_RUN = PlainTextResponse("There is no such run.", 404)
+_NOTHING = PlainTextResponse("There is nothing of that name.", 404)
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -71,6 +72,7 @@ _PAGE = """<!DOCTYPE html>
 <noscript>This page needs JavaScript.</noscript>
 <main id="view"></main>
 <script src="/pages.js"></script>
+<script src="/timeline.js"></script>
 <script src="/view.js"></script>
 </body>
 </html>
@@ -93,9 +95,9 @@ def application(
         Route("/runs/{run}", pages.page),
         Route("/events", pages.listed),
         Route("/runs/{run}/events", pages.followed),
-        Route("/runs/{run}/steps", pages.steps),
+        Route("/runs/{run}/{what}", pages.looked_up),
         Route("/act", pages.act, methods=["POST"]),
-        *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
+        *(Route(f"/{name}", _part(name)) for name in _PARTS),
     ]
     return _Guard(Starlette(routes=routes), token, frozenset(hosts), secure=secure)
 
@@ -110,13 +112,25 @@ class _Pages:
     async def page(self, request: Request) -> Response:
         return HTMLResponse(_PAGE)
 
-    async def steps(self, request: Request) -> Response:
-        run = self._run(request)
+    async def looked_up(self, request: Request) -> Response:
+        """Answer what a page asks for when somebody opens it: steps, a prompt, the files, the content of one."""
+        run, asked = self._run(request), request.query_params
         if run is None:
             return _NO_RUN
-        first = _number(request.query_params.get("first"))
-        last = min(_number(request.query_params.get("last")), first + MOST_STEPS)
-        return JSONResponse(await run_in_threadpool(run.steps, first, last))
+        first = _number(asked.get("first"))
+        last = min(_number(asked.get("last")), first + MOST_STEPS)
+        looks: dict[str, Callable[[], str | None]] = {
+            "steps": lambda: run.steps(first, last),
+            "prompt": lambda: run.prompt(_number(asked.get("seq"))),
+            "files": run.files,
+            "content": lambda: run.content(asked.get("id", "")),
+        }
+        look = looks.get(request.path_params["what"])
+        try:
+            found = await run_in_threadpool(look) if look is not None else None
+        except StateError as error:
+            return PlainTextResponse(str(error), 409)
+        return _NOTHING if found is None else Response(found, media_type="application/json")
 
     async def listed(self, request: Request) -> Response:
         """Stream the list of runs and the open questions, whenever they change."""
@@ -153,9 +167,10 @@ class _Pages:
                     yield f"event: problem\ndata: {json.dumps(str(error))}\n\n"
                     return
                 now = json.dumps({"questions": questions, "held": is_held(log_path(self._state_dir, run))})
+                has_more = False
                 if change is not None:
-                    events = change["events"]
-                    yield f"id: {events}\ndata: {json.dumps(change)}\n\n"
+                    events, has_more, data = change
+                    yield f"id: {events}\ndata: {data}\n\n"
                 if now != state:
                     yield f"event: state\ndata: {now}\n\n"
                 waited = 0.0 if change is not None or now != state else waited + LOOK
@@ -163,7 +178,7 @@ class _Pages:
                 if waited >= ALIVE:
                     yield ": alive\n\n"
                     waited = 0.0
-                await asyncio.sleep(0.0 if change is not None and change["more"] else LOOK)
+                await asyncio.sleep(0.0 if has_more else LOOK)
 
         return Stream(changes(), media_type="text/event-stream")
 
@@ -197,7 +212,7 @@ class _Pages:
         if run not in run_ids(self._state_dir):
             return None
         if run not in self._live:
-            self._live[run] = LiveRun(log_path(self._state_dir, run))
+            self._live[run] = LiveRun(self._state_dir, run)
         return self._live[run]
 
 
@@ -288,9 +303,9 @@ def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int |
     return None
 
 
-def _part(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+def _part(name: str) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        return Response(part(name), media_type=kind)
+        return Response(part(name), media_type="text/css" if name.endswith(".css") else "text/javascript")
 
     return answer
 

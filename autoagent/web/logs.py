@@ -11,13 +11,18 @@ from autoagent.agent.stats import RunStats
 from autoagent.core.codec import event_of
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, RunStarted
-from autoagent.log.reader import log_path, open_to_read, run_ids
+from autoagent.log.reader import log_path, open_to_read, read, run_ids
 from autoagent.text.sanitize import escape, shorten
+from autoagent.web.file_states import FileStates
+from autoagent.web.highlight import colours
+from autoagent.web.page import as_json, in_colour
 from autoagent.web.report import Report
+from autoagent.web.xray import PARTS, xray_of
 
 AT_ONCE = 2_000  # events read before what they changed is sent
 LISTED = 4_000  # events read for the list of runs at one look
 MOST = 4_000  # characters of each long text
+FILE = 100_000  # characters of a file
 IN_FULL = 40  # changed steps that are sent whole; of more, a row each
 
 _IN_A_ROW = ("agent", "step", "t", "end", "thought_for", "waited", "ran", "usage")
@@ -60,19 +65,23 @@ class Tail:
 
 
 class LiveRun:
-    """One run, folded from its log as that grows. Any thread may look."""
+    """One run, folded from its log as that grows. Any thread may look. Answers are JSON, or None for none."""
 
-    def __init__(self, path: Path) -> None:
-        self._tail = Tail(path)
-        self._report = Report(MOST)
+    def __init__(self, state_dir: Path, run: str) -> None:
+        self._state_dir = state_dir
+        self._run = run
+        self._tail = Tail(log_path(state_dir, run))
+        self._report = Report()
         self._changed: list[int] = []  # for each step, the number of events after its last change
+        self._files = FileStates(state_dir)
+        self._names: dict[str, str] = {}  # of a file, by the id of its content
         self._lock = threading.Lock()
 
-    def since(self, events: int) -> Mapping[str, Any] | None:
+    def since(self, events: int) -> tuple[int, bool, str] | None:
         """Read on, and return what changed after so many events: the head of the page, and the steps by their place.
 
-        None if nothing did. `events` in it is the number to ask with next, `more` tells that the log holds further
-        ones. Raises StateError for a damaged log.
+        With it the number to ask with next, and whether the log holds further events. Raises StateError for a damaged
+        log.
         """
         with self._lock:
             for event in self._tail.read(AT_ONCE):
@@ -81,21 +90,38 @@ class LiveRun:
                 for place in self._report.touched:
                     self._changed[place] = self._tail.events
                 self._report.touched.clear()
+            self._report.texts.clear()
             if not self._report.has_begun or self._tail.events <= events:
                 return None
             places = [place for place, changed in enumerate(self._changed) if changed > events]
-            whole = len(places) <= IN_FULL
-            return {
-                "events": self._tail.events,
-                "more": self._tail.has_more,
-                "head": self._report.head,
-                "steps": [[p, self._report.steps[p] if whole else _row(self._report.steps[p])] for p in places],
-            }
+            shown = (lambda step: in_colour(step, MOST)) if len(places) <= IN_FULL else _row
+            steps = [[place, shown(self._report.steps[place])] for place in places]
+            change = {"events": self._tail.events, "head": self._report.head, "steps": steps}
+            return self._tail.events, self._tail.has_more, as_json(change, MOST)
 
-    def steps(self, first: int, last: int) -> list[dict[str, Any]]:
+    def steps(self, first: int, last: int) -> str:
         """Return the whole steps of these places."""
         with self._lock:
-            return self._report.steps[first:last]
+            return as_json([in_colour(step, MOST) for step in self._report.steps[first:last]], MOST)
+
+    def prompt(self, seq: int) -> str | None:
+        """Return the parts of the prompt at this place in the log."""
+        if (found := xray_of(read(self._state_dir, self._run), seq)) is None:
+            return None
+        return as_json({**found, "texts": [found["texts"][part] for part in PARTS]}, FILE)
+
+    def files(self) -> str:
+        """Return the files that each step changed."""
+        with self._lock:
+            changes = list(self._files.changes(self._report.head["tree"], self._report.steps))
+            self._names |= {id: path for _, found in changes for path, _, id in found if id}
+        return as_json({"changes": changes, "store": str(self._state_dir / "snapshots")}, MOST)
+
+    def content(self, id: str) -> str | None:
+        """Return the text and colours of a file that `files` has named by this id."""
+        if id not in self._names or (text := self._files.text(id, FILE)) is None:
+            return None
+        return as_json([text, colours(text, self._names[id])], FILE)
 
 
 def _row(step: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,19 +18,56 @@ function drawn(kind, attributes) {
 const number = (value) => value.toLocaleString("en");
 const dollars = (value) => `$${value.toFixed(4)}`;
 const duration = (seconds) =>
-  seconds < 60 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  seconds < 60 ? `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 const labelled = (label, ...inside) => make("div", {}, make("p", { class: "label" }, label), ...inside);
 const block = (text) => make("pre", { tabindex: "0" }, text);
 const folded = (title, ...inside) => make("details", {}, make("summary", {}, title), ...inside);
 const place = (step) => `${step.agent ? `agent-${step.agent}-` : ""}step-${step.step}`;
 const most = (values) => values.reduce((one, other) => Math.max(one, other), 0);
-const named = (agent) => `${facts.agents[agent] || ""} ${agent}`.trim();
+const named = (agent) => `${facts.agents[agent] || ""} ${facts.roles?.some((role) => role.key === agent) ? "" : agent}`.trim();
+const textOf = (text) => (typeof text === "number" ? facts.texts[text] : text); // a text that a page holds once
 
-const KNOWN = { checked: "good", shown: "good", accepted: "good", claimed: "warn", unmet: "bad" };
+// Where the texts come from that are not in the steps: the page of a report itself, or a server.
+// `prompt(step)` gives its parts, or null; `content(id)` gives the text of a file and its colours, or null.
+let source = { prompt: async () => null, content: async () => null };
+
+// The pieces of a line in colour: `3k1.4f` says 3 characters of the kind `k`, a plain one, and 4 of the kind `f`.
+function coloured(line, colours) {
+  if (!colours) return [line];
+  const letters = /[\ud800-\udfff]/.test(line) ? Array.from(line) : line;
+  const pieces = [];
+  let at = 0;
+  for (const [, length, kind] of colours.matchAll(/(\d+)(.)/g)) {
+    const piece = letters.slice(at, (at += Number(length)));
+    const text = typeof piece === "string" ? piece : piece.join("");
+    pieces.push(kind === "." ? text : make("span", { class: `hl-${kind}` }, text));
+  }
+  const rest = letters.slice(at);
+  return [...pieces, typeof rest === "string" ? rest : rest.join("")];
+}
+
+function code(text, colours = []) {
+  const lines = text.split("\n").map((line, at) => make("span", { class: "line" }, ...coloured(line, colours[at]), "\n"));
+  return make("pre", { tabindex: "0", class: "code" }, ...lines);
+}
+
+// A part of the page that is drawn when it is opened for the first time.
+function later(title, draw) {
+  const details = folded(title);
+  details.addEventListener("toggle", async () => {
+    if (!details.open || details.dataset.drawn) return;
+    details.dataset.drawn = "yes";
+    details.append(...[await draw()].flat());
+  });
+  return details;
+}
+
+const KNOWN = { checked: "good", shown: "good", accepted: "good", claimed: "warn", unmet: "bad", open: "soft" };
 const MEANS = {
   checked: "its check passed", shown: "a verifier found evidence", accepted: "you accepted it",
-  claimed: "the agent says so, nothing shows it", unmet: "the agent says that it cannot be met",
+  claimed: "the agent says so, nothing shows it", unmet: "it is not met", open: "nobody has looked",
 };
+const badge = (state) => make("span", { class: `badge ${KNOWN[state] || "warn"}`, title: MEANS[state] || "" }, state);
 
 function head() {
   const good = facts.status === "finished";
@@ -56,74 +93,41 @@ function head() {
 
 function goals() {
   const shown = facts.goals.map((goal, index) => {
-    const evidence = [];
-    const last = goal.checks.at(-1);
-    if (goal.check) evidence.push(labelled("Check", block(goal.check)));
-    for (const check of goal.checks.slice(-3))
-      evidence.push(labelled(`At step ${check.step}: ${check.met ? "met" : "not met"}`, block(check.output)));
-    if (goal.verdict) {
-      evidence.push(labelled(`Verifier (${goal.verdict.model}): ${goal.verdict.finding}`,
-        ...[goal.verdict.evidence, goal.verdict.why].filter(Boolean).map(block)));
-    }
-    const how = goal.proof
-      ? make("span", { class: `badge ${KNOWN[goal.proof] || "warn"}`, title: MEANS[goal.proof] || "" }, goal.proof)
-      : last
-        ? make("span", { class: `badge ${last.met ? "good" : "warn"}` }, last.met ? "its check passed" : "its check failed")
-        : make("span", { class: "badge warn" }, "open");
-    const title = make("span", {}, `${index + 1}. ${goal.text} `, how, make("span", { class: "soft" }, ` ${MEANS[goal.proof] || ""}`));
-    return make("div", { class: "goal" }, evidence.length ? folded(title, ...evidence) : title);
+    const state = goal.proof || goal.ledger.at(-1)?.state || "open";
+    const title = make("span", {}, `${index + 1}. ${goal.text} `, badge(state), make("span", { class: "soft" }, ` ${MEANS[state] || ""}`));
+    const entries = goal.ledger.map((entry) => {
+      const again = entry.again ? `, and ${number(entry.again)} times more up to step ${number(entry.last)}` : "";
+      const where = make("a", { href: `#step-${entry.step}` }, `step ${number(entry.step)}`);
+      return make("li", {}, badge(entry.state), " at ", where, make("span", { class: "soft" }, again), folded("Evidence", block(entry.evidence)));
+    });
+    const box = make("div", { class: "goal" }, title);
+    if (entries.length) {
+      const check = goal.check ? [labelled("Its check", block(goal.check))] : [];
+      box.append(ledger(goal), folded("How this came to be known", ...check, make("ol", { class: "ledger" }, ...entries)));
+    } else if (goal.check) box.append(labelled("Its check", block(goal.check)));
+    return box;
   });
   return make("section", {}, make("h2", {}, "Goals, and how each is known"), ...shown);
 }
 
-const BARS = 1000; // in a lane of the timeline; further steps are left out evenly
-
-function timeline() {
-  let first = Infinity, last = 0;
-  const agents = new Map();
-  for (const step of facts.steps) {
-    first = Math.min(first, step.t);
-    last = Math.max(last, step.end);
-    if (!agents.has(step.agent)) agents.set(step.agent, []);
-    agents.get(step.agent).push(step);
+// The states of a goal over the steps, as a strip.
+function ledger(goal) {
+  const end = Math.max(facts.count, goal.ledger.at(-1).last, 1);
+  const picture = drawn("svg", { viewBox: `0 0 ${end} 1`, preserveAspectRatio: "none", class: "strip", role: "img",
+    "aria-label": goal.ledger.map((entry) => `${entry.state} from step ${entry.step}`).join(", ") });
+  let before = { state: "open", at: 0 };
+  for (const entry of [...goal.ledger, { state: "", step: end + 1 }]) {
+    const at = Math.max(0, entry.step - 1);
+    picture.append(drawn("rect", { x: before.at, y: 0, width: Math.max(0, at - before.at), height: 1, class: KNOWN[before.state] || "warn" }));
+    before = { state: entry.state, at };
   }
-  const whole = last - first || 1;
-  const tracks = [];
-  const lanes = [...agents].map(([agent, all]) => {
-    const track = make("div", { class: "track" });
-    tracks.push(track);
-    const every = Math.ceil(all.length / BARS);
-    for (const step of all.filter((one, index) => index % every === 0)) {
-      const parts = [["think", step.thought_for], ["wait", step.waited], ["work", step.ran]].filter(([, time]) => time > 0);
-      const name = step.call ? step.call.name : step.notes.map(([label]) => label).join(", ");
-      const failed = step.result && !step.result.ok ? "failed" : "";
-      const bar = make("a", { href: `#${place(step)}`, class: failed, title: `Step ${step.step}: ${name}`,
-        "aria-label": `Step ${step.step}: ${name}` });
-      bar.style.left = `${(100 * (step.t - first)) / whole}%`;
-      bar.style.width = `${(100 * (step.end - step.t)) / whole}%`;
-      const sum = parts.reduce((total, [, time]) => total + time, 0);
-      for (const [kind, time] of parts) {
-        const part = make("i", { class: kind });
-        part.style.width = `${(100 * time) / Math.max(sum, step.end - step.t)}%`;
-        bar.append(part);
-      }
-      track.append(bar);
-    }
-    return make("div", { class: "lane" }, make("span", { title: named(agent) }, named(agent)), track);
-  });
-  const zoom = make("input", { type: "range", min: "1", max: "40", value: "1", "aria-label": "Zoom of the timeline" });
-  const size = () => tracks.forEach((track) => (track.style.width = `calc((min(100vw, 76rem) - 12rem) * ${zoom.value})`));
-  zoom.addEventListener("input", size);
-  size();
-  const key = make("p", { class: "key soft" }, "Zoom ", zoom);
-  for (const [kind, text] of [["think", "model"], ["work", "command"], ["wait", "waiting for an answer"]])
-    key.append(make("i", { class: kind }), text);
-  return make("section", {}, make("h2", {}, "Timeline"), key,
-    make("div", { class: "lanes", tabindex: "0", role: "group", "aria-label": "Timeline, a lane for each agent" }, ...lanes));
+  return picture;
 }
 
+const POINTS = 1000; // of a curve; further ones are left out evenly
+
 function chart(title, all) {
-  const every = Math.ceil(all.length / BARS);
+  const every = Math.ceil(all.length / POINTS);
   const values = all.filter((one, index) => index % every === 0 || index === all.length - 1);
   const highest = Math.max(most(values), 1e-9);
   const points = values.map((value, index) => `${(100 * index) / Math.max(1, values.length - 1)},${40 - (38 * value) / highest}`);
@@ -140,49 +144,188 @@ function charts() {
   const share = steps.map((step) => (step.usage[0] ? step.usage[1] / step.usage[0] : 0));
   const prompts = steps.map((step) => step.usage[0]);
   return make("section", {}, make("h2", {}, "Tokens and money"), make("div", { class: "charts" },
-    chart(`Tokens in a prompt, at most ${number(most(prompts))}`, prompts),
+    held() || chart(`Tokens in a prompt, at most ${number(most(prompts))}`, prompts),
     paid ? chart(`Money so far, ${dollars(paid)} in the end`, money) : "",
-    chart(`Share of the prompt that the provider had cached, at most ${Math.round(100 * most(share))} %`, share)));
+    most(share) ? chart(`Share of the prompt that the provider had cached, at most ${Math.round(100 * most(share))} %`, share) : ""));
 }
 
-function files() {
+// The parts of a prompt, as they follow in it. Of old prompts the last three are known together, as `rest`.
+const PARTS = {
+  system: "System message and commands", memories: "Memories", summary: "Summary of earlier steps", history: "Earlier steps",
+  result: "Newest step and its result", moment: "Facts of the moment", goals: "Goals", rest: "Memories, facts of the moment and goals",
+};
+const OUTLINE = ["system", "summary", "history", "result", "shown", "summed", "counted", "rest"];
+const outline = (found) => (Array.isArray(found) ? Object.fromEntries(OUTLINE.map((name, at) => [name, found[at]])) : found);
+
+// Tokens of the prompts by part, over the steps.
+function held() {
+  const all = facts.steps.filter((step) => step.prompt && !step.agent).map((step) => facts.prompts?.[step.prompt.seq]).filter(Boolean).map(outline);
+  if (all.length < 2) return "";
+  const every = Math.ceil(all.length / POINTS);
+  const seen = all.filter((one, at) => at % every === 0 || at === all.length - 1);
+  const sum = (one) => Object.keys(PARTS).reduce((total, name) => total + (one[name] || 0), 0);
+  const highest = most(seen.map(sum));
+  const title = `Tokens in a prompt by part, at most ${number(highest)}`;
+  const picture = drawn("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": title });
+  const base = seen.map(() => 0);
+  const names = ["system", "summary", "history", "result", "rest"];
+  for (const name of names) {
+    const low = seen.map((one, at) => `${(100 * at) / (seen.length - 1)},${40 - (38 * base[at]) / highest}`);
+    seen.forEach((one, at) => (base[at] += name === "rest" ? one.rest ?? one.memories + one.moment + one.goals : one[name]));
+    const high = seen.map((one, at) => `${(100 * at) / (seen.length - 1)},${40 - (38 * base[at]) / highest}`);
+    picture.append(drawn("path", { d: `M${low.join("L")}L${high.reverse().join("L")}Z`, class: `part-${name}` }));
+  }
+  const key = names.map((name) => make("span", {}, make("i", { class: `part-${name}` }), PARTS[name]));
+  return make("figure", {}, picture, make("figcaption", {}, title, make("span", { class: "key" }, ...key)));
+}
+
+function xray(step, found) {
+  const sizes = outline(found);
+  const box = make("div", { class: "xray" });
+  const names = Object.keys(PARTS).filter((name) => sizes[name]);
+  const total = names.reduce((sum, name) => sum + sizes[name], 0);
+  const picture = drawn("svg", { viewBox: `0 0 ${total} 1`, preserveAspectRatio: "none", class: "strip", role: "img",
+    "aria-label": names.map((name) => `${PARTS[name]} ${number(sizes[name])} tokens`).join(", ") });
+  let at = 0;
+  for (const name of names) {
+    picture.append(drawn("rect", { x: at, y: 0, width: sizes[name], height: 1, class: `part-${name}` }));
+    at += sizes[name];
+  }
+  box.append(picture);
+  for (const name of names) {
+    const texts = found.texts?.[Object.keys(PARTS).indexOf(name)];
+    const title = make("span", {}, make("i", { class: `part-${name}` }), `${PARTS[name]}, ${number(sizes[name])} tokens`);
+    box.append(texts ? later(title, () => messages(texts)) : make("p", {}, title));
+  }
+  if (!found.texts) {
+    const how = step.agent ? "they are in the log" : `\`autoagent show ${facts.run} --step ${step.step} --prompt\` prints it`;
+    box.append(make("p", { class: "soft" }, `The texts of this prompt are left out of this page for their size; ${how}.`));
+  } else if (!found.same)
+    box.append(make("p", { class: "warn" }, "It is not exactly what was sent: the program or the time zone was another one."));
+  if (sizes.summed || sizes.counted)
+    box.append(make("p", {}, `Left out: the steps before ${number(sizes.shown)}. The summary has a line for each of ${number(sizes.summed)}, and counts ${number(sizes.counted)} more.`));
+  return box;
+}
+
+// The texts of a part: places in the texts of the page, from the first to the last, or the texts themselves.
+function messages(texts) {
+  const all = texts.flatMap((one) => (Array.isArray(one) ? facts.texts.slice(one[0], one[1] + 1) : [one]));
+  return all.map((text) => {
+    const [, role, said] = /^(user|assistant|tool|system)\n([^]*)$/.exec(text) || [];
+    return role ? labelled(role, block(said)) : block(text);
+  });
+}
+
+function prompt(step) {
+  const memories = step.recalled || [];
+  return later(`Prompt, ${number(step.prompt.tokens)} tokens`, async () => {
+    const found = await source.prompt(step);
+    const shown = found ? [xray(step, found)] : [];
+    if (step.prompt.left) shown.push(make("p", {}, step.prompt.left));
+    const gate = step.gate ? ` of ${step.gate} needed` : "";
+    const in_it = new Set(found?.in || memories.map(([name]) => name));
+    const lines = memories.map(([name, kind, evidence, text]) => labelled(
+      `mem:${name} (${kind})${evidence ? `, evidence ${evidence}${gate}` : ""}${in_it.has(name) ? "" : ", no room for it"}`, block(textOf(text))));
+    if (lines.length) shown.push(folded(`${number(lines.length)} memories found for this step, and why`, ...lines));
+    if (found?.others?.length) {
+      const others = found.others.map(([name, evidence, why]) => make("li", {}, `mem:${name}: ${why}${evidence ? `, evidence ${evidence}${gate}` : ""}`));
+      shown.push(folded(`${number(others.length)} memories left out, and why`, make("ul", {}, ...others)));
+    } else if (step.left_out?.length)
+      shown.push(make("p", {}, `Memories left out: ${step.left_out.map(([count, why]) => `${number(count)} (${textOf(why)})`).join(", ")}.`));
+    return shown;
+  });
+}
+
+function changedFiles() {
   if (!facts.files.length) return "";
   const lines = facts.files.map(([path, added, removed]) => make("li", {}, path + " ",
     make("span", { class: "good" }, added ? `+${added}` : ""), " ", make("span", { class: "bad" }, removed ? `−${removed}` : "")));
   return make("section", {}, make("h2", {}, "Files changed"), make("ul", {}, ...lines));
 }
 
-function difference(text) {
+const STATES = { made: "good", changed: "warn", deleted: "bad" };
+
+// The files as they were after a step that can be chosen: each that the run had changed by then, with its content.
+function filesAtSteps({ changes, store }) {
+  const chosen = make("input", { type: "range", min: "1", max: String(changes.length), value: String(changes.length), "aria-label": "After which step" });
+  const label = make("output", {});
+  const list = make("div", { class: "files" });
+  function draw() {
+    const upTo = Number(chosen.value), now = new Map();
+    changes.slice(0, upTo).forEach(([, files], at) => files.forEach(([path, state, id]) => {
+      const before = now.get(path);
+      const made = before?.state === "made" || (!before && state === "made");
+      if (state === "deleted" && made) now.delete(path);
+      else now.set(path, { state: state === "deleted" ? state : made ? "made" : "changed", id, new: at === upTo - 1 });
+    }));
+    const step = facts.steps[changes[upTo - 1][0]];
+    label.textContent = upTo === changes.length ? `at the end (step ${number(step.step)})` : `after step ${number(step.step)}`;
+    const lines = [...now].sort(([one], [other]) => one.localeCompare(other, "en", { numeric: true })).map(([path, file]) => {
+      const title = make("span", {}, make("code", {}, path), " ", make("span", { class: `badge ${STATES[file.state]}` }, file.state),
+        file.new ? make("span", { class: "soft" }, " in this step") : "");
+      if (!file.id) return make("p", {}, title);
+      return later(title, async () => {
+        const found = await source.content(file.id);
+        return found ? code(...found) : make("p", { class: "soft" }, `Its content is not in this page. \`git --git-dir ${store} show ${file.id}\` prints it.`);
+      });
+    });
+    list.replaceChildren(...(lines.length ? lines : [make("p", { class: "soft" }, "No file differs from the beginning.")]));
+  }
+  chosen.addEventListener("input", draw);
+  draw();
+  return make("div", {}, make("p", { class: "row" }, chosen, label), list);
+}
+
+// The roles of a team side by side, a row for each round.
+function lanes() {
+  if (!facts.roles?.length) return "";
+  const heads = facts.roles.map((role) => make("th", { scope: "col" }, role.name, make("span", { class: "soft" }, ` ${role.profile}, hears ${role.watch.join(", ") || "nothing"}`)));
+  const rows = facts.rounds.map((round) => {
+    const cells = facts.roles.map((role) => {
+      const steps = facts.steps.filter((step) => step.call && step.agent.startsWith(`${role.key}.${round.round}.`));
+      const links = steps.map((step) => make("a", { href: `#${place(step)}`, class: step.result && !step.result.ok ? "bad" : "" }, step.call.name));
+      const said = round.said.filter(([agent]) => agent === role.key).map(([, cause, text]) => make("p", {}, make("b", {}, `${cause}: `), text));
+      const waits = round.waits[role.key] ? [make("p", { class: "soft" }, `waits for ${round.waits[role.key].join(", ")}`)] : [];
+      return make("td", {}, links.length ? make("p", { class: "links" }, ...links) : "", ...said, ...(said.length || links.length ? [] : waits));
+    });
+    const user = round.said.filter(([agent]) => !agent).map(([, cause, text]) => make("p", {}, make("b", {}, `${cause}: `), text));
+    const label = round.round ? `Round ${round.round}` : "Idea";
+    return round.round ? make("tr", {}, make("th", { scope: "row" }, label), ...cells)
+      : make("tr", {}, make("th", { scope: "row" }, label), make("td", { colspan: String(facts.roles.length) }, ...user));
+  });
+  return make("section", {}, make("h2", {}, "The team, round by round"), make("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "The team" },
+    make("table", { class: "team" }, make("thead", {}, make("tr", {}, make("td", {}), ...heads)), make("tbody", {}, ...rows))));
+}
+
+// A unified diff, side by side; on a narrow screen one line below the other.
+function difference(text, colours = []) {
   const rows = [];
-  let cut = [], added = [];
+  let cut = [], added = [], old = 1, now = 1;
   const flush = () => {
-    for (let at = 0; at < Math.max(cut.length, added.length); at += 1)
-      rows.push([cut[at] === undefined ? ["", ""] : ["cut", cut[at]], added[at] === undefined ? ["", ""] : ["add", added[at]]]);
+    for (let at = 0; at < Math.max(cut.length, added.length); at += 1) rows.push([cut[at] || ["none"], added[at] || ["none"]]);
     cut = [];
     added = [];
   };
-  for (const line of text.split("\n").slice(2)) { // after the names of the files
-    if (line.startsWith("-")) cut.push(line.slice(1));
-    else if (line.startsWith("+")) added.push(line.slice(1));
+  text.split("\n").forEach((line, at) => {
+    if (at < 2) return;
+    const pieces = coloured(line.slice(1), colours[at]);
+    const hunk = /^@@ -(\d+)[^+]*\+(\d+)/.exec(line);
+    if (line.startsWith("-")) cut.push(["cut", old++, pieces]);
+    else if (line.startsWith("+")) added.push(["add", now++, pieces]);
     else {
       flush();
-      const kind = line.startsWith("@@") ? "soft" : "";
-      rows.push([[kind, line.replace(/^ /, "")], [kind, line.replace(/^ /, "")]]);
+      if (hunk) {
+        [old, now] = [Number(hunk[1]), Number(hunk[2])];
+        rows.push([["hunk", "", [line]]]);
+      } else if (line.startsWith(" ")) rows.push([["same", old++, pieces], ["same", now++, coloured(line.slice(1), colours[at])]]);
+      else rows.push([["hunk", "", [line]]]);
     }
-  }
+  });
   flush();
-  const cells = (row) => make("tr", {}, ...row.map(([kind, line]) => make("td", { class: kind }, line)));
+  const cell = ([kind, at, pieces = []], span) => make("td", { class: kind, ...(at ? { "data-line": String(at) } : {}), ...(span ? { colspan: "2" } : {}) }, ...pieces);
+  const lines = rows.map((row) => make("tr", {}, ...row.map((one) => cell(one, row.length === 1))));
   const title = text.split("\n", 2).map((line) => line.slice(4)).join(" → ");
-  return labelled(title, make("div", { class: "diff", tabindex: "0" }, make("table", { class: "narrow" }, ...rows.map(cells))));
-}
-
-function prompt(step) {
-  const parts = [`${number(step.prompt.tokens)} tokens: ${number(facts.system_tokens)} of system message and tools, the rest history, facts of the moment and memories.`];
-  if (step.prompt.left) parts.push(step.prompt.left);
-  const memories = step.recalled || [];
-  return folded(`Prompt, ${number(step.prompt.tokens)} tokens, ${memories.length} memories`,
-    ...parts.map((text) => make("p", {}, text)), step.prompt.files ? block(step.prompt.files) : "",
-    memories.length ? labelled(`Memories found${step.left_out ? `, ${step.left_out} more left out` : ""}`, ...memories.map(block)) : "");
+  return labelled(title, make("div", { class: "diff", tabindex: "0" }, make("table", { class: "sides" }, ...lines)));
 }
 
 function shownStep(step) {
@@ -199,10 +342,10 @@ function shownStep(step) {
   const more = Object.entries(thoughts).filter(([name]) => name !== "text");
   if (more.length) article.append(folded("Thoughts", ...more.map(([name, text]) => labelled(name, block(text)))));
   if (step.warning) article.append(make("p", { class: "warn" }, step.warning));
-  const isDifference = (step.preview || "").startsWith("--- ");
+  const isDifference = step.diff;
   const args = step.call ? Object.entries(step.call.args) : [];
   const whole = args.map(([name, text]) => labelled(name, block(text)));
-  if (isDifference) article.append(difference(step.preview), folded("Arguments", ...whole));
+  if (isDifference) article.append(difference(step.preview, step.colours), folded("Arguments", ...whole));
   else article.append(...whole);
   if (step.preview && !isDifference) article.append(make("p", { class: "soft" }, step.preview));
   if (step.decided) {

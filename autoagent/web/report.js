@@ -1,5 +1,17 @@
 // The report of a run: all its facts are in the page.
 const facts = JSON.parse(document.getElementById("facts").textContent);
+source = {
+  prompt: async (step) => facts.prompts[step.prompt.seq] || null,
+  content: async (id) => {
+    const [text, colours] = facts.states.contents[id] || [];
+    return text === undefined ? null : [textOf(text), colours];
+  },
+};
+
+function files() {
+  if (!facts.states.changes?.length) return changedFiles();
+  return make("section", {}, make("h2", {}, "Files, at each step"), filesAtSteps(facts.states));
+}
 
 function steps() {
   const articles = facts.steps.map(shownStep);
@@ -25,5 +37,5 @@ function steps() {
 }
 
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
-document.getElementById("report").append(head(), goals(), timeline(), charts(), files(), steps());
+document.getElementById("report").append(head(), goals(), lanes(), timeline(), charts(), files(), steps());
 if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();

@@ -185,7 +185,21 @@ function follow(stream) {
 
 function showRun() {
   document.title = `${run} · autoagent`;
-  const sections = { head: make("div"), goals: make("div"), timeline: make("div"), charts: make("div"), files: make("div") };
+  const sections = { head: make("div"), goals: make("div"), lanes: make("div"), timeline: make("div"), charts: make("div"), files: make("div") };
+  const lookUp = async (what) => {
+    const answer = await fetch(`/runs/${encodeURIComponent(run)}/${what}`);
+    return answer.ok ? answer.json() : null;
+  };
+  source = { prompt: (step) => lookUp(`prompt?seq=${step.prompt.seq}`), content: (id) => lookUp(`content?id=${id}`) };
+  const atSteps = later("Files at each step", async () => {
+    const found = await lookUp("files");
+    return found?.changes.length ? filesAtSteps(found) : make("p", { class: "soft" }, "No snapshot shows a change of a file.");
+  });
+  atSteps.addEventListener("toggle", () => { // what it shows next is read anew
+    if (atSteps.open) return;
+    delete atSteps.dataset.drawn;
+    atSteps.replaceChildren(atSteps.firstElementChild);
+  });
   const parts = make("div");
   const search = make("input", { type: "search", placeholder: "Search what is drawn", "aria-label": "Search the steps" });
   const found = make("span", { class: "soft", role: "status" });
@@ -202,7 +216,7 @@ function showRun() {
   });
   tools.append(pause, stop, undo, redo, goOn);
   view.append(make("nav", {}, make("a", { href: "/" }, "All runs"), " ", line), told, questions, tools,
-    sections.head, sections.goals, sections.timeline, sections.charts, sections.files,
+    sections.head, sections.goals, sections.lanes, sections.timeline, sections.charts, sections.files, atSteps,
     make("section", {}, make("h2", {}, "Steps"), make("div", { class: "bar" }, search, found, newest), parts));
 
   let drawn = new Set(); // parts of the page whose steps are there
@@ -220,7 +234,7 @@ function showRun() {
         if (text !== null) await act({ action: "fork", run, at: step.step, text });
       }));
     }
-    for (const memory of new Set((step.recalled || []).map((text) => (/^mem:(\d+) /.exec(text) || [])[1]).filter(Boolean))) {
+    for (const memory of new Set((step.recalled || []).map(([name]) => name).filter((name) => /^\d+$/.test(name)))) {
       row.append(button(`Pin memory ${memory}`, () => act({ action: "pin", memory: Number(memory) })));
       row.append(button(`Forget memory ${memory}`, () => act({ action: "forget", memory: Number(memory) })));
     }
@@ -283,8 +297,8 @@ function showRun() {
   // The parts above the steps are drawn anew where they differ; what was opened stays open.
   const before = {};
   function redraw() {
-    const made = { head, goals, timeline, charts, files };
-    const basis = { head: { ...facts, steps: 0 }, goals: facts.goals, files: facts.files, timeline: facts.steps.length, charts: facts.steps.length };
+    const made = { head, goals, lanes, timeline, charts, files: changedFiles };
+    const basis = { head: { ...facts, steps: 0 }, goals: facts.goals, lanes: [facts.rounds, facts.roles?.length && facts.steps.length], files: facts.files, timeline: facts.steps.length, charts: facts.steps.length };
     for (const [name, box] of Object.entries(sections)) {
       const now = JSON.stringify(basis[name]);
       if (now === before[name]) continue;

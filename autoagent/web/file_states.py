@@ -1,0 +1,78 @@
+"""The files of a run's workspace at each step, from its snapshots: which were made, changed, deleted, and their text.
+
+Not covered: files that no snapshot holds, and those of a run whose snapshots are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autoagent.core.errors import StateError
+from autoagent.text.sanitize import escape
+from autoagent.workspace.object_store import Node, ObjectStore, Tree, changed_names
+
+MOST_TREES = 2_000  # folders kept in memory; most of a snapshot was in the one before it
+_FOLDER, _FILE = 0o040000, 0o100000  # modes of git
+
+
+class FileStates:
+    """Reads the snapshots of a state folder. It needs no workspace, and writes nothing."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._objects = ObjectStore(state_dir / "snapshots")
+        self._trees: dict[str, Tree] = {"": {}}
+
+    def changes(self, first: str, steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, list[list[str]]]]:
+        """Yield the place of each step that changed files, with `[path, state, id]` of each of them.
+
+        The state is made, changed or deleted, and the id that of the content, '' for none. `first` is the tree before
+        the steps. Ends at a snapshot that is missing or damaged.
+        """
+        before = first
+        for place, step in enumerate(steps):
+            after = step.get("tree", before)
+            if after != before:
+                try:
+                    found = [_change(*difference) for difference in self._differences(before, after)]
+                except StateError:
+                    return
+                before = after
+                if found:
+                    yield place, found
+
+    def text(self, id: str, most: int) -> str | None:
+        """Return the beginning of a file's content, escaped, or None if it is no text, or not there."""
+        try:
+            data = self._objects.read("blob", id)
+        except StateError:
+            return None
+        if b"\0" in data[:8_000]:
+            return None
+        text = data[: 4 * most].decode("utf-8", "replace")
+        more = len(data) - len(text[:most].encode())
+        return escape(text[:most]) + (f"\n… {more:,} more bytes are in the snapshot." if more > 0 else "")
+
+    def _differences(self, before: str, after: str, where: str = "") -> Iterator[tuple[str, Node | None, Node | None]]:
+        old, new = self._tree(before), self._tree(after)
+        for name in sorted(changed_names(old, new)):
+            was, now = old.get(name), new.get(name)
+            folders = [node.id if node and node.mode & 0o170000 == _FOLDER else "" for node in (was, now)]
+            if any(folders):
+                yield from self._differences(folders[0], folders[1], f"{where}{name}/")
+            files = [node if node and node.mode & 0o170000 != _FOLDER else None for node in (was, now)]
+            if files[0] != files[1]:
+                yield f"{where}{name}", files[0], files[1]
+
+    def _tree(self, id: str) -> Tree:
+        if id not in self._trees:
+            if len(self._trees) > MOST_TREES:
+                self._trees = {"": {}}
+            self._trees[id] = self._objects.read_tree(id)
+        return self._trees[id]
+
+
+def _change(path: str, was: Node | None, now: Node | None) -> list[str]:
+    state = "deleted" if now is None else "made" if was is None else "changed"
+    return [escape(path), state, now.id if now and now.mode & 0o170000 == _FILE else ""]

@@ -1,0 +1,93 @@
+"""Colours for code: which characters of a line are a keyword, a string, a comment. The text itself stays as it is.
+
+The colours of a line are a string of lengths and kinds: `3k1.4f` for `def main`. A kind `k` is the class `hl-k` of the
+style sheet, and `.` is plain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+
+from pygments.lexer import Lexer
+from pygments.lexers import get_all_lexers, get_lexer_by_name
+from pygments.token import Comment, Keyword, Name, Number, String, Token
+
+LONGEST_LINE = 2_000  # characters; a longer line has no colours
+_KINDS = (
+    (Comment, "c"), (String, "s"), (Number, "n"), (Keyword, "k"), (Name.Function, "f"), (Name.Class, "f"),
+    (Name.Decorator, "f"), (Name.Tag, "k"), (Name.Attribute, "f"), (Name.Builtin, "b"), (Token.Generic.Heading, "k"),
+    (Token.Generic.Subheading, "k"),
+)  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _lexer(ending: str) -> Lexer | None:
+    """Return the lexer of files that end so, of pygments' own: a plug-in of it would run here with our rights."""
+    for _, aliases, patterns, _ in get_all_lexers(plugins=False):
+        if ending and f"*{ending}" in patterns and aliases:
+            return get_lexer_by_name(aliases[0], stripnl=False, ensurenl=False)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _kind(token: object) -> str:
+    return next((letter for kind, letter in _KINDS if token in kind), ".")
+
+
+def colours(text: str, name: str) -> list[str]:
+    """Return the colours of each line of a file's text. '' stands for a plain line."""
+    lexer = _lexer(re.sub(r"^[^.]*", "", name.rpartition("/")[2])[-12:].lower())
+    lines = text.split("\n")
+    if lexer is None or any(len(line) > LONGEST_LINE for line in lines):
+        return [""] * len(lines)
+    try:
+        return list(_by_line(lexer, text))
+    except RecursionError:
+        return [""] * len(lines)
+
+
+def _by_line(lexer: Lexer, text: str) -> Iterator[str]:
+    runs: list[tuple[int, str]] = []
+    for _, token, value in lexer.get_tokens_unprocessed(text):
+        first, *further = value.split("\n")
+        runs.append((len(first), _kind(token)))
+        for line in further:
+            yield _written(runs)
+            runs = [(len(line), _kind(token))]
+    yield _written(runs)
+
+
+def _written(runs: Sequence[tuple[int, str]]) -> str:
+    joined = [(sum(length for length, _ in same), kind) for kind, same in groupby(runs, lambda run: run[1])]
+    written = "".join(f"{length}{kind}" for length, kind in joined if length)
+    return re.sub(r"\d+\.$", "", written)
+
+
+def colours_of_diff(diff: str) -> list[str]:
+    """Return the colours of each line of a unified diff, without its first character. '' stands for a plain line.
+
+    Each side of a hunk is read on its own, so that a string that ends in it does not run on.
+    """
+    head, *lines = diff.split("\n")
+    names = [line[4:].split("\t")[0] for line in (head, *lines[:1])]
+    name = names[0] if names[-1] == "/dev/null" else names[-1]
+    found = [""] * (len(lines) + 1)
+    sides: tuple[list[int], list[int]] = ([], [])
+    for number, line in enumerate([*lines, "@@ "], 1):
+        if line.startswith("@@ ") or line.startswith("+++ "):
+            for side in sides:
+                text = "\n".join(lines[at - 1][1:] for at in side)
+                for at, colour in zip(side, colours(text, name), strict=False):
+                    found[at] = colour
+                side.clear()
+        elif line[:1] == "+":
+            sides[1].append(number)
+        elif line[:1] == "-":
+            sides[0].append(number)
+        else:
+            sides[0].append(number)
+            sides[1].append(number)
+    return found

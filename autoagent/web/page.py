@@ -1,0 +1,210 @@
+"""The report of a run: one HTML file that loads nothing.
+
+The page holds the facts as JSON, and a script that shows them as text: nothing from a model, a page or a file is ever
+HTML. A policy in the page lets no other script or style run, by their digests, and nothing be loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from autoagent.core.events import Event
+from autoagent.web.file_states import FileStates
+from autoagent.web.highlight import colours, colours_of_diff
+from autoagent.web.report import SHORT, Report, Text
+from autoagent.web.xray import PARTS, xrays
+
+LONGEST = 8_000  # characters of a text in a short run
+ROOM = 700_000  # characters for the texts of all steps together, or SHORT for each if that is more
+PAGE = 1_700_000  # bytes of a page, while its steps leave room: that for prompts and files
+PROMPTS = 100  # the newest, whose parts are shown; of the others their tokens
+IN_PROMPT = 20_000  # characters of a text in a prompt
+COLOURED = 60_000  # characters of the newest diffs and files that have colours
+
+
+class Texts:
+    """The shared texts of a page, each once. A place in `all` stands for each."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self.size = 0  # bytes
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        """Return the place of a text, added if it is new."""
+        if text not in self._places:
+            self._places[text] = len(self.all)
+            self.all.append(text)
+            self.size += len(text.encode())
+        return self._places[text]
+
+
+def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
+    """Return facts as JSON, each text cut to `most` characters, and shared ones by their place in `texts` if given."""
+
+    def written(text: Text) -> str | int:
+        cut = text.cut(most)
+        return cut if texts is None or not text.shared else texts.place(cut)
+
+    return json.dumps(value, ensure_ascii=False, default=written, separators=(",", ":"))
+
+
+def longest(lengths: Collection[int], room: int) -> int:
+    """Return to how many characters to cut texts of these lengths so that they have this room together."""
+    left = room
+    for done, length in enumerate(sorted(lengths)):
+        if length * (len(lengths) - done) > left:
+            return max(SHORT, min(LONGEST, left // (len(lengths) - done)))
+        left -= length
+    return LONGEST
+
+
+def in_colour(step: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+    """Return a step with the colours of its diff, if it has one."""
+    if "diff" not in step:
+        return step
+    return {**step, "colours": colours_of_diff(step["preview"].cut(most))}
+
+
+def page_of(events: Iterable[Event], state_dir: Path | None = None) -> str:
+    """Render the events of a run, in the order of its log, as one HTML file. They begin with its RunStarted.
+
+    The folder is that of its snapshots, from which the files at each step are taken.
+    """
+    found = list(events)
+    report = _folded(found)
+    texts = Texts()
+    steps = _steps(report, texts)
+    head = as_json(report.head, SHORT)
+    room = max(200_000, PAGE - len(steps.encode()) - texts.size - len(head.encode()))
+    states = _file_states(report, state_dir, room // 3, texts) if state_dir else {}
+    prompts = _prompts(found, room // 2, texts)
+    rest = json.dumps(
+        {"states": states, "prompts": prompts, "texts": texts.all}, ensure_ascii=False, separators=(",", ":")
+    )
+    return page(
+        f"Run {report.head['run']}", ("pages.js", "timeline.js", "report.js"), f'{head[:-1]},"steps":{steps},{rest[1:]}'
+    )
+
+
+def comparison_of(one: Iterable[Event], other: Iterable[Event]) -> str:
+    """Render two runs side by side from the step at which they part."""
+    reports = [_folded(list(events)) for events in (one, other)]
+    steps: list[list[dict[str, Any]]] = [json.loads(_steps(report, None)) for report in reports]
+    pairs = zip(*steps, strict=False)
+    alike = next((n for n, pair in enumerate(pairs) if _acts(pair[0]) != _acts(pair[1])), min(map(len, steps)))
+    runs = [{**report.head, "steps": own} for report, own in zip(reports, steps, strict=True)]
+    title = " and ".join(run["run"] for run in runs)
+    return page(
+        f"Runs {title}", ("pages.js", "timeline.js", "compare.js"), as_json({"runs": runs, "alike": alike}, SHORT)
+    )
+
+
+def _acts(step: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what a step did and what came of it."""
+    return step["agent"], step.get("thoughts"), step.get("call"), step.get("decided"), step.get("result")
+
+
+def _folded(events: Iterable[Event]) -> Report:
+    report = Report()
+    for event in events:
+        report.add(event)
+    return report
+
+
+def _steps(report: Report, texts: Texts | None) -> str:
+    """Return the steps as JSON. The newest diffs have colours."""
+    most = longest([len(text.text) for text in report.texts if not text.shared], ROOM)
+    steps, left = [{name: value for name, value in step.items() if name != "tree"} for step in report.steps], COLOURED
+    for place in reversed(range(len(steps))):
+        if "diff" in steps[place] and left > 0:
+            left -= min(most, len(steps[place]["preview"].text))
+            steps[place] = dict(in_colour(steps[place], most))
+    return as_json(steps, most, texts)
+
+
+def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> dict[str, Any]:
+    """Return the files that each step changed, and the text of as many of them as there is room for, newest first."""
+    store, head = FileStates(state_dir), report.head
+    changes = list(store.changes(head["tree"], report.steps))
+    contents: dict[str, list[Any]] = {}
+    left, coloured = room, COLOURED
+    for _, found in reversed(changes):
+        for path, _, id in found:
+            if not id or id in contents or left <= 0:
+                continue
+            if (text := store.text(id, LONGEST)) is not None:
+                left -= len(text.encode())
+                contents[id] = [texts.place(text), colours(text, path) if coloured > 0 else []]
+                coloured -= len(text)
+            else:
+                contents[id] = []
+    return {"changes": changes, "contents": contents, "store": str(state_dir / "snapshots")}
+
+
+def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]:
+    """Return the parts of each prompt by its place in the log: with their texts those of the newest for which there is
+    room.
+    """
+    found = list(xrays(events, PROMPTS))
+    new: set[str] = set()
+    for number in reversed(range(len(found))):
+        told = found[number][1].get("texts", {})
+        added = {text.text for part in told.values() for text in part} - new
+        room -= sum(min(IN_PROMPT, len(text)) * 11 // 10 for text in added)
+        if room < 0:
+            found[number][1].pop("texts", None)
+        new |= added
+    for _, xray in found:
+        if "texts" in xray:
+            xray["texts"] = [
+                _ranges([texts.place(text.cut(IN_PROMPT)) for text in xray["texts"][part]]) for part in PARTS
+            ]
+    return {seq: xray if "texts" in xray else [*xray.values()] for seq, xray in found}
+
+
+def _ranges(places: Sequence[int]) -> list[list[int]]:
+    """Return the places as ranges, each from its first to its last: most of a history follow one another."""
+    found: list[list[int]] = []
+    for place in places:
+        if found and found[-1][1] == place - 1:
+            found[-1][1] = place
+        else:
+            found.append([place, place])
+    return found
+
+
+def part(name: str) -> str:
+    """Return the text of a file that the pages are made of."""
+    return (files("autoagent.web") / name).read_text("utf-8")
+
+
+def page(title: str, scripts: Iterable[str], data: str) -> str:
+    """Return a page that holds this JSON, with the scripts that show it."""
+    style, code = part("pages.css"), "".join(map(part, scripts))
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, code)]
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{digests[0]}'; \
+script-src 'sha256-{digests[1]}'">
+<title>{html.escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript>This report needs JavaScript.</noscript>
+<main id="report"></main>
+<script type="application/json" id="facts">{data.replace("<", chr(92) + "u003c")}</script>
+<script>{code}</script>
+</body>
+</html>
+"""

@@ -1,0 +1,78 @@
+"""What a prompt held, part by part: rebuilt from the log as the program built it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from autoagent.core.events import Event, Prompted
+from autoagent.core.memory import memory_name
+from autoagent.core.model import Message
+from autoagent.session.prompt_replay import BuiltPrompt, prompts, trace
+from autoagent.text.sanitize import escape
+from autoagent.text.tokens import Count, counter
+from autoagent.web.report import Text
+
+PARTS = ("system", "memories", "summary", "history", "result", "moment", "goals")  # as they follow in a prompt
+
+
+def sizes(built: BuiltPrompt) -> dict[str, Any]:
+    """Return the tokens of the parts that are counted as the run goes on; the `rest` is memories, moment and goals."""
+    outline, system = dict(built.sources.history.outline), built.sources.start.system_tokens
+    known = system + sum(outline[part] for part in ("summary", "history", "result"))
+    return {"system": system, **outline, "rest": max(0, built.prompted.tokens - known)}
+
+
+def whole(built: BuiltPrompt) -> dict[str, Any]:
+    """Return the texts of all parts of a prompt, with their tokens, and what was left out of it.
+
+    `same` tells whether the sha256 of what was rebuilt is that of what was sent.
+    """
+    prompt, history = built.prompt(), built.sources.history.messages
+    lasting, memories, moment, goals = prompt.around
+    newest = max((n for n, message in enumerate(history) if message.role == "assistant"), default=len(history))
+    texts = {
+        "system": [Text(prompt.messages[0].content, shared=True)],
+        "memories": [Text(text, shared=True) for text in (lasting, memories) if text],
+        "summary": [_said(message) for message in history[:1]],
+        "history": [_said(message) for message in history[1:newest]],
+        "result": [_said(message) for message in history[newest:]],
+        "moment": [Text(moment, shared=True)],
+        "goals": [Text(goals, shared=True)],
+    }
+    found, count = sizes(built), built.sources.count
+    found |= {"memories": _tokens(lasting, count) + _tokens(memories, count), "goals": _tokens(goals, count)}
+    found["moment"] = max(0, found.pop("rest") - found["memories"] - found["goals"])
+    others = [[memory_name(m.id), round(m.evidence, 2), escape(m.reason)] for m in built.left_out]
+    shown = [memory_name(memory.id) for memory in built.shown]
+    same = prompt.sha256 == built.prompted.sha256
+    return {**found, "texts": texts, "in": shown, "gate": built.gate, "others": others, "same": same}
+
+
+def _tokens(text: str, count: Count) -> int:
+    return sum(count(line) + 1 for line in text.split("\n")) if text else 0
+
+
+def _said(message: Message) -> Text:
+    """Return a message as a text that begins with who said it."""
+    calls = [f"{call.name}({call.arguments})" for call in message.calls]
+    return Text("\n".join([message.role, *filter(None, (message.content, *calls))]), shared=True)
+
+
+def xrays(events: Iterable[Event], most: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the place in the log of each prompt with its parts: the newest `most` whole, the sizes of the others."""
+    found = list(events)
+    older = sum(isinstance(event, Prompted) for event in found) - most
+    for number, built in enumerate(prompts(found, counter)):
+        yield built.prompted.seq, whole(built) if number >= older else sizes(built)
+
+
+def xray_of(events: Iterable[Event], seq: int) -> dict[str, Any] | None:
+    """Return the parts of the prompt at this place in the log, or None if there is none."""
+    return next((whole(built) for built in prompts(events, counter) if built.prompted.seq == seq), None)
+
+
+def prompt_text(events: Iterable[Event], step: int) -> str:
+    """Return the newest prompt of a step of the run's own agent, as text for a person. Raises StateError as `trace`."""
+    prompt = trace(events, step, counter).prompt()
+    return escape("\n\n".join(f"--- {_said(message).text}" for message in prompt.messages)) + "\n"
