@@ -201,8 +201,8 @@ class History:
 
     @property
     def outline(self) -> Mapping[str, int]:
-        """The tokens of the `summary`, of the earlier steps (`history`) and of the newest one (`result`), the first step
-        `shown` in full, the steps with a line in the summary (`summed`), and those only `counted` in it.
+        """The tokens of the `summary`, the earlier steps (`history`) and the newest one (`result`). The first step that
+        is `shown` in full, and how many steps have a line in the summary (`summed`) or are only `counted` in it.
         """
         newest = self._exchanges[-1].tokens if self._exchanges else 0
         return {

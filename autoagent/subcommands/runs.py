@@ -167,7 +167,8 @@ def report(
     """Write RUN, from its log, as one HTML file that loads nothing and opens from disk.
 
     It has the goals and how each came to be known, a timeline, the files, each step with its diff, result and prompt,
-    tokens and money over time, a search, and a link to each step. RUN is any unique prefix of an id. Long texts are cut.
+    tokens and money over time, a search, and a link to each step. RUN is any unique prefix of an id. Long texts are
+    cut.
     """
     if (run is not None) + (fleet is not None) + (team is not None) != 1 or (compare and run is None):
         raise click.UsageError("Give one of: a RUN, with --compare or without, --fleet DIR, --team RUN.")

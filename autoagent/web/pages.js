@@ -221,7 +221,7 @@ function prompt(step) {
   return later(`Prompt, ${number(step.prompt.tokens)} tokens`, async () => {
     const found = await source.prompt(step);
     const shown = found ? [xray(step, found)] : [];
-    if (step.prompt.left) shown.push(make("p", {}, step.prompt.left));
+    if (step.prompt.left && !found?.texts) shown.push(make("p", {}, step.prompt.left));
     const gate = step.gate ? ` of ${step.gate} needed` : "";
     const in_it = new Set(found?.in || memories.map(([name]) => name));
     const lines = memories.map(([name, kind, evidence, text]) => labelled(

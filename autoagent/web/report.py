@@ -160,7 +160,7 @@ class Report:
         if not event.agent:
             self._changed_files(event)
             for goal, proof in enumerate(meta.goals):
-                self._stands(event, goal, proof, f"The agent: {meta.finished}")
+                self._stands(event, goal, proof, f"The agent: {meta.finished}", confirms=True)
             for number in meta.given_up:
                 self._stands(event, number - 1, "unmet", "The agent says that it cannot be met.")
 
@@ -209,7 +209,7 @@ class Report:
             case Ended():
                 if not event.agent:
                     for goal, proof in enumerate(event.goals):
-                        self._stands(event, goal, proof, event.reason)
+                        self._stands(event, goal, proof, event.reason, confirms=True)
                 self._note(event, f"Ended: {event.status.value}", event.reason)
 
     @property
@@ -269,13 +269,14 @@ class Report:
         step["call"] = {"name": escape(name), "args": {escape(key): self._long(text) for key, text in shown.items()}}
         return step
 
-    def _stands(self, event: Event, goal: int, state: str, evidence: str) -> None:
-        """Enter how a goal stands from now on, or that it still stands so."""
+    def _stands(self, event: Event, goal: int, state: str, evidence: str, *, confirms: bool = False) -> None:
+        """Enter how a goal stands from now on, or that it still does. What only `confirms` that is no evidence."""
         ledger = self._ledger.setdefault(goal, [])
         if not ledger or ledger[-1]["state"] != state:
-            ledger.append({"step": event.step, "t": round(event.t, 3), "state": state, "again": 0})
-        else:
-            ledger[-1]["again"] += 1
+            ledger.append({"step": event.step, "t": round(event.t, 3), "state": state, "again": -1})
+        elif confirms:
+            return
+        ledger[-1]["again"] += 1
         ledger[-1] |= {"last": event.step, "evidence": Text(evidence)}
 
     def _note(self, event: Event, label: str, text: str) -> None:

@@ -39,7 +39,7 @@ function timeline() {
     const tick = TICKS.find((one) => one * perSecond >= 90) || TICKS.at(-1);
     for (let at = Math.floor(box.scrollLeft / perSecond / tick) * tick; x(first + at) < width; at += tick) {
       const label = drawn("text", { x: x(first + at) + 4, y: 13, class: "tick" });
-      label.textContent = duration(at);
+      label.textContent = tick < 1 ? `${Number(at.toFixed(3))} s` : duration(at);
       shapes.push(drawn("path", { d: `M${x(first + at)} 0V${height}`, class: "grid" }), label);
     }
     [...lanes.values()].forEach((all, lane) => {
