@@ -61,14 +61,11 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The messages to send, within the number of tokens that they were built for.
-
-    `around` are the texts around the history: the lasting memories, those of the moment, its facts, and the goals.
-    """
+    """The messages to send, within the number of tokens that they were built for."""
 
     messages: tuple[Message, ...]
     tokens: int
-    around: tuple[str, str, str, str]
+    around: tuple[str, str, str, str]  # texts beside the history: lasting memories, those of the moment, facts, goals
 
     @property
     def sha256(self) -> str:

@@ -200,19 +200,13 @@ class History:
         return replace(message, images=tuple(image for name, image in self._images.values() if name in shown))
 
     @property
-    def outline(self) -> Mapping[str, int]:
-        """The tokens of the `summary`, the earlier steps (`history`) and the newest one (`result`). The first step that
-        is `shown` in full, and how many steps have a line in the summary (`summed`) or are only `counted` in it.
+    def outline(self) -> tuple[int, int, int, int, int]:
+        """The tokens of the opening, of the steps before the newest, and of that, and how many steps have a line in the
+        opening, or are only counted there.
         """
         newest = self._exchanges[-1].tokens if self._exchanges else 0
-        return {
-            "summary": self._opening_tokens if self._begun else 0,
-            "history": self._tokens - newest,
-            "result": newest,
-            "shown": self._exchanges[0].step if self._exchanges else 0,
-            "summed": len(self._summary),
-            "counted": sum(self._faded.values()),
-        }
+        opening = self._opening_tokens if self._begun else 0
+        return opening, self._tokens - newest, newest, len(self._summary), sum(self._faded.values())
 
     @property
     def fixed_tokens(self) -> int:

@@ -58,12 +58,14 @@ class BuiltPrompt:
     @property
     def shown(self) -> tuple[RetrievedMemory, ...]:
         """The memories that are in the prompt, best first."""
-        history, count = self.sources.history, self.sources.count
-        memories, shares = self.sources.recalled_in(self.prompted.step), history.shares
-        core = recollection_lines(history.core, shares.core, count, now=history.core_at)
-        stay = recollection_lines(history.lasting, shares.lasting, count, now=history.lasting_at)
-        new = recollection_lines(memories, shares.recollections, count, now=self.prompted.at)
-        return history.core[: len(core)] + history.lasting[: len(stay)] + memories[: len(new)]
+        history, memories = self.sources.history, self.sources.recalled_in(self.prompted.step)
+        found = (
+            (history.core, history.shares.core, history.core_at),
+            (history.lasting, history.shares.lasting, history.lasting_at),
+            (memories, history.shares.recollections, self.prompted.at),
+        )
+        lines = (recollection_lines(some, room, self.sources.count, now=at) for some, room, at in found)
+        return tuple(memory for (some, *_), own in zip(found, lines, strict=True) for memory in some[: len(own)])
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:

@@ -14,7 +14,8 @@ import click
 from autoagent import __version__
 from autoagent.agent.stats import RunStats
 from autoagent.core.errors import StateError
-from autoagent.core.events import Event, Forked, Hired, Resumed, RunStarted
+from autoagent.core.events import Event, Forked, Resumed, RunStarted
+from autoagent.fleet.command_line import FOLDER
 from autoagent.log.reader import find_run, in_short, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
@@ -134,7 +135,9 @@ def show(
     if export is not None and not export.endswith((".md", ".html")):
         raise click.UsageError("--export takes a file that ends in .md or .html.")
     if export is not None and export.endswith(".html"):
-        _report(settings.state_dir, run, Path(export))
+        from autoagent.web.written import write_run
+
+        echo(write_run(settings.state_dir, Path(export), run), err=True)
         return
     paged = export is None and sys.stdout.isatty()
     color = build.palette(settings, True) if paged else None
@@ -155,45 +158,25 @@ def show(
 
 @click.command("report")
 @click.argument("run", required=False, shell_complete=run_ids_here)
-@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Default: RUN.html.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Default: RUN.html, or DIR.html.")
 @click.option("--compare", metavar="RUN", help="Show RUN beside this one, from the step at which they part.")
-@click.option("--fleet", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="A table of the fleet in DIR, with a page for each run beside it.")  # fmt: skip
+@click.option("--fleet", metavar="DIR", type=FOLDER, help="The runs of this fleet, with a page for each beside it.")
 @click.option("--team", metavar="RUN", help="RUN of a team: its roles as lanes, round by round.")
 @click.pass_context
-def report(
-    ctx: click.Context, run: str | None, output: Path | None, compare: str | None, fleet: Path | None, team: str | None
-) -> None:
+def report(ctx: click.Context, /, fleet: Path | None, output: Path | None, **runs: str | None) -> None:
     """Write RUN, from its log, as one HTML file that loads nothing and opens from disk.
 
     It has the goals and how each came to be known, a timeline, the files, each step with its diff, result and prompt,
-    tokens and money over time, a search, and a link to each step. RUN is any unique prefix of an id. Long texts are
-    cut.
+    tokens and money over time, and a search. RUN is any unique prefix of an id. Long texts are cut.
     """
-    if (run is not None) + (fleet is not None) + (team is not None) != 1 or (compare and run is None):
+    from autoagent.web.written import write_fleet, write_run
+
+    if [fleet or "", runs["run"] or "", runs["team"] or ""].count("") != 2 or (runs["compare"] and not runs["run"]):
         raise click.UsageError("Give one of: a RUN, with --compare or without, --fleet DIR, --team RUN.")
-    if fleet is not None:
-        from autoagent.web.fleet_page import write_fleet
-
-        target = output or Path(f"{fleet.absolute().name}.html")
-        pages = write_fleet(fleet, target, lambda text: echo(f"autoagent: {text}", err=True))
-        echo(f"Written to {target}, with {counted(pages, 'page')} of runs.", err=True)
-        return
-    state_dir = Session.read(ctx.obj).settings.state_dir
-    run = find_run(state_dir, run or team or "")
-    if team and not any(True for _ in read(state_dir, run, (Hired,))):
-        raise click.UsageError(f"{run} is not the run of a team; `autoagent report {run}` writes it.")
-    other = find_run(state_dir, compare) if compare else ""
-    _report(state_dir, run, output or Path(f"{other}-{run}.html" if other else f"{run}.html"), other)
-
-
-def _report(state_dir: Path, run: str, target: Path, other: str = "") -> None:
-    from autoagent.web.page import comparison_of, page_of
-
-    events = read(state_dir, run)
-    page = comparison_of(read(state_dir, other), events) if other else page_of(events, state_dir)
-    write_text(target, page, private=True)
-    echo(f"Written to {target}.", err=True)
+    written = (
+        write_fleet(fleet, output) if fleet else write_run(Session.read(ctx.obj).settings.state_dir, output, **runs)
+    )
+    echo(written, err=True)
 
 
 def _show(console: Console, events: Iterable[Event], step: int | None) -> None:
@@ -241,8 +224,7 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
         ctx.exit(_verify(settings.state_dir, run))
     at_terminal = sys.stdout.isatty()
     color, plain = build.palette(settings, at_terminal), settings.plain_output or not at_terminal
-    style = Style(color, plain=plain, whole=full)
-    console = build.open_replay(settings, sys.stdout, style)
+    console = build.open_replay(settings, sys.stdout, Style(color, plain=plain, whole=full))
     last = None
     for event in read(settings.state_dir, run):
         if not belongs(event, step):
@@ -259,24 +241,16 @@ def _verify(state_dir: Path, run: str) -> int:
     from autoagent.session.prompt_replay import verify
     from autoagent.text.tokens import counter
 
-    prompts, differing = 0, []
-    for prompted, same in verify(read(state_dir, run), counter):
-        prompts += 1
-        if not same:
-            differing.append(prompted)
+    prompts = list(verify(read(state_dir, run), counter))
+    differing = [prompted for prompted, same in prompts if not same]
     if not differing:
-        echo(f"{counted(prompts, 'prompt')} of {run} derived from its log: each is the one that was sent.")
+        echo(f"{counted(len(prompts), 'prompt')} of {run} derived from its log: each is the one that was sent.")
         return 0
     first = differing[0]
     whose = f" of the agent {first.agent}" if first.agent else ""
-    all_of_them = counted(prompts, "prompt")
+    all_of_them = counted(len(prompts), "prompt")
     echo(f"{len(differing):,} of {all_of_them} of {run} differ, first that of step {first.step}{whose}.")
-    if others := sorted(_versions(state_dir, run) - {__version__}):
+    starts = read(state_dir, run, (RunStarted, Resumed))
+    if others := sorted({event.version for event in starts if isinstance(event, RunStarted)} - {__version__}):
         echo(f"The reason may be that the run was of version {', '.join(others)}, and this is {__version__}.")
     return 1
-
-
-def _versions(state_dir: Path, run: str) -> set[str]:
-    """Return the versions of the program that worked on the run."""
-    starts = read(state_dir, run, (RunStarted, Resumed))
-    return {event.version for event in starts if isinstance(event, RunStarted)}

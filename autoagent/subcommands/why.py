@@ -11,7 +11,7 @@ import click
 
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
-from autoagent.core.events import Rejected, Thought
+from autoagent.core.events import Thought
 from autoagent.core.memory import LeftOut, RetrievedMemory, memory_name, origin_of
 from autoagent.core.model import Thoughts
 from autoagent.log.reader import find_run, read
@@ -102,7 +102,11 @@ def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, A
         now = _parts_of(reply.thoughts, reply.call)
     except ReplyError as error:
         now = {"unusable": str(error)}
-    recorded = _recorded(traced.reply)
+    recorded: ReplyParts = {"unusable": "no reply is in the log"}
+    if isinstance(traced.reply, Thought):
+        recorded = _parts_of(traced.reply.thoughts, traced.reply.call)
+    elif traced.reply is not None:
+        recorded = {"unusable": traced.reply.problem}
     return {
         "memories": sorted(ids),
         "model": model.name,
@@ -112,12 +116,6 @@ def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, A
         "now": now,
         "changed": [part for part in dict.fromkeys((*recorded, *now)) if recorded.get(part) != now.get(part)],
     }
-
-
-def _recorded(reply: Thought | Rejected | None) -> ReplyParts:
-    if reply is None:
-        return {"unusable": "no reply is in the log"}
-    return _parts_of(reply.thoughts, reply.call) if isinstance(reply, Thought) else {"unusable": reply.problem}
 
 
 def _parts_of(thoughts: Thoughts, call: Call) -> ReplyParts:

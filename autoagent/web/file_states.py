@@ -34,8 +34,11 @@ class FileStates:
         for place, step in enumerate(steps):
             after = step.get("tree", before)
             if after != before:
+                found = []
                 try:
-                    found = [_change(*difference) for difference in self._differences(before, after)]
+                    for path, was, now in self._differences(before, after):
+                        state = "deleted" if now is None else "made" if was is None else "changed"
+                        found.append([escape(path), state, now.id if now and now.mode & 0o170000 == _FILE else ""])
                 except StateError:
                     return
                 before = after
@@ -71,8 +74,3 @@ class FileStates:
                 self._trees = {"": {}}
             self._trees[id] = self._objects.read_tree(id)
         return self._trees[id]
-
-
-def _change(path: str, was: Node | None, now: Node | None) -> list[str]:
-    state = "deleted" if now is None else "made" if was is None else "changed"
-    return [escape(path), state, now.id if now and now.mode & 0o170000 == _FILE else ""]

@@ -7,7 +7,7 @@ style sheet, and `.` is plain.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
 
@@ -43,21 +43,15 @@ def colours(text: str, name: str) -> list[str]:
     lines = text.split("\n")
     if lexer is None or any(len(line) > LONGEST_LINE for line in lines):
         return [""] * len(lines)
-    try:
-        return list(_by_line(lexer, text))
-    except RecursionError:
-        return [""] * len(lines)
-
-
-def _by_line(lexer: Lexer, text: str) -> Iterator[str]:
+    found: list[str] = []
     runs: list[tuple[int, str]] = []
     for _, token, value in lexer.get_tokens_unprocessed(text):
         first, *further = value.split("\n")
         runs.append((len(first), _kind(token)))
         for line in further:
-            yield _written(runs)
+            found.append(_written(runs))
             runs = [(len(line), _kind(token))]
-    yield _written(runs)
+    return [*found, _written(runs)]
 
 
 def _written(runs: Sequence[tuple[int, str]]) -> str:

@@ -17,7 +17,6 @@ from autoagent.web.file_states import FileStates
 from autoagent.web.highlight import colours
 from autoagent.web.page import as_json, in_colour
 from autoagent.web.report import Report
-from autoagent.web.xray import PARTS, xray_of
 
 AT_ONCE = 2_000  # events read before what they changed is sent
 LISTED = 4_000  # events read for the list of runs at one look
@@ -106,9 +105,15 @@ class LiveRun:
 
     def prompt(self, seq: int) -> str | None:
         """Return the parts of the prompt at this place in the log."""
-        if (found := xray_of(read(self._state_dir, self._run), seq)) is None:
-            return None
-        return as_json({**found, "texts": [found["texts"][part] for part in PARTS]}, FILE)
+        from autoagent.session.prompt_replay import prompts
+        from autoagent.text.tokens import counter
+        from autoagent.web.xray import PARTS, whole
+
+        for built in prompts(read(self._state_dir, self._run), counter):
+            if built.prompted.seq == seq:
+                found = whole(built)
+                return as_json({**found, "texts": [found["texts"][part] for part in PARTS]}, FILE)
+        return None
 
     def files(self) -> str:
         """Return the files that each step changed."""

@@ -19,7 +19,6 @@ from autoagent.core.events import Event
 from autoagent.web.file_states import FileStates
 from autoagent.web.highlight import colours, colours_of_diff
 from autoagent.web.report import SHORT, Report, Text
-from autoagent.web.xray import PARTS, xrays
 
 LONGEST = 8_000  # characters of a text in a short run
 ROOM = 700_000  # characters for the texts of all steps together, or SHORT for each if that is more
@@ -153,6 +152,8 @@ def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]
     """Return the parts of each prompt by its place in the log: with their texts those of the newest for which there is
     room.
     """
+    from autoagent.web.xray import PARTS, xrays
+
     found = list(xrays(events, PROMPTS))
     new: set[str] = set()
     for number in reversed(range(len(found))):

@@ -154,7 +154,7 @@ const PARTS = {
   system: "System message and commands", memories: "Memories", summary: "Summary of earlier steps", history: "Earlier steps",
   result: "Newest step and its result", moment: "Facts of the moment", goals: "Goals", rest: "Memories, facts of the moment and goals",
 };
-const OUTLINE = ["system", "summary", "history", "result", "shown", "summed", "counted", "rest"];
+const OUTLINE = ["system", "summary", "history", "result", "rest", "shown", "summed", "counted"];
 const outline = (found) => (Array.isArray(found) ? Object.fromEntries(OUTLINE.map((name, at) => [name, found[at]])) : found);
 
 // Tokens of the prompts by part, over the steps.
@@ -323,8 +323,11 @@ function difference(text, colours = []) {
   });
   flush();
   const cell = ([kind, at, pieces = []], span) => make("td", { class: kind, ...(at ? { "data-line": String(at) } : {}), ...(span ? { colspan: "2" } : {}) }, ...pieces);
-  const lines = rows.map((row) => make("tr", {}, ...row.map((one) => cell(one, row.length === 1))));
-  const title = text.split("\n", 2).map((line) => line.slice(4)).join(" → ");
+  const all = [0, 1].map((side) => rows.some((row) => row.length === 2 && row[side][0] !== "none"));
+  const shown = (row) => (all[0] && all[1] ? row : row.length === 1 ? row : [row[all[0] ? 0 : 1]]); // a new file has one side
+  const lines = rows.map((row) => make("tr", {}, ...shown(row).map((one, at, cells) => cell(one, cells.length === 1))));
+  const [before, after] = text.split("\n", 2).map((line) => line.slice(4).replace(/^[ab]\//, ""));
+  const title = before === after ? after : before === "/dev/null" ? `${after}, new` : after === "/dev/null" ? `${before}, deleted` : `${before} → ${after}`;
   return labelled(title, make("div", { class: "diff", tabindex: "0" }, make("table", { class: "sides" }, ...lines)));
 }
 

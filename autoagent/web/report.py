@@ -39,7 +39,7 @@ from autoagent.core.events import (
     Undone,
     Verified,
 )
-from autoagent.core.memory import RetrievedMemory, memory_name
+from autoagent.core.memory import memory_name
 from autoagent.core.model import Usage
 from autoagent.log.workspace_history import WorkspaceHistory
 from autoagent.text.sanitize import escape
@@ -109,7 +109,10 @@ class Report:
                 self._times[event.agent] = event.t
             case Recalled():
                 step = self._step(event)
-                found = [[*_named(memory), self._long(memory.text, shared=True)] for memory in event.memories]
+                found = [
+                    [memory_name(m.id), escape(m.kind), round(m.evidence, 2), self._long(m.text, shared=True)]
+                    for m in event.memories
+                ]
                 step["recalled"] = [*step.get("recalled", ()), *found]
                 step |= {"gate": event.gate} if event.gate else {}
                 reasons = Counter(other.reason for other in event.left_out).items()
@@ -286,10 +289,6 @@ class Report:
     def _long(self, text: str, *, shared: bool = False) -> Text:
         self.texts.append(Text(text, shared=shared))
         return self.texts[-1]
-
-
-def _named(memory: RetrievedMemory) -> tuple[str, str, float]:
-    return memory_name(memory.id), escape(memory.kind), round(memory.evidence, 2)
 
 
 def _start(event: RunStarted) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from autoagent.core.memory import memory_name
 from autoagent.core.model import Message
 from autoagent.session.prompt_replay import BuiltPrompt, prompts, trace
 from autoagent.text.sanitize import escape
-from autoagent.text.tokens import Count, counter
+from autoagent.text.tokens import counter
 from autoagent.web.report import Text
 
 PARTS = ("system", "memories", "summary", "history", "result", "moment", "goals")  # as they follow in a prompt
@@ -18,9 +18,12 @@ PARTS = ("system", "memories", "summary", "history", "result", "moment", "goals"
 
 def sizes(built: BuiltPrompt) -> dict[str, Any]:
     """Return the tokens of the parts that are counted as the run goes on; the `rest` is memories, moment and goals."""
-    outline, system = dict(built.sources.history.outline), built.sources.start.system_tokens
-    known = system + sum(outline[part] for part in ("summary", "history", "result"))
-    return {"system": system, **outline, "rest": max(0, built.prompted.tokens - known)}
+    history, system = built.sources.history, built.sources.start.system_tokens
+    summary, earlier, newest, summed, counted = history.outline
+    rest = max(0, built.prompted.tokens - system - summary - earlier - newest)
+    shown = min((step for _, step in history.steps), default=0)
+    found = {"system": system, "summary": summary, "history": earlier, "result": newest, "rest": rest}
+    return {**found, "shown": shown, "summed": summed, "counted": counted}
 
 
 def whole(built: BuiltPrompt) -> dict[str, Any]:
@@ -41,16 +44,14 @@ def whole(built: BuiltPrompt) -> dict[str, Any]:
         "goals": [Text(goals, shared=True)],
     }
     found, count = sizes(built), built.sources.count
-    found |= {"memories": _tokens(lasting, count) + _tokens(memories, count), "goals": _tokens(goals, count)}
+    for part in ("memories", "goals"):
+        lines = [line for text in texts[part] for line in text.text.split("\n")]
+        found[part] = sum(count(line) + 1 for line in lines)
     found["moment"] = max(0, found.pop("rest") - found["memories"] - found["goals"])
     others = [[memory_name(m.id), round(m.evidence, 2), escape(m.reason)] for m in built.left_out]
     shown = [memory_name(memory.id) for memory in built.shown]
     same = prompt.sha256 == built.prompted.sha256
     return {**found, "texts": texts, "in": shown, "gate": built.gate, "others": others, "same": same}
-
-
-def _tokens(text: str, count: Count) -> int:
-    return sum(count(line) + 1 for line in text.split("\n")) if text else 0
 
 
 def _said(message: Message) -> Text:
@@ -65,11 +66,6 @@ def xrays(events: Iterable[Event], most: int) -> Iterator[tuple[int, dict[str, A
     older = sum(isinstance(event, Prompted) for event in found) - most
     for number, built in enumerate(prompts(found, counter)):
         yield built.prompted.seq, whole(built) if number >= older else sizes(built)
-
-
-def xray_of(events: Iterable[Event], seq: int) -> dict[str, Any] | None:
-    """Return the parts of the prompt at this place in the log, or None if there is none."""
-    return next((whole(built) for built in prompts(events, counter) if built.prompted.seq == seq), None)
 
 
 def prompt_text(events: Iterable[Event], step: int) -> str:

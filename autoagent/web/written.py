@@ -1,0 +1,70 @@
+"""Writes reports to files: of a run, of two runs side by side, of a team, and of a fleet with a page for each run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from autoagent.core.errors import SettingsError, StateError
+from autoagent.core.events import Hired
+from autoagent.fleet.record import FleetState, Row, events_of, read_record
+from autoagent.fleet.results import listed, said, summary
+from autoagent.log.reader import find_run, read
+from autoagent.text.figures import counted
+from autoagent.text.sanitize import escape, escape_json
+from autoagent.text.text_file import write_text
+from autoagent.web.page import comparison_of, page, page_of
+
+
+def write_run(
+    state_dir: Path, target: Path | None, run: str | None = None, *, compare: str | None = None, team: str | None = None
+) -> str:
+    """Write the report of a run, found by the beginning of its id, or of a `team`, to a file. Return a line on it.
+
+    Raises StateError for no such run or a damaged log, SettingsError if it is not a team's.
+    """
+    run = find_run(state_dir, run or team or "")
+    if team and not any(True for _ in read(state_dir, run, (Hired,))):
+        raise SettingsError(f"{run} is not the run of a team; `autoagent report {run}` writes it.")
+    if compare:
+        other = find_run(state_dir, compare)
+        target = target or Path(f"{other}-{run}.html")
+        text = comparison_of(read(state_dir, other), read(state_dir, run))
+    else:
+        target, text = target or Path(f"{run}.html"), page_of(read(state_dir, run), state_dir)
+    write_text(target, text, private=True)
+    return f"Written to {target}."
+
+
+def write_fleet(out: Path, target: Path | None) -> str:
+    """Write the report of the fleet in `out` to a file, and those of its runs to a folder named like it.
+
+    Return a line on it, and one for each run whose log is damaged. Raises StateError if there is no fleet.
+    """
+    state = read_record(out)
+    name = escape(out.absolute().name)
+    target = target or Path(f"{name}.html")
+    folder = target.with_name(f"{target.stem}-runs")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    rows, problems = listed(state), []
+    for shown, row in zip(rows, state.rows.values(), strict=True):
+        shown["link"] = ""
+        try:
+            shown["link"] = _link(state, row, folder)
+        except StateError as error:
+            problems.append(f"{row.job.id} has no page: {error}")
+    figures = summary(state.rows.values())
+    facts = {"name": name, "said": escape(said(figures)), "figures": figures, "rows": rows}
+    data = escape_json(json.dumps(facts, ensure_ascii=False))
+    write_text(target, page(f"Fleet {name}", ("pages.js", "fleet.js"), data), private=True)
+    pages = counted(sum(bool(shown["link"]) for shown in rows), "run")
+    return "\n".join([*problems, f"Written to {target}, with the pages of {pages} in {folder}."])
+
+
+def _link(state: FleetState, row: Row, folder: Path) -> str:
+    """Write the page of one run. Return its address in the page of the fleet, or '' for a run that has not begun."""
+    home, target = state.folder(row), folder / f"{row.job.id}.html"
+    events = list(events_of(home))
+    if events:
+        write_text(target, page_of(events, home / "state"), private=True)
+    return f"{folder.name}/{target.name}" if events else ""
