@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from autoagent.core.errors import StateError
 from autoagent.core.events import Event
 from autoagent.web.file_states import FileStates
 from autoagent.web.highlight import colours, colours_of_diff
@@ -115,6 +116,8 @@ def _folded(events: Iterable[Event]) -> Report:
     report = Report()
     for event in events:
         report.add(event)
+    if not report.has_begun:
+        raise StateError("The log does not say how the run began.")
     return report
 
 

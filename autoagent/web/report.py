@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Any
 
 from autoagent.agent.stats import RunStats
-from autoagent.core.errors import StateError
 from autoagent.core.events import (
     AgentMessage,
     Changed,
