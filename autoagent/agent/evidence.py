@@ -9,7 +9,7 @@ from itertools import islice
 
 from autoagent.agent.goal_words import names_in
 from autoagent.agent.state import State
-from autoagent.agent.test_run import TestRun
+from autoagent.agent.trial_run import TrialRun
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.protocols import Snapshots
 from autoagent.text.file_forms import form_error, form_of
@@ -50,7 +50,7 @@ def collect(
     workspace: Workspace,
     snapshots: Snapshots | None,
     entries: Sequence[WorkspaceEntry],
-    run_tests: Callable[[], list[TestRun]],
+    run_tests: Callable[[], list[TrialRun]],
     room: int,
 ) -> Evidence:
     """Collect the evidence in at most about `room` tokens. Secrets are masked, and text from outside is marked.

@@ -3,7 +3,7 @@
 Each step becomes a pair of messages, the reply and its result, rendered and counted once. When the pairs outgrow their
 share, or dropping some pays, all but a third of the share is replaced by a summary of one line a step. Trimming seldom
 and in blocks keeps the beginning of the prompt the same from step to step, as a provider's prefix cache requires: each
-trim costs that the remaining history is read anew, and saves in each later step what was dropped (`_pays_from`). The
+trim costs that the remaining history is read again, and saves in each later step what was dropped (`_pays_from`). The
 newest pair always stays.
 If its share has shrunk (a smaller model took over, an endpoint found the prompt too long), it is rendered again.
 The summary is made from the events alone, so it costs no model call and can be derived again from the log.

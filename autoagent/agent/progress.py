@@ -160,7 +160,7 @@ class Standstill:
             self._count(outcome, _UNIT // NUMBERS, again=0)
         else:
             if changed:
-                self._rest.clear()  # all may be looked at anew
+                self._rest.clear()  # all may be looked at again
             self._start_again(outcome)
         known.add(outcome)
         self._nearly.add(nearly)

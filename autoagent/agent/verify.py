@@ -20,7 +20,7 @@ from autoagent.agent.evidence import Evidence, collect, holds
 from autoagent.agent.goal_words import names_in
 from autoagent.agent.side_call import Question, SideCall
 from autoagent.agent.state import Policy, State, Tools
-from autoagent.agent.test_run import TestRun, run_tests
+from autoagent.agent.trial_run import TrialRun, run_tests
 from autoagent.core.errors import CommandError
 from autoagent.core.events import Event, Retried, Verified
 from autoagent.core.model import Message
@@ -120,7 +120,7 @@ class Verification:
         yield state.record(Verified(model=model.name, verdicts=verdicts))
         return verdicts
 
-    def _tests(self, entries: Sequence[WorkspaceEntry]) -> list[TestRun]:
+    def _tests(self, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]:
         """Run the tests, and programs that the goals name, if the run may unasked. Ctrl-C leaves them out."""
         if not self._may_test:
             return []

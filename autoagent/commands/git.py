@@ -183,7 +183,7 @@ def _remote(context: Context, url: str) -> _Source:
     host, port, ip = context.web.pin(final.url)
     if final.scheme == "http" and not refusal(ip):  # a private one is reached only where the user allows it
         raise CommandError(f"{final.url} would be cloned from a sender that nobody verified; use https.")
-    # Asked anew: what is for the first host is not for the one it redirects to.
+    # Asked again: what is for the first host is not for the one it redirects to.
     authorization = context.git_authorization(final)
     config = (f"http.curloptResolve={host}:{port}:{bracketed(ip)}",)
     return _Source(final.url, final.scheme, config, authorization)

@@ -103,7 +103,7 @@ def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, A
     def resume(ctx: click.Context, /, folder: Path, **given: Any) -> None:
         """Go on with the fleet in DIR: with what has not come to an end of its own, each at its exact step.
 
-        Whether runs work without asking must be said anew (-c). Limits given here replace those of the fleet.
+        To run without asking, give -c again. Limits given here replace those of the fleet.
         """
         lead(ctx, None, folder, given_in(ctx.obj or {}, given))
 

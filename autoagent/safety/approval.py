@@ -379,7 +379,9 @@ class Ask:
 
         self._forfeit()
         names = ", ".join(map(memory_name, dropped))
-        reason = f"The user has taken out of this run what came from outside by memory {names}. Decide anew without it."
+        reason = (
+            f"The user has taken out of this run what came from outside by memory {names}. Decide again without it."
+        )
         return Verdict(False, "user (drop)", reason, change=change)
 
     def _show_word(self, word: str) -> None:
@@ -615,7 +617,7 @@ def _with_secrets(edited: Mapping[str, Any], shown: Mapping[str, Any], args: Map
     kept = {name for name, value in edited.items() if name in args and value == shown[name]}
     for name in edited.keys() - kept:
         if name in args and shown[name] != args[name] and holds_mask(edited[name]):
-            raise ValueError(f"{MASK} stands in {name} for a secret that is not shown; write the whole value anew.")
+            raise ValueError(f"{MASK} stands in {name} for a secret that is not shown; write the whole value again.")
     return {name: args[name] if name in kept else value for name, value in edited.items()}
 
 

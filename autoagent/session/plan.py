@@ -37,8 +37,8 @@ INSTRUCTIONS_SHARE = 8  # of the window, one part may be what AGENTS.md says
 
 MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")  # the last is for the user alone to say
 
-# What a resumed run takes over from the run itself, its paths absolute. That it runs without asking, and until when,
-# must be said anew.
+# What a resumed run takes over from the run itself, its paths absolute. Permission to run without asking,
+# and its limit, must be given again.
 KEPT_SETTINGS = (
     "run_name",
     "model",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Record = Callable[[Any], Any]
 
 NAMED = 20  # models in a line; of further ones the number is told
-_EDIT = "N TEXT = goal N anew, N - = drop it, + TEXT = one more, Enter = done"
+_EDIT = "N TEXT replaces goal N, N - drops it, + TEXT adds one, Enter = done"
 
 
 class RunSteering:

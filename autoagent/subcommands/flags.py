@@ -147,7 +147,7 @@ _RUN_FLAGS = (
     click.option("-l", "--continuous-limit", type=_whole(1), metavar="N",
                  help="With -c: at most N commands, and 2 N + 3 requests to the model."),
     click.option("--hierarchical", is_flag=True, default=None,
-                 help="A planner has an executor do the tasks, and that one a thinker think (docs/hierarchy.md)."),
+                 help="A planner gives tasks to executors, which ask a thinker (docs/hierarchy.md)."),
     click.option("--model", metavar="NAME",
                  cls=_RegistryOption, say=_models, shell_complete=_model_names),
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),

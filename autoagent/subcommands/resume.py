@@ -71,8 +71,8 @@ def resume(
     """Go on with RUN in its own workspace and with its own settings; with WISH, on something new.
 
     Without RUN that is the newest run that is not finished, or the newest of all for a WISH. At a terminal you choose.
-    Flags given here go before the settings of the run; goals given here take the place of its own. Whether it runs
-    without asking must be said anew (-c).
+    Flags given here override the settings of the run; goals given here replace its own. To run without asking, give -c
+    again.
     """
     if run and wish is None and len(run.split()) > 1:
         run, wish = None, run

@@ -164,7 +164,7 @@ class StreamedThoughts:
             self.forget()
         if not (text or self.begun):
             return
-        if self._drawn_anew(text):
+        if self._redrawn(text):
             return
         flow = self._screen.flow or self._begin()
         unseen = text[len(self._shown.lstrip()) :]
@@ -173,13 +173,13 @@ class StreamedThoughts:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: the stream is complete or was abandoned, which dots show."""
+        """Reset: the stream is complete or was abandoned, which dots show."""
         if (flow := self._screen.flow) is not None:
             self._write(flow.end() if self._stream.ended else flow.feed("...") + flow.end())
         self._stream, self._shown, self._heard, self._screen.flow = ThoughtsStream(), "", "", None
         self._screen.close_line()
 
-    def _drawn_anew(self, text: str) -> bool:
+    def _redrawn(self, text: str) -> bool:
         """Draw thoughts that are Markdown in place of what streamed, as far as that has not left the screen."""
         screen, page = self._screen, self._screen.page
         if not (page.draws and markup.has_markup(text)) or (self.begun and not self._rows < page.rows - 1):

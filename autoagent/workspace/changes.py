@@ -33,13 +33,13 @@ class Changes:
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing, until folders are added anew."""
+        """Forget everything until folders are added again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor, self._folders = -1, {}
 
     def begin(self) -> None:
-        """Begin anew, before the first folder is added and looked at."""
+        """Start over, before the first folder is added and looked at."""
         self.taken()
         self._folders = {}
         if self._descriptor < 0:

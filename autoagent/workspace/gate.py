@@ -188,7 +188,7 @@ class Workspace:
         self.write(path, self.read(path, status.st_size) + data)
 
     def make(self, path: str) -> int:
-        """Make a file anew, empty, for a program to write to: a descriptor that appends, for the caller to close."""
+        """Create a file, or empty it, for a program to write to: a descriptor that appends, for the caller to close."""
         self.write(path, b"")
         with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
             return os.dup(descriptor)

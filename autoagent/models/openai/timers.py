@@ -83,7 +83,7 @@ class Heartbeat:
             self._cancel = None
 
     def heard(self) -> None:
-        """Note that a piece came: the silence begins anew."""
+        """Note that a piece came: the silence starts over."""
         with self._lock:
             self._since, self._reported = time.monotonic(), 0
 

@@ -38,7 +38,7 @@ OPENING = 60.0  # seconds until a server has said what it offers; some are fetch
 RESTARTS = 3  # of a server that has ended, in one run
 PAGES, TOOLS = 20, 200  # of what a server offers
 BODY = 16 * 1024 * 1024  # bytes of one response
-LOG = 1_000_000  # bytes of what servers print, before their file is begun anew
+LOG = 1_000_000  # bytes of what servers print, before their file starts over
 _LOOK = 0.2  # seconds between two looks whether the user interrupts
 
 Value = TypeVar("Value")
@@ -103,7 +103,7 @@ class ConnectedServer:
         if tool not in link.tools:
             raise CommandError(
                 f"The MCP server {self._entry.name} no longer offers {tool.name} as the user has allowed it; the user "
-                "can allow it anew for another run."
+                "can allow it again for another run."
             )
         name, seconds = self._entry.name, self._seconds
         try:
@@ -127,7 +127,7 @@ class ConnectedServer:
             raise CommandError(f"The MCP server {name} failed ({_reason(error)}); it may have done it.") from error
 
     def _alive(self) -> _Link:
-        """Return the connection, made anew where the server has ended. Raises CommandError."""
+        """Return the connection, reopened if the server has ended. Raises CommandError."""
         assert self._link is not None
         if not self._link.gone:
             return self._link

@@ -50,7 +50,7 @@ sys.exit(status if status >= 0 else 1)
 
 
 @dataclass(frozen=True, slots=True)
-class TestRun:
+class TrialRun:
     """A run of tests or of a program: its `title`, its output as `printed`, and whether tests `failed`."""
 
     __test__ = False  # for pytest, where the tests of the program import it
@@ -60,7 +60,7 @@ class TestRun:
     failed: bool = False
 
 
-def run_tests(context: Context, entries: Sequence[WorkspaceEntry], named: Collection[str]) -> list[TestRun]:
+def run_tests(context: Context, entries: Sequence[WorkspaceEntry], named: Collection[str]) -> list[TrialRun]:
     """Run the tests among the entries of the workspace, and the programs whose files have these names.
 
     Return nothing where none is there, or they cannot be run.
@@ -81,8 +81,8 @@ def run_tests(context: Context, entries: Sequence[WorkspaceEntry], named: Collec
             argv = [context.python, "-B", "-c", _SCRIPT, skipped, "tests" if names is tests else "", *names]
             exit = context.sandbox.run(argv, seconds=_SECONDS[names is tests], network=False)
             if names is not tests:
-                found.append(TestRun(f"{shown(names[0])}, run now in a copy of the workspace", described(exit)))
+                found.append(TrialRun(f"{shown(names[0])}, run now in a copy of the workspace", described(exit)))
             elif exit.status != _NONE_FOUND:
                 title = f"Tests in the workspace ({', '.join(map(shown, names[:_NAMED]))}), run now in a copy of it"
-                found.append(TestRun(title, described(exit), exit.status != 0))
+                found.append(TrialRun(title, described(exit), exit.status != 0))
     return found
