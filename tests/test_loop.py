@@ -496,6 +496,37 @@ def test_a_small_model_reads_what_its_goals_name_before_it_does_anything_else(be
     assert [deeds & set(offered) for offered in model.offered[:3]] == [set(), set(), deeds]
 
 
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "Repair a.py, so that b.py passes",
+        "Repariere die .py-Dateien",
+        "让 a.py 通过 b.py",
+        "ET A.PY ET B.PY",
+        "修复src里的文件",
+    ],
+)
+def test_a_small_model_can_read_only_what_it_has_not_read_of_that(bench: Bench, goal: str) -> None:
+    bench.workspace.mkdir()
+    place = "src/" if "src" in goal else ""
+    (bench.workspace / "src").mkdir()
+    for name in (f"{place}a.py", f"{place}b.py", "c.txt"):
+        (bench.workspace / name).write_text(f"# {name}\n")
+    reads = [say("read_file", filename=f"{place}a.py"), say("list_files"), say("read_file", filename=f"{place}b.py")]
+    model = ScriptedModel([*finish(reads), *finish([])], style=BRIEF)
+    list(bench.agent(model, goals=(Goal(goal),)).run())
+    readable = [specs["read_file"].parameters[0].choices for specs in model.specs[:4]]
+    a, b = f"{place}a.py", f"{place}b.py"
+    assert readable[:3] == [(a, b), (b,), (b,)] and {a, b, "c.txt"} <= set(readable[3] or ())
+
+
+def test_a_small_model_gives_up_goals_that_there_are(bench: Bench) -> None:
+    model = ScriptedModel([*finish([]), *finish([]), *finish([])], style=BRIEF)
+    list(bench.agent(model, goals=(Goal("one"), Goal("two"))).run())
+    (unmet,) = (p for p in model.specs[0]["task_complete"].parameters if p.name == "unmet")
+    assert unmet.schema == {"type": "array", "items": {"type": "integer", "enum": [1, 2]}}
+
+
 def test_a_small_model_whose_end_is_put_off_does_something_before_the_next(bench: Bench) -> None:
     look = say("list_files", directory=".")
     model = ScriptedModel(
@@ -591,7 +622,17 @@ def test_a_small_model_that_changes_nothing_may_end_though_a_file_is_malformed(b
     write = say("write_to_file", filename="a.json", text="port: 1")
     model = ScriptedModel(finish([write, *notes, *finish([])]), style=BRIEF)
     assert list(bench.agent(model).run())[-1].status == "unverified"
-    assert ["task_complete" in offered for offered in model.offered] == [True, *[False] * 5, True, True]
+    assert ["task_complete" in offered for offered in model.offered] == [True, *[False] * 5, True, False]
+
+
+def test_a_small_model_is_told_once_that_a_file_would_be_gone(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "a.md").write_text("OLD\nkeep\n")
+    delete = say("delete_file", filename="a.md")
+    model = ScriptedModel([*finish([say("read_file", filename="a.md"), delete, delete]), *finish([])], style=BRIEF)
+    list(bench.agent(model, goals=(Goal("Lösche a.md"),)).run())
+    assert "takes away all of a.md" in model.prompts[2][-1].content and "edit_file" in model.prompts[2][-1].content
+    assert not (bench.workspace / "a.md").exists()
 
 
 def test_a_name_from_outside_is_not_put_into_the_prompt_of_a_small_model(bench: Bench) -> None:

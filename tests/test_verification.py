@@ -334,6 +334,28 @@ def test_tests_in_the_workspace_are_run_in_a_copy_and_are_evidence(
         assert "fail" not in verdict.why
 
 
+def test_a_small_model_that_has_changed_nothing_is_shown_how_what_its_goals_name_fails(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "check_a.py").write_text("assert 6 * 7 == 43, 'too few'\n")
+    model = ScriptedModel([say("read_file", filename="check_a.py"), DONE, say("list_files"), DONE, DONE], style=BRIEF)
+    with closing(open_sandbox(Workspace(bench.workspace), ProcessLimits())) as sandbox:
+        goals = (Goal("让 check_a.py 通过"),)
+        ran(bench, model, context={"sandbox": sandbox}, runs_tests=True, goals=goals)
+    told = model.prompts[2][-1].content
+    assert "'check_a.py' fails: " in told and "AssertionError: too few" in told
+
+
+def test_a_small_model_hears_of_files_of_a_group_that_it_has_left_out(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    for name in ("a.md", "b.md"):
+        (bench.workspace / name).write_text("old\nkeep\n")
+    edit = say("edit_file", filename="a.md", old="old\n", new="")
+    reads = [say("read_file", filename=name) for name in ("a.md", "b.md")]
+    model = ScriptedModel([*reads, edit, DONE, say("list_files"), DONE], style=BRIEF)
+    ran(bench, model, goals=(Goal("Lösche „old“ aus den .md-Dateien"),))
+    assert "Ending with .md: 'b.md' not changed, others are." in model.prompts[4][-1].content
+
+
 def test_tests_are_run_only_where_nothing_is_asked_and_programs_are_confined(bench: Bench) -> None:
     bench.workspace.mkdir()
     (bench.workspace / "test_a.py").write_text("1 / 0\n")
@@ -416,9 +438,9 @@ def played(folder: Path, goal: str, style: PromptStyle) -> list[Any]:
         say("read_file", filename="a.md"),
         say("read_file", filename="count.txt"),
         say("edit_file", filename="a.md", old="TODO 1\n", new=""),
-        *([DONE] if style is FULL else []),  # which is put off
+        DONE,  # which is put off
         say("list_files", directory="."),
-        say("delete_file", filename="c.txt"),
+        *[say("delete_file", filename="c.txt")] * (1 if style is FULL else 2),  # a small one is told once what it does
         say("write_to_file", filename="count.txt", text="1\n"),
         DONE,
     ]
@@ -458,9 +480,10 @@ def test_a_goal_that_deletes_neither_binds_what_is_deleted_nor_withholds_the_end
     for name in names:
         (bench.workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (bench.workspace / name).write_text("TODO\nkeep\n")
-    model = ScriptedModel([say("read_file", filename="a.md"), DONE, DONE], style=style)
+    meant = [name for name in names if name[-3:] in goal]
+    model = ScriptedModel([*(say("read_file", filename=name) for name in meant), DONE, DONE], style=style)
     assert ran(bench, model, goals=(Goal(goal),))[0] != "stuck"
-    for specs in model.specs[1:2]:  # it has read, and no end was put off yet
+    for specs in model.specs[len(meant) : len(meant) + 1]:  # it has read, and no end was put off yet
         bound = specs["delete_file"].parameters[0].choices
         assert set(bound) == ({*names, "keep", "old"} if style.guided else set())
         assert "task_complete" in specs
@@ -513,9 +536,8 @@ def test_a_small_model_does_not_lose_the_lines_of_a_file_by_giving_those_to_add(
     assert (bench.workspace / "a.txt").read_text() == "first\nsecond\nthird\nfourth\n"
     play(write("a.txt", "First\n2nd\nThird\nfourth\n"))  # changed, and not lost
     assert (bench.workspace / "a.txt").read_text() == "First\n2nd\nThird\nfourth\n"
-    play(
-        say("delete_file", filename="a.txt"), write("a.txt", "1\n2\n"), write("b.txt", "3\n4\n"), write("b.txt", "5\n")
-    )
+    delete = say("delete_file", filename="a.txt")
+    play(delete, delete, write("a.txt", "1\n2\n"), write("b.txt", "3\n4\n"), write("b.txt", "5\n"))
     assert [(bench.workspace / name).read_text() for name in ("a.txt", "b.txt")] == ["1\n2\n", "5\n"]
     play(write("a.txt", "x\n"), style=FULL)
     assert (bench.workspace / "a.txt").read_text() == "x\n"

@@ -32,6 +32,8 @@ class Authorization:
         self._authorizer = policy.authorizer
         self._listener = listener
         self.interruptible = policy.interruptible
+        self._told_of: set[str] = set()  # files of the user's that a small model wanted to delete
+        self._insists = False  # it has deleted one of these
 
     def authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """Return the call to run, perhaps with arguments the user changed, or None if it may not run."""
@@ -75,10 +77,23 @@ class Authorization:
     def _blind(self, proposal: Proposal) -> str:
         """Return why a small model may not overwrite this file: it has not read it, or would drop most of its lines.
 
-        Small models give the text that is to be added for that of the whole file.
+        Small models give the text that is to be added for that of the whole file, and delete a file for its lines: of
+        each they are told that it would be gone, until they delete one all the same.
         """
         effects, state = proposal.spec.effects, self._state
-        if not state.start.style.guided or effects is None or not effects.writes_whole:
+        if not state.start.style.guided or effects is None:
+            return ""
+        if proposal.risk == "irreversible" and any(p.meaning == "entry" for p in proposal.spec.parameters):
+            path = self._tools.context.workspace.display(str(next(iter(proposal.call.args.values()))))
+            self._insists = self._insists or path in self._told_of
+            if self._insists or (path in state.work.changed and self._is_new(path)):
+                return ""
+            self._told_of.add(path)
+            return (
+                f"{proposal.call.name} takes away all of {path}, which was there before you began. To take out some of "
+                "its lines, use edit_file. If the whole file is to go, delete it again."
+            )
+        if not effects.writes_whole:
             return ""
         named, text = map(str, list(proposal.call.args.values())[:2])
         workspace = self._tools.context.workspace

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from autoagent.agent.goal_words import names_in
+from autoagent.agent.goal_words import groups_meant, names_in
 from autoagent.agent.state import State
 from autoagent.agent.trial_run import TrialRun
 from autoagent.core.errors import CommandError, StateError
@@ -55,7 +55,7 @@ def collect(
 ) -> Evidence:
     """Collect the evidence in at most about `room` tokens. Secrets are masked, and text from outside is marked.
 
-    `entries` are those of the workspace. The tests run only if files were changed.
+    `entries` are those of the workspace. The tests run if files were changed, and to show a small model what fails.
     """
     changes = list(_changes(state, workspace, snapshots))
     paths = {change.path for change in changes}
@@ -75,13 +75,15 @@ def collect(
     sections = [section for change in changes for section in _shown_change(change, state)]
     sections += _shown_sources(state, workspace, untouched)
     sections += _shown_outputs(state)
-    for run in run_tests() if changes else ():
+    for run in run_tests() if changes or not state.start.style.reasons else ():
         printed = state.log.masked(run.printed)
         sections.append(_Section(run.title, state.guard.quote(printed)))
-        if run.failed:
-            faults.append(f"Tests in the workspace fail: …{printed[-_FAILURE:].strip()}")
+        if run.fails:
+            faults.append(f"{run.fails}: …{printed[-_FAILURE:].strip()}")
     if not changes:
         told.insert(0, "No file was changed.")
+    elif not state.start.style.reasons:
+        faults += _left_of_groups(state, paths, untouched)
     if not state.work.ran:
         told.append("No program was run after the last change.")
     body = _fitted(sections, room, state)
@@ -106,6 +108,15 @@ def _missing(state: State, names: Sequence[str]) -> Iterator[str]:
     for name in names_in("\n".join(goal.text for goal in state.start.task.goals)):
         if name.rpartition("/")[2].casefold() not in there:
             yield name
+
+
+def _left_of_groups(state: State, changed: Collection[str], untouched: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each group of files of which only some were changed: a small model forgets the others."""
+    goals = "\n".join(goal.text for goal in state.start.task.goals)
+    for title, group in groups_meant(goals, [*changed, *untouched]).items():
+        left = [path for path in group if path not in changed]
+        if left and len(left) < len(group):
+            yield f"{title}: {', '.join(map(shown, left))} not changed, others are. If that is right, finish again."
 
 
 @dataclass(frozen=True, slots=True)

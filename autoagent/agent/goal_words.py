@@ -17,17 +17,34 @@ _ENDING = re.compile(r"(?<![\w/.)\]])\*?(\.[A-Za-z]\w{0,9})(?![\w/(]|\.\w)", re.
 _NAME = re.compile(
     rf"(?<![^\W{_UNSPACED}])(?<![@/:.-])(?:[^\W{_UNSPACED}]|[./-])*[^\W{_UNSPACED}]\.[A-Za-z][A-Za-z0-9]{{1,9}}(?![A-Za-z0-9@(/])"
 )
+_BEFORE, _AFTER = rf"(?<![^\W{_UNSPACED}])(?<![.@:-])", rf"(?![^\W{_UNSPACED}])(?![.@-]\w)"  # a word by itself
 _SHORTEST = 3  # letters of a word that is not written in capitals
 _WORDS = 3  # that are shown
 _LINES = 6  # of one file with one word
 _LINE = 100  # characters of one
 
 
-def endings_shown(goals: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each ending that the goals speak of, with the names in the workspace that have it."""
-    for ending in dict.fromkeys(_ENDING.findall(goals)):
-        if having := [name for name in names if name.casefold().endswith(ending.casefold())]:
-            yield f"Ending with {ending}: {', '.join(map(shown, having))}."
+def groups_shown(goals: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each group of names that the goals speak of."""
+    for title, group in groups_meant(goals, names).items():
+        yield f"{title}: {', '.join(map(shown, group))}."
+
+
+def names_meant(goals: str, names: Sequence[str]) -> list[str]:
+    """Return the names in the workspace that the goals hold, then those of the groups that they speak of."""
+    named = [name for name in names if name.rpartition("/")[2].casefold() in goals.casefold()]
+    return list(dict.fromkeys([*named, *(name for group in groups_meant(goals, names).values() for name in group)]))
+
+
+def groups_meant(goals: str, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names with an ending, and those in a folder, that the goals speak of, by what they have in common."""
+    said, folded = goals.casefold(), {name: name.casefold() for name in names}
+    groups = {f"Ending with {end}": end for end in map(str.casefold, _ENDING.findall(goals))}
+    found = {title: [name for name in names if folded[name].endswith(end)] for title, end in groups.items()}
+    for folder in sorted({folder for name in folded.values() for folder in name.split("/")[:-1]}):
+        if re.search(rf"{_BEFORE}{re.escape(folder)}{_AFTER}", said):
+            found[f"In the folder {folder}"] = [name for name in names if folder in folded[name].split("/")[:-1]]
+    return {title: group for title, group in found.items() if group}
 
 
 def names_in(goals: str) -> list[str]:

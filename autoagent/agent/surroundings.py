@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from autoagent.agent.goal_words import endings_shown, lines_shown
+from autoagent.agent.goal_words import groups_shown, lines_shown, names_meant
 from autoagent.agent.state import State
 from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import CommandError
@@ -24,7 +24,8 @@ _TEXTS_SHOWN = 3  # the newest of the files that the run has changed
 _TEXT_SHOWN = 300  # bytes of each
 _SEARCHED = 10  # files, for the words of the goals
 _SEARCHED_SIZE = 50_000  # bytes of the largest of them
-_LOOKS = 3  # commands at the beginning, among which it is to read what the goals name
+_MEANT = 6  # files that are read at the beginning, as the goals name them
+_LOOKS = 2  # commands beside these, as one may fail
 _IDLE = 5  # commands in a row without a change, after which an agent may end in spite of a fault
 
 
@@ -39,7 +40,9 @@ class Surroundings:
             nothing has changed since; and the agent has not stopped working.
         again: whether it is faulty, and a call was repeated with nothing changed in between.
         cut: whether a part of a result is left out, and the agent is told how to read it.
-        unread: whether the run has begun and has not yet read the files that the goals name.
+        unread: the files that the goals name, or mean by an ending, and the run has not read yet. It may do nothing
+            but read these, at its beginning.
+        goals: how many there are.
     """
 
     names: tuple[str, ...] | None = None
@@ -47,7 +50,8 @@ class Surroundings:
     faulty: bool = False
     again: bool = False
     cut: bool = True
-    unread: bool = False
+    unread: tuple[str, ...] = ()
+    goals: int = 1
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands that make sense here, or all. Arguments for existing files take only their names."""
@@ -66,15 +70,17 @@ class Surroundings:
         return any(p.existing and p.required and self._names_for(p) == () for p in spec.parameters)
 
     def _bound(self, spec: CommandSpec) -> CommandSpec:
-        return replace(
-            spec, parameters=tuple(replace(p, choices=self._names_for(p) or p.choices) for p in spec.parameters)
-        )
+        bound = [replace(p, choices=self._names_for(p) or p.choices) for p in spec.parameters]
+        if spec.effects is not None and spec.effects.ends_run:  # the goals given up are goals that there are
+            numbers = {"type": "array", "items": {"type": "integer", "enum": list(range(1, self.goals + 1))}}
+            bound = [replace(p, schema=numbers) if (p.kind, p.item) == ("array", "integer") else p for p in bound]
+        return replace(spec, parameters=tuple(bound))
 
     def _names_for(self, parameter: Parameter) -> tuple[str, ...] | None:
         """Return the names that an argument can take, or None if it can take others."""
         if not parameter.existing or self.names is None:
             return None
-        return tuple(name for name in self.names if name.endswith(parameter.suffix))
+        return tuple(name for name in self.unread or self.names if name.endswith(parameter.suffix))
 
 
 def changes_files(spec: CommandSpec) -> bool:
@@ -101,16 +107,17 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
     texts = [(path, _text_of(path, workspace, state)) for path in newest[:_TEXTS_SHOWN]]
     asked = " ".join(goal.text for goal in state.start.task.goals)
     sized = [entry for entry in own if entry.kind == "file" and entry.size]
-    named = [entry for entry in sized if entry.path.rpartition("/")[2].casefold() in asked.casefold()]
-    unread = any(entry.path not in work.handled for entry in named)
-    found = [*endings_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
+    meant = names_meant(asked, [entry.path for entry in sized])[:_MEANT]
+    unread = tuple(path for path in meant if path not in work.handled)
+    found = [*groups_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
     return Surroundings(
         tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
         "\n".join([_listed(own), *found, *(f"{shown(p)} now holds:\n{t.rstrip()}" for p, t in texts if t), *malformed]),
         faulty,
         faulty and work.again,
         state.history.reads_on,
-        unread and not work.changed and work.idle < _LOOKS,
+        unread if not work.changed and work.idle < len(meant) + _LOOKS else (),
+        len(state.start.task.goals),
     )
 
 

@@ -23,6 +23,7 @@ _PROGRAMS = 3
 _NAMED = 10  # tests, in the title
 _MOST_BYTES = 50_000_000  # of a workspace that is copied
 _MOST_ENTRIES = 5_000
+_TRACEBACK = b"Traceback (most recent call last)"
 _NONE_FOUND = 5  # pytest's exit status where no file holds a test
 
 # Only regular files that can be read are copied: what the sandbox hides in the workspace is a device there.
@@ -51,13 +52,11 @@ sys.exit(status if status >= 0 else 1)
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """A run of tests or of a program: its `title`, its output as `printed`, and whether tests `failed`."""
-
-    __test__ = False  # for pytest, where the tests of the program import it
+    """A run of tests or of a program: its title, its output, and in words that it `fails`, '' where it does not."""
 
     title: str
     printed: str
-    failed: bool = False
+    fails: str = ""
 
 
 def run_tests(context: Context, entries: Sequence[WorkspaceEntry], named: Collection[str]) -> list[TrialRun]:
@@ -81,8 +80,9 @@ def run_tests(context: Context, entries: Sequence[WorkspaceEntry], named: Collec
             argv = [context.python, "-B", "-c", _SCRIPT, skipped, "tests" if names is tests else "", *names]
             exit = context.sandbox.run(argv, seconds=_SECONDS[names is tests], network=False)
             if names is not tests:
-                found.append(TrialRun(f"{shown(names[0])}, run now in a copy of the workspace", described(exit)))
+                fails = f"{shown(names[0])} fails" if exit.status and _TRACEBACK in exit.output else ""
+                found.append(TrialRun(f"{shown(names[0])}, run now in a copy of the workspace", described(exit), fails))
             elif exit.status != _NONE_FOUND:
                 title = f"Tests in the workspace ({', '.join(map(shown, names[:_NAMED]))}), run now in a copy of it"
-                found.append(TrialRun(title, described(exit), exit.status != 0))
+                found.append(TrialRun(title, described(exit), "Tests in the workspace fail" if exit.status else ""))
     return found

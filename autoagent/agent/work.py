@@ -51,7 +51,7 @@ class Work:
         changed: workspace paths that the run has changed, in order, as the keys.
         failed: those of them that were changed by a program that failed, or hold its code.
         handled: workspace paths that the run has read or changed.
-        idle: commands since the newest change.
+        idle: commands since the newest change, or since an end was put off.
         again: whether one of these was given twice.
         tree: the newest snapshot of the workspace.
         before: the newest snapshot when the last command began.
@@ -286,6 +286,7 @@ class Work:
             if effects is not None and effects.loads_commands:
                 self.loaded.update(value for value in call.args.values() if isinstance(value, str))
         self._change(meta.products, failed=meta.failed)
+        self.idle = 0 if meta.put_off else self.idle
 
     def _change(self, paths: tuple[str, ...], *, failed: bool) -> None:
         self.changed.update(dict.fromkeys(paths))
