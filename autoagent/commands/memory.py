@@ -157,6 +157,8 @@ def _line(number: int, memory: RetrievedMemory) -> str:
     origin = f"{memory.kind} from {name_source(source)}" if source else memory.kind
     if memory.of_user:
         origin = "the user's own memory, for all his folders"
+    if memory.evidence:  # not of the newest, which fit no query
+        origin += f", fits {min(memory.evidence, 1.0):.2f}"
     if memory.trusted:
         return f"{number}. ({when}, {origin}) {memory.text}"
     return f"{number}. ({when}, {origin}, {UNTRUSTED})\n{_quoted(memory.text)}"
