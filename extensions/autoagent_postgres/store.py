@@ -25,6 +25,7 @@ SLACK = 32  # neighbours looked up beyond those asked for: some of the nearest a
 EF_SEARCH = 200  # neighbours HNSW keeps in sight: recall@10 of 10,000 real text vectors .994; pgvector's own 40: .972
 MOST_EF = 1000  # pgvector allows no more
 MOST_WORDS = 64  # words of a query; a long one is described by fewer
+LONGEST_WORD = 2_000  # bytes; PostgreSQL refuses a query with a longer word, and indexes none
 MOST_MATCHES = 5_000  # memories that are ranked by a word, counted for each word
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
@@ -242,7 +243,7 @@ class PostgresStore(StoreBase):
 
     def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
         known = dict.fromkeys(texts.words(texts.query(query)))
-        asked = [f"'{word}'" for word in known][:MOST_WORDS]
+        asked = _quoted(known)[:MOST_WORDS]
         if k < 1 or not asked:
             return []
         there = {word: n for word, n in self._rows(COUNT_WORDS, (asked,)) if n}
@@ -255,7 +256,7 @@ class PostgresStore(StoreBase):
         return self._recollections(WORDED, values)
 
     def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        there = dict(self._rows(COUNT_WORDS, ([f"'{word}'" for word in words],)))
+        there = dict(self._rows(COUNT_WORDS, (_quoted(words),)))
         last = self._rows("SELECT max(id) FROM memories", ())[0][0] or 0  # nearly; to count them all would be slow
         return {word: int(there.get(f"'{word}'", 0)) for word in words}, int(last)
 
@@ -355,6 +356,11 @@ def _indexed(db: Connection, dim: int) -> tuple[str, bool]:
 
 def _fetched(db: Connection, query: str, values: Any) -> list[tuple[Any, ...]]:
     return list(db.execute(query.encode(), values).fetchall())
+
+
+def _quoted(words: Iterable[str]) -> list[str]:
+    """Return the words that can be looked for, as PostgreSQL writes them in a query."""
+    return [f"'{word}'" for word in words if len(word.encode()) <= LONGEST_WORD]
 
 
 def _skipping(skip: Skip) -> dict[str, list[Any]]:

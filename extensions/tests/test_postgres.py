@@ -47,6 +47,13 @@ def put(store: PostgresStore, text: str) -> int:
     return id
 
 
+def test_a_word_that_no_query_can_hold_is_passed_over(opened: Callable[..., PostgresStore]) -> None:
+    store = opened()
+    put(store, f"the oak {'x' * 3_000}")
+    assert [found.text[:7] for found in store.worded(f"{'x' * 3_000} oak", 3)] == ["the oak"]
+    assert store.word_counts(["oak", "x" * 3_000])[0] == {"oak": 1, "x" * 3_000: 0}
+
+
 def test_no_server_is_one_line_without_the_password() -> None:
     store = PostgresStore("postgresql://me:geheim@127.0.0.1:1/memory", "", BagOfWords())
     with pytest.raises(StateError) as caught:
