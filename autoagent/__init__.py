@@ -1,3 +1,3 @@
 """autoagent: the autonomous agent for the terminal that a person can leave alone."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
