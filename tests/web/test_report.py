@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driver import FINISH, Home
@@ -65,6 +66,46 @@ def test_it_has_the_goals_with_their_evidence_and_every_step(ran: Home) -> None:
     assert first["preview"].startswith("--- ") and first["result"]["ok"] and first["changed"] == ["a.txt"]
     assert "\\x1b[31m" in second["result"]["text"] and "\u202e" not in json.dumps(facts, ensure_ascii=False)
     assert first["prompt"]["tokens"] > 100 and facts["tokens"][0] > 0  # type: ignore[index]
+
+
+def test_it_has_what_each_prompt_held_and_the_files_at_each_step(ran: Home) -> None:
+    assert ran.run("report", ran.runs[0], "-o", "page.html").code == 0
+    facts: Any = facts_of(ran.read("page.html"))
+    assert HOSTILE[:9] + "<" not in ran.read("page.html")
+    prompts = list(facts["prompts"].values())
+    assert len(prompts) == 3 and all(prompt["same"] for prompt in prompts)
+    second = [
+        [facts["texts"][n] for first, last in part for n in range(first, last + 1)] for part in prompts[1]["texts"]
+    ]
+    system, *_, result, _, goals = ["\n".join(map(str, part)) for part in second]
+    assert "You are" in system and "write_to_file returned: Wrote" in result and "Write a.txt" in goals
+    assert "\u202e" not in str(facts["texts"]) and "\x1b" not in str(facts["texts"])
+    (changed,) = [found for _, found in facts["states"]["changes"] if found]
+    ((path, state, id),) = changed
+    assert (path, state) == ("a.txt", "made"), changed
+    assert facts["texts"][facts["states"]["contents"][id][0]].startswith("one\n</script>")
+    shown = ran.run("show", ran.runs[0], "--step", "2", "--prompt")
+    assert shown.code == 0 and "--- system" in shown.out and "write_to_file returned: Wrote" in shown.out
+    assert "\u202e" not in shown.out and "\x1b" not in shown.out
+    assert ran.run("show", ran.runs[0], "--prompt").code == 2
+
+
+def test_a_fleet_has_a_page_with_one_for_each_run(home: Home, server: ScriptedServer) -> None:
+    home.point_at(server)
+    server.add(*[*FINISH] * 2)
+    tasks = "\n".join(json.dumps({"id": id, "goal": f"Say {HOSTILE}"}) for id in ("one", "two"))
+    head = home.start("fleet", "-", "-c", "--out", "out", "--accept-claims", "--no-verify")
+    assert head.communicate(tasks)[1] is not None and head.returncode == 0
+    done = home.run("report", "--fleet", "out", "-o", "all.html")
+    assert done.err == "Written to all.html, with the pages of 2 runs in all-runs.\n", done.text
+    rows: Any = facts_of(home.read("all.html"))["rows"]
+    assert [(row["id"], row["status"], row["link"]) for row in rows] == [
+        ("one", "finished", "all-runs/one.html"), ("two", "finished", "all-runs/two.html")
+    ]  # fmt: skip
+    assert facts_of(home.read("all-runs/two.html"))["goals"]
+    assert home.run("report", "--fleet", "nowhere").code == 2
+    refused = home.run("report", "--team", "nothing")
+    assert refused.code == 1 and "Traceback" not in refused.text
 
 
 def test_without_a_name_the_file_has_that_of_the_run_and_a_missing_run_is_named(ran: Home) -> None:
