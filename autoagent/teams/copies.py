@@ -86,6 +86,7 @@ class Copies:
         """Merge the copy of this name into the workspace. Doing it again changes nothing. Raises StateError."""
         place = self._folder / name
         copy, here, base = self.workspace.copied(place / "files"), self._open(self.workspace), self.base(name)
+        copy.sweep()  # of what a killed process was about to write there
         own = self._open(copy).take()
         merged, conflicts = here.merge(base, own, here.take())
         left = here.restore(merged).reasons

@@ -23,6 +23,7 @@ from server import Reply, ScriptedServer, command
 from warm import LOADED_WITH
 
 from autoagent.core.errors import SetupError
+from autoagent.session.session import Session
 
 pytest.importorskip("auto_gpt_plugin_template", reason="it is not installed: pip install 'autoagent[plugins]'")
 
@@ -478,5 +479,5 @@ def test_an_installation_that_does_not_end_is_ended(tmp_path: Path, monkeypatch:
         state = State(FoundPlugin("slow", "folder", "slow"), PluginEntry("slow"), "", ("no-such-package-anywhere",))
         said: list[str] = []
         with pytest.raises(SetupError, match="cannot be installed: it took too long"):
-            install([state], said.append, seconds=20)
+            install(Session.open({}).place, [state], said.append, seconds=20)
     assert said[0].endswith("for at most 20 seconds.") and len(said) > 1
