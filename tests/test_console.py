@@ -41,9 +41,10 @@ from autoagent.core.events import (
     Started,
     SystemNotice,
     Thought,
+    Verified,
 )
 from autoagent.core.model import Thoughts, Usage
-from autoagent.core.task import Goal, Status, Task
+from autoagent.core.task import Goal, GoalVerdict, Status, Task
 from autoagent.reply.reply_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
 from autoagent.terminal import rendering
@@ -254,6 +255,14 @@ def test_what_takes_long_says_how_far_it_is_and_never_when_it_ends() -> None:
     assert not any("left" in text or "%" in text for text in shown)
 
 
+def test_what_the_verifier_finds_of_several_goals_is_said_once() -> None:
+    screen = Screen()
+    verdicts = [GoalVerdict(n, "cannot tell", why="It is too small.") for n in (0, 2)]
+    screen.console.show(Verified(model="m", verdicts=(*verdicts, GoalVerdict(1, "met", "It is 42", "So it is."))))
+    assert "VERIFIER: goals 1, 3 cannot tell: It is too small.\n" in screen.text
+    assert 'VERIFIER: goal 2 met "It is 42": So it is.\n' in screen.text
+
+
 @pytest.mark.parametrize("thoughts", [["I write.", "r"], {"text": "I write.", "plan": "p"}])
 def test_the_text_of_a_file_is_no_thought(thoughts: object) -> None:
     shown: list[str] = []
@@ -266,6 +275,7 @@ def test_the_text_of_a_file_is_no_thought(thoughts: object) -> None:
         wait_for(lambda: bool(shown) and "thinking | " in shown[-1])
         activity.hears(half[half.index('"filename') : -2])
         wait_for(lambda: "writing a.txt, 3 lines | " in shown[-1])
+        assert "thinking" not in shown[-1]
     finally:
         area.close()
 

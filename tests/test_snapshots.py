@@ -482,11 +482,10 @@ def test_a_first_look_at_many_files_is_told_and_the_next_reads_none_of_them(root
     assert snapshots.take() == tree and len(told) == 1
 
 
-def test_what_is_installed_comes_after_the_users_own_files_of_any_depth(
-    root: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("autoagent.workspace.snapshots.MOST_ENTRIES", 40)
-    installed = {f"{folder}/a/{n}.py": "" for folder in ("node_modules", ".venv/lib") for n in range(30)}
+@pytest.mark.slow
+def test_what_is_installed_comes_after_the_users_own_files_of_any_depth(root: Path, store: Path) -> None:
+    half = MOST_ENTRIES // 2
+    installed = {f"{folder}/a/{n}.py": "" for folder in ("node_modules", ".venv/lib") for n in range(half)}
     own = ["src/deep/deeper/deepest/mine.py", "zzz/also/mine.py"]
     write(root, {**installed, ".venv/pyvenv.cfg": "", **dict.fromkeys(own, "")})
     snapshots = Snapshots(store, Workspace(root))

@@ -281,10 +281,13 @@ class Ending:
         return "\n".join(["Not ended yet. A check of your work found:", *lines, way_out])
 
     def _claims(self, claimed: Sequence[int], verdicts: Sequence[GoalVerdict]) -> str:
-        """Show the user the goals that are only claimed, with the verifier's findings and the files changed."""
+        """Show the user the goals that are only claimed, each finding of the verifier once, and the changed files."""
         goals = self._state.start.task.goals
-        said = {verdict.goal: f"{verdict.finding}: {verdict.why}" for verdict in verdicts}
-        lines = [f"Goal {n + 1}: {goals[n].text}\n  {said.get(n, 'not verified')}" for n in claimed]
+        found = {verdict.goal: f"{verdict.finding}: {verdict.why}" for verdict in verdicts}
+        alike: dict[str, list[str]] = {}
+        for n in claimed:
+            alike.setdefault(found.get(n, "not verified"), []).append(f"Goal {n + 1}: {goals[n].text}")
+        lines = [line for finding, named in alike.items() for line in (*named, f"  {finding}")]
         changed = self._state.work.changed
         return "\n".join([*lines, f"Files changed: {', '.join(changed)}" if changed else "No file was changed."])
 

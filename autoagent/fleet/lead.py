@@ -79,18 +79,7 @@ class Fleet(AbstractContextManager["Fleet"]):
                 raise StateError(f"{self.out}: a fleet is here; `autoagent fleet resume {self.out}` goes on with it.")
             if self.out.is_dir() and next(self.out.iterdir(), None):  # a run in it would be taken for one of ours
                 raise StateError(f"{self.out}: is not empty; name a new folder.")
-            held = Session.load(flags).settings
-            if isinstance(tasks, bytes):
-                found = read_tasks(STDIN, held, decoded(STDIN, tasks))
-            else:
-                found = read_tasks(Path(tasks), held) if isinstance(tasks, (str, Path)) else tasks_of(tasks, held)
-            session = Session.open(flags, more=found.untrusted)
-            for value in found.untrusted:
-                if not session.holds(value):
-                    raise SettingsError(f"{value.called}: nothing was started, as it is not trusted.")
-            for job in found.jobs:
-                if "continuous_limit" in job.given and not flags.get("continuous"):
-                    raise SettingsError(f"{job.id}: `steps` goes with -c/--continuous.")
+            found, session = _begun(tasks, flags)
             rows = {job.id: Row(job) for job in found.jobs}
             self.state = FleetState(self.out, LIMITS, rows, made=os.urandom(16).hex())
         self.state.settings = {**LIMITS, **self.state.settings, **limits}
@@ -172,3 +161,22 @@ def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
             text = next(word for word in words if word and parse(name, word, name) == value)
             found |= {variable: text for variable in declared["env"][:1]}
     return found
+
+
+def _begun(
+    tasks: str | Path | bytes | Iterable[Mapping[str, Any]], flags: Mapping[str, Any]
+) -> tuple[TaskList, Session]:
+    """Read the tasks, and open the session once the user trusts what they bring. Raises as Fleet does."""
+    held = Session.load(flags).settings
+    if isinstance(tasks, bytes):
+        found = read_tasks(STDIN, held, decoded(STDIN, tasks))
+    else:
+        found = read_tasks(Path(tasks), held) if isinstance(tasks, (str, Path)) else tasks_of(tasks, held)
+    session = Session.open(flags, more=found.untrusted)
+    for value in found.untrusted:
+        if not session.holds(value):
+            raise SettingsError(f"{value.called}: nothing was started, as it is not trusted.")
+    for job in found.jobs:
+        if "continuous_limit" in job.given and not flags.get("continuous"):
+            raise SettingsError(f"{job.id}: `steps` goes with -c/--continuous.")
+    return found, session

@@ -19,6 +19,7 @@ from autoagent.memory.texts import spaced
 
 ENOUGH = 0.8  # for what the program puts into a prompt unasked
 PART = 0.9  # of the best score, that what is pushed needs: what fits less is mostly useless beside the best
+USED = 0.3  # for what is found to count as used, and so to grow firmer
 ENOUGH_ASKED = 0.1  # for who asks, and can judge: a paraphrase shares no word, and is hardly near
 WORDS_ENOUGH = 0.5  # the weighted share of the question's words that is enough without any meaning
 TERMS = 64  # of a question that are looked at, the first

@@ -40,7 +40,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.asking import Journal, dream_prompt, reranked
-from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, WORDS_ENOUGH, Question, terms
+from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_ENOUGH, Question, terms
 from autoagent.memory.ranking import DAY, Candidate, RankingWeights, rank
 
 CHOSEN = ("note", "fact", "feedback", USER)  # kinds of what somebody chose to keep: one may supersede another
@@ -279,8 +279,9 @@ class LivingMemory:
         )  # fmt: skip
         if model is not None:
             recall = reranked(recall, k, query, model)
-        returned = [candidates.pop(memory.id) for memory in recall.memories]
-        used = [] if pushed and not self.rules.pushed_is_use else returned
+        used = [candidates.pop(memory.id) for memory in recall.memories if weighed[memory.id] >= USED]
+        if pushed and not self.rules.pushed_is_use:
+            used = []
         fading = self._fading([] if problem else candidates.values(), now)
         forgets = any(change.level is None for change in fading)
         self.store.change(self._rising(used, now) + fading, durable=forgets)

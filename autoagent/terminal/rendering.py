@@ -361,10 +361,13 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
             if facts := facts_in(event.text, truncated=event.truncated):
                 yield page.said("FACTS:", " | ".join(facts))
         case Verified():
+            alike: dict[str, list[str]] = {}
             for verdict in event.verdicts:
                 quote = f' "{verdict.evidence}"' if verdict.evidence else ""
-                said = f"goal {verdict.goal + 1} {verdict.finding}{quote}"
-                yield page.said("VERIFIER:", f"{said}: {verdict.why}" if verdict.why else said)
+                why = f": {verdict.why}" if verdict.why else ""
+                alike.setdefault(f"{verdict.finding}{quote}{why}", []).append(str(verdict.goal + 1))
+            for said, goals in alike.items():
+                yield page.said("VERIFIER:", f"goal{'s' * (len(goals) > 1)} {', '.join(goals)} {said}")
         case Ended():
             yield from ended(event, page)
 

@@ -107,15 +107,7 @@ class Report:
                 self._step(event)["prompt"] = {"seq": event.seq, "tokens": event.tokens, "left": event.left, **files}
                 self._times[event.agent] = event.t
             case Recalled():
-                step = self._step(event)
-                found = [
-                    [memory_name(m.id), escape(m.kind), round(m.evidence, 2), self._long(m.text, shared=True)]
-                    for m in event.memories
-                ]
-                step["recalled"] = [*step.get("recalled", ()), *found]
-                step |= {"gate": event.gate} if event.gate else {}
-                reasons = Counter(other.reason for other in event.left_out).items()
-                step.setdefault("left_out", []).extend([[n, self._long(why, shared=True)] for why, n in reasons])
+                self._recalled(event)
             case Thought():
                 self._replied(event, event.usage)
                 said = asdict(event.thoughts)
@@ -152,6 +144,17 @@ class Report:
                     self._note(event, f"Verifier on goal {verdict.goal + 1}: {verdict.finding}", text)
             case _:
                 self._other(event)
+
+    def _recalled(self, event: Recalled) -> None:
+        step = self._step(event)
+        found = [
+            [memory_name(m.id), escape(m.kind), round(m.evidence, 2), self._long(m.text, shared=True)]
+            for m in event.memories
+        ]
+        step["recalled"] = [*step.get("recalled", ()), *found]
+        step |= {"gate": event.gate} if event.gate else {}
+        reasons = Counter(other.reason for other in event.left_out).items()
+        step.setdefault("left_out", []).extend([[n, self._long(why, shared=True)] for why, n in reasons])
 
     def _returned(self, event: Returned) -> None:
         step, meta = self._step(event), event.meta
