@@ -1,6 +1,6 @@
-"""The command line: the root command, its flags, the way from every error to one line and an exit code.
+"""Define the root command and its flags, and turn every error into one line and an exit code.
 
-Nothing but click is imported before the subcommand is known: `--help` and the first question do not wait for the rest.
+Only click is imported before the subcommand is known, so that `--help` and the first question appear at once.
 """
 
 from __future__ import annotations
@@ -14,44 +14,43 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from autoagent import __version__
-from autoagent.subcommands.flags import common_flags, run_flags
+from autoagent.subcommands.flags import common_flags, run_flags, serve_flags
 from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_terminal
 
 if TYPE_CHECKING:
     from autoagent.registry.plugins import Plugin
 
-# name -> (its module, what the overview says of it); the command object has the name of the subcommand. Those in none
-# of the GROUPS are older names, or parts of `tools` and `setup`.
+# name -> (module, line in the overview). The command object is named like the subcommand. Names outside GROUPS are
+# older names, or parts of `tools` and `setup`.
 SUBCOMMANDS = {
     "run": ("run", "Start the agent (the same as no subcommand)."),
-    "team": ("team", "Have a team of roles work on an idea."),
-    "resume": ("resume", "Go on with a run: where it stopped, from an earlier step, or with a new wish."),
-    "fork": ("fork", "Start a new run from a step of another one."),
-    "undo": ("undo", "Take the workspace back to what it was before a step."),
+    "team": ("team", "Let a team of roles work on an idea."),
+    "resume": ("resume", "Continue a run: where it stopped, from an earlier step, or with a new task."),
+    "fork": ("fork", "Start a new run from a step of another."),
+    "undo": ("undo", "Restore the workspace to its state before a step."),
     "view": ("view", "Show the runs live in the browser, and answer their questions there."),
     "replay": ("runs", "Show a run again step by step, or verify that its log explains every prompt."),
     "bisect": ("undo", "Find the first step after which a check fails."),
     "runs": ("runs", "List the runs."),
     "show": ("runs", "Show a run from its log."),
-    "report": ("runs", "Write a run as a page to look at, in one file."),
+    "report": ("runs", "Write a run as one HTML file."),
     "why": ("why", "Show which memories fed a step, and what it would do without one."),
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
     "inbox": ("inbox", "List the open questions of all your runs, or answer one."),
     "answer": ("inbox", "Answer an open question, from any terminal."),
-    "rules": ("trust", "List, add and remove rules of what runs without a question."),
+    "rules": ("trust", "List, add and remove rules for what runs without a question."),
     "tools": ("tools", "List commands, skills, MCP servers and plug-ins; write an extension."),
     "commands": ("tools", "List the commands, and why some cannot be used here."),
-    "new-plugin": ("tools", "Write an extension to begin with."),
-    "mcp": ("mcp", "List and allow MCP servers, or serve commands and memory to other agents."),
+    "new-plugin": ("tools", "Write a first extension."),
     "model": ("setup", "List, fetch or remove the embedded model."),
     "fleet": ("fleet", "Run many tasks under one budget."),
-    "test": ("test", "Play scenarios: scripted runs and what they should result in."),
-    "skills": ("skills", "List skills, or keep how a run was done as one."),
-    "migrate": ("setup", "Take over what AutoGPT has left in a folder into this one."),
-    "trust": ("trust", "Trust a folder with what it brings, or see what is trusted."),
+    "test": ("test", "Play scenarios: scripted runs with their expected results."),
+    "skills": ("skills", "List skills, or keep a finished run as one."),
+    "migrate": ("setup", "Move the contents of an AutoGPT folder into this one."),
+    "trust": ("trust", "Trust what a folder brings, or show what is trusted."),
     "setup": ("setup", "Choose a model, see settings, check what is wrong, install completion."),
     "config": ("setup", "Show the settings and where each comes from."),
-    "completion": ("man", "Print or install what your shell completes."),
+    "completion": ("man", "Print or install shell completion."),
     "man": ("man", "Print or install the manual pages."),
     "doctor": ("setup", "Check key, endpoint, model, memory and folders, and say how to fix each."),
 }
@@ -70,10 +69,10 @@ MORE_FLAGS = ("ai_settings_file", "openai_base_url", "json_output", "version", "
 
 
 class LazyGroup(click.Group):
-    """Loads a subcommand's module when it is called, not before."""
+    """Load a subcommand's module only when it is called."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take a wish, a text with blanks that is no subcommand, out of the arguments, from before or after flags."""
+        """Take a wish, a text with blanks that is no subcommand, out of the arguments, before or after flags."""
         if not {"--help", "-h", "--help-all"} & set(args):
             _, rest, _ = self.make_parser(ctx).parse_args(list(args))
             if rest and rest[0] not in SUBCOMMANDS and len(rest[0].split()) > 1:
@@ -86,97 +85,119 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if "wish" in (ctx.obj or {}):
-            ctx.fail(f"Unexpected argument after the wish: {name!r}. Put quotes around the whole wish.")
-        if name in SUBCOMMANDS or name in _added():
+            ctx.fail(f"Unexpected argument after the task: {name!r}. Put the whole task in quotes.")
+        if name in SUBCOMMANDS or name in _extension_subcommands():
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches
 
-        near = get_close_matches(name, SUBCOMMANDS, 1)
-        meant = f"Did you mean {near[0]!r}?" if near else 'A wish stands in quotes: autoagent "write a poem".'
-        raise click.NoSuchCommand(name, f"There is no subcommand {name!r}. {meant}", ctx=ctx)
+        matches = get_close_matches(name, SUBCOMMANDS, 1)
+        hint = f"Did you mean {matches[0]!r}?" if matches else 'Put a task in quotes: autoagent "write a poem".'
+        raise click.NoSuchCommand(name, f"There is no subcommand {name!r}. {hint}", ctx=ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*SUBCOMMANDS, *_added()]
+        return [*SUBCOMMANDS, *_extension_subcommands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in SUBCOMMANDS:
             module = import_module(f"autoagent.subcommands.{SUBCOMMANDS[cmd_name][0]}")
             command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        elif cmd_name in (added := _added()):
-            command = added[cmd_name].load()
+        elif cmd_name in (plugins := _extension_subcommands()):
+            command = plugins[cmd_name].load()
             if not isinstance(command, click.Command):
-                raise added[cmd_name].refuse("cannot be used: it is no click.Command")
+                raise plugins[cmd_name].refuse("cannot be used: it is not a click.Command")
         else:
             return None
-        _take_common_flags(command)
+        _add_common_flags(command)
         return command
 
+    def get_help(self, ctx: click.Context) -> str:
+        """Tell click the width of the terminal, for which it would import shutil and three kinds of compression."""
+        try:
+            columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
+        except (OSError, ValueError):  # no terminal
+            columns = 80
+        ctx.terminal_width = max(min(columns or 80, ctx.max_content_width or 80) - 2, 50)
+        return super().get_help(ctx)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if ctx.meta.get(_ALL):
+        if ctx.meta.get(_SHOW_ALL):
             super().format_options(ctx, formatter)
             return
         flags = {name: parameter for parameter in self.get_params(ctx) for name in (parameter.name, *parameter.opts)}
-        for title, names in (("Common flags", COMMON_FLAGS), ("More flags (--help-all: the others)", MORE_FLAGS)):
+        for title, names in (("Common flags", COMMON_FLAGS), ("More flags (--help-all lists the rest)", MORE_FLAGS)):
             records = (flags[name].get_help_record(ctx) for name in names)
             with formatter.section(title):
                 formatter.write_dl([record for record in records if record])
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        shown = {name for names in GROUPS.values() for name in names}
-        rest = [name for name in SUBCOMMANDS if name not in shown]
-        others = {"Less common, older names, and parts of tools and setup": rest}
-        for title, names in {**GROUPS, **(others if ctx.meta.get(_ALL) else {})}.items():
+        grouped = {name for names in GROUPS.values() for name in names}
+        ungrouped = [name for name in SUBCOMMANDS if name not in grouped]
+        others = {"Less common, older names, and parts of tools and setup": ungrouped}
+        for title, names in {**GROUPS, **(others if ctx.meta.get(_SHOW_ALL) else {})}.items():
             with formatter.section(title):
                 formatter.write_dl([(name, SUBCOMMANDS[name][1]) for name in names])
-        if ctx.meta.get(_ALL) and (added := {name: self.get_command(ctx, name) for name in _added()}):
+        if ctx.meta.get(_SHOW_ALL) and (
+            extensions := {name: self.get_command(ctx, name) for name in _extension_subcommands()}
+        ):
             with formatter.section("Of extensions"):
-                formatter.write_dl([(name, one.get_short_help_str(80)) for name, one in added.items() if one])
+                formatter.write_dl(
+                    [(name, command.get_short_help_str(80)) for name, command in extensions.items() if command]
+                )
 
 
-def _added() -> dict[str, Plugin]:
-    """Return the subcommands of extensions by name. The program's own keep their names."""
+def _extension_subcommands() -> dict[str, Plugin]:
+    """Return the subcommands of extensions by name, without those that clash with built-in ones."""
     from autoagent.registry.plugins import plugins
 
     return {plugin.name: plugin for plugin in plugins("subcommands") if plugin.name not in SUBCOMMANDS}
 
 
-_ALL = "autoagent.help_all"
+_SHOW_ALL = "autoagent.help_all"
 
 
-def _help_all(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        ctx.meta[_ALL] = True
+def _print_help_all(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_SHOW_ALL] = True
         click.echo(ctx.get_help())
         ctx.exit()
 
 
-def _take_common_flags(command: click.Command) -> None:
-    """Add the common flags to a subcommand, and to each of its own, once."""
+def _add_common_flags(command: click.Command) -> None:
+    """Add the common flags to a subcommand, and to each of its own, once. One that serves has those of a run, too."""
+    if getattr(command, "serves", False) and not any(parameter.name == "continuous" for parameter in command.params):
+        before = len(command.params)
+        serve_flags(command)
+        command.params[before:] = reversed(command.params[before:])  # decorators run from the last to the first
     if not any(parameter.name == "state_dir" for parameter in command.params):
         common_flags(command)
     if isinstance(command, click.Group):
-        for own in command.commands.values():
-            _take_common_flags(own)
+        for child in command.commands.values():
+            _add_common_flags(child)
 
 
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
-    subcommand_metavar="[WISH | SUBCOMMAND ...]",
+    subcommand_metavar="[TASK | SUBCOMMAND ...]",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @run_flags
 @common_flags
 @click.version_option(__version__)
 @click.option(
-    "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="Every flag and subcommand."
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_help_all,
+    help="Every flag and subcommand.",
 )
 @click.pass_context
 def autoagent(ctx: click.Context, /, **given: Any) -> None:
-    """The autonomous agent for the terminal that a person can leave alone.
+    """The autonomous agent for the terminal that you can leave unattended.
 
-    Give it a wish: autoagent "write a poem to poem.txt". It asks before every command.
+    Give it a task: autoagent "write a poem to poem.txt". It asks before every command.
     """
     ctx.obj = {**(ctx.obj or {}), **given}
     if ctx.invoked_subcommand is None:
@@ -187,19 +208,20 @@ def autoagent(ctx: click.Context, /, **given: Any) -> None:
 
 def main() -> None:
     """Run the console script."""
-    _open_streams()
+    _open_missing_streams()
     restart_in_utf8_mode()
     use_encoding_of_terminal()
-    _leave_out_this_folder()
+    _clean_path()
     code = _main(sys.argv[1:])
-    # A Ctrl-C that comes while Python runs the text of a dataclass's methods has it end by the signal, whoever caught
-    # that since: any other text that runs to its end takes this back.
+    # Python compiles a dataclass's methods with exec. If Ctrl-C arrives during that, the interpreter exits by the
+    # signal
+    # even though the exception was handled; running any other code object to its end resets this.
     exec("")  # noqa: S102 - nothing
     sys.exit(code)
 
 
-def _open_streams() -> None:
-    """Open standard streams that are closed to nowhere: else the next file would take their numbers."""
+def _open_missing_streams() -> None:
+    """Open closed standard streams on /dev/null, so that no other file takes their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)
@@ -207,8 +229,8 @@ def _open_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - open to the end
 
 
-def _leave_out_this_folder() -> None:
-    """Take relative and empty entries out of PATH, so that no program is ever taken from the current folder."""
+def _clean_path() -> None:
+    """Remove relative and empty entries from PATH, so that no program is run from the current folder."""
     if (path := os.environ.get("PATH")) is not None:
         absolute = [entry for entry in path.split(os.pathsep) if entry.startswith("/")]
         os.environ["PATH"] = os.pathsep.join(absolute) or os.defpath
@@ -219,74 +241,74 @@ def _main(arguments: list[str]) -> int:
         code = autoagent.main(arguments, prog_name="autoagent", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except (click.NoSuchOption, click.NoSuchCommand) as error:
-        said = error.message
+        message = error.message
         if isinstance(error, click.NoSuchOption) and error.possibilities:
             from difflib import get_close_matches
 
-            near = get_close_matches(error.option_name, error.possibilities, 1)
-            said += f" Did you mean {near[0]}?" if near else ""
+            matches = get_close_matches(error.option_name, error.possibilities, 1)
+            message += f" Did you mean {matches[0]}?" if matches else ""
         program = error.ctx.command_path if error.ctx else "autoagent"
-        _tell(f"autoagent: {said} `{program} --help` lists what there is.")
+        _print_error(f"autoagent: {message} See `{program} --help`.")
         return error.exit_code
     except click.ClickException as error:
-        shown = StringIO()
-        error.show(file=shown)  # what it quotes of the command line is to be shown as everything else
-        _tell(shown.getvalue().rstrip("\n"))
+        buffer = StringIO()
+        error.show(file=buffer)  # escape what the message quotes from the command line
+        _print_error(buffer.getvalue().rstrip("\n"))
         return error.exit_code
     except BrokenPipeError:
-        _abandon(sys.stdout)
+        _discard(sys.stdout)
         return 1
-    except (Exception, KeyboardInterrupt) as error:  # the last boundary: nothing but one line reaches the user
+    except (Exception, KeyboardInterrupt) as error:  # last boundary: the user sees one line
         cause = error.__cause__ if isinstance(error, click.Abort) else error
         if cause is None or isinstance(cause, KeyboardInterrupt):
-            _tell("Interrupted.")
+            _print_error("Interrupted.")
             return 130
-        if "--debug" in arguments or _debug_is_set():
+        if "--debug" in arguments or _is_debug_set():
             raise
         return _fail(cause)
 
 
 def _fail(error: BaseException) -> int:
-    """Print an error on one line, without anything that looks like a secret. Return its exit code."""
+    """Print an error on one line with secrets masked, and return its exit code."""
     from autoagent.core.errors import ForUser, StopRun
     from autoagent.text.redaction import Redactor
 
     reason = Redactor().mask(str(error))
     if isinstance(error, ForUser):
-        _tell(f"autoagent: {reason}")
+        _print_error(f"autoagent: {reason}")
         return error.exit_code
-    if isinstance(error, StopRun):  # before there was a run to end
-        _tell(f"autoagent: {reason}")
+    if isinstance(error, StopRun):  # raised before a run began
+        _print_error(f"autoagent: {reason}")
         return error.outcome.status.code
-    if isinstance(error, OSError):  # an error that nothing else describes
-        what = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
-        _tell(f"autoagent: {what} cannot be used: {error.strerror}.")
-        _abandon(sys.stdout)
+    if isinstance(error, OSError):  # not described by any other handler
+        subject = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
+        _print_error(f"autoagent: {subject} cannot be used: {error.strerror}.")
+        _discard(sys.stdout)
         return 1
-    _tell(f"autoagent: internal error: {type(error).__name__}: {reason} (--debug shows where)")
+    _print_error(f"autoagent: internal error: {type(error).__name__}: {reason} (--debug shows where)")
     return 1
 
 
-def _debug_is_set() -> bool:
-    """Return whether the user's own settings ask for tracebacks, as --debug does."""
+def _is_debug_set() -> bool:
+    """Return whether the user's settings ask for tracebacks, as --debug does."""
     try:
         from autoagent.session.session import Session
 
         return Session.load({}).settings.debug
-    except Exception:  # unreadable settings ask for nothing, and may be the cause of the error
+    except Exception:  # unreadable settings, which may be the cause of the error
         return False
 
 
-def _tell(line: str) -> None:
-    """Print a last line for the person. If stderr is gone, nobody is left to read it."""
+def _print_error(line: str) -> None:
+    """Print a last line on stderr, ignoring a closed stream."""
     from autoagent.terminal.output import say
 
     try:
         say(line)
     except OSError:
-        _abandon(sys.stderr)
+        _discard(sys.stderr)
 
 
-def _abandon(stream: TextIO) -> None:
-    """Discard the stream's buffer, or Python's flush at exit fails again."""
+def _discard(stream: TextIO) -> None:
+    """Redirect the stream to /dev/null, since Python's flush at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -16,56 +16,83 @@ An entry point of the group `autoagent` leads to the function. docs/extending.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from autoagent import __version__
 from autoagent.commands.context import Context, Setting
-from autoagent.commands.registry import Command, CommandOutput, Registry, command
-from autoagent.commands.support.extras import Extra
+from autoagent.commands.registry import Command, CommandOutput, Registry, command, folded
+from autoagent.commands.support.extras import Extra, is_installed
 from autoagent.core.commands import Call, Effects, Proposal, Result, ResultMeta, Verdict
+from autoagent.core.declaration import setting
 from autoagent.core.errors import CommandError, SettingsError, SetupError, StateError
 from autoagent.core.events import Event
-from autoagent.core.memory import Change, RetrievedMemory, Stats
+from autoagent.core.memory import GONE, Change, Found, RetrievedMemory, Stats
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Embedder, Listener, MemoryStore, Model
 from autoagent.registry.embedders import EmbedderKind, EmbedderOpening
 from autoagent.registry.memory import Backend, StoreOpening
 from autoagent.registry.models import ModelOpening, Provider
-from autoagent.registry.parts import FolderPart, Place, PromptParts, RunOpening, RunPart, UntrustedValue, runs_alone
+from autoagent.registry.parts import (
+    FolderPart,
+    Offer,
+    OfferedCommand,
+    Place,
+    PromptParts,
+    RunOpening,
+    RunPart,
+    UntrustedValue,
+    runs_alone,
+)
 from autoagent.registry.registrations import Registrations
 from autoagent.registry.sandbox import SandboxKind
 from autoagent.reply.parser import written
-from autoagent.services.api_client import host_of, reason_of, unreachable
-from autoagent.session.run_parts import claimed_state, read_place
-from autoagent.terminal.output import echo, echo_json
+from autoagent.services.api_client import ApiProvider, host_of, reason_of, unreachable
+from autoagent.session.offers import allow_at_once, waiting
+from autoagent.session.run_parts import claimed_state, opened_place, read_place
+from autoagent.terminal.output import echo, echo_json, echo_list
 from autoagent.workspace.gate import Workspace
 
+if TYPE_CHECKING:
+    from autoagent.session.outside_calls import Answer, CallService, SharedMemory, opened_memory, opened_service
+
 __all__ = [
-    "Backend", "Call", "Change", "Command", "CommandError", "CommandOutput", "Completion", "Context", "Effects",
-    "Embedder", "EmbedderKind", "EmbedderOpening", "Event", "Extra", "FolderPart", "Host", "Listener", "MemoryStore",
-    "Message", "Model", "ModelOpening", "Place", "PromptParts", "Proposal", "Provider", "Registrations", "Result",
-    "ResultMeta", "RetrievedMemory", "RunOpening", "RunPart", "SandboxKind", "Setting", "SettingsError", "SetupError",
-    "StateError", "Stats", "StoreOpening", "UntrustedValue", "Verdict", "claimed_state", "command", "echo",
-    "echo_json", "host_of", "read_place", "reason_of", "registered", "runs_alone", "try_command", "unreachable",
-    "written",
+    "GONE", "Answer", "ApiProvider", "Backend", "Call", "CallService", "Change", "Command", "CommandError",
+    "CommandOutput", "Completion", "Context", "Effects", "Embedder", "EmbedderKind", "EmbedderOpening", "Event",
+    "Extra", "FolderPart", "Found", "Host", "Listener", "MemoryStore", "Message", "Model", "ModelOpening", "Offer",
+    "OfferedCommand", "Place", "PromptParts", "Proposal", "Provider", "Registrations", "Result", "ResultMeta",
+    "RetrievedMemory", "RunOpening", "RunPart", "SandboxKind", "ServiceCommand", "Setting", "SettingsError",
+    "SetupError", "SharedMemory", "StateError", "Stats", "StoreOpening", "UntrustedValue", "Verdict", "__version__",
+    "allow_at_once", "claimed_state", "command", "echo", "echo_json", "echo_list", "folded", "host_of",
+    "is_installed", "opened_memory", "opened_place", "opened_service", "read_place", "reason_of", "registered",
+    "runs_alone", "setting", "try_command", "unreachable", "waiting", "written",
 ]  # fmt: skip
 
 Shown = TypeVar("Shown", bound=Event)
 
 
+def __getattr__(name: str) -> Any:
+    """Return what only those need that serve: it takes as long to import as a run."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from autoagent.session import outside_calls
+
+    return getattr(outside_calls, name)
+
+
 class Host(Protocol):
-    """The host passed to `register`. An extension does only the things that it registers here.
+    """Register what an extension provides.
 
     A hook that raises is reported to the user once and skipped. If it is one of the two that decide, the call is
     refused. Hooks are also called from the threads of sub-agents.
     """
 
     def command(self, *commands: Command) -> None:
-        """Offer commands, made by `@command`. One that declares no effects is asked about at each call."""
+        """Add commands made with `@command`. One that declares no effects asks before each call."""
 
     def model(self, provider: Provider) -> None:
         """Add a model provider: `--model NAME`."""
@@ -80,28 +107,31 @@ class Host(Protocol):
         """Add a kind of sandbox: `--sandbox NAME`."""
 
     def folder(self, part: FolderPart) -> None:
-        """Take part in folders: what the user is asked about before it counts, and what commands may not reach."""
+        """Add a part for folders: what needs the user's trust, and what commands may not reach."""
 
     def run(self, open_part: Callable[[RunOpening], AbstractContextManager[RunPart | None]]) -> None:
-        """Take part in runs: each opens a part and closes it at its end. None takes no part."""
+        """Add a part for runs, opened at the start and closed at the end. Return None to take no part."""
+
+    def settings(self, kind: type) -> None:
+        """Add settings: a dataclass of `setting(...)` fields, with a title as its docstring."""
 
     def subcommand(self, command: click.Command) -> None:
-        """Add a subcommand of the program by its name, without replacing any."""
+        """Add a subcommand without replacing an existing one."""
 
     def authorizer(self, decide: Callable[[Proposal], Verdict | None]) -> None:
-        """Decide on calls before the user is asked. None leaves a call to the next.
+        """Decide on calls before the user is asked; None leaves a call to the next authorizer.
 
-        A refusal always counts. An allowance counts where nothing warns of the call, and stands in the log.
+        A refusal always applies. An allowance applies if no warning concerns the call, and is logged.
         """
 
     def listener(self, hear: Callable[[Event], None]) -> None:
-        """Hear every event of a run, of its sub-agents too, once it is in the log, without secrets."""
+        """Receive every logged event of a run and its sub-agents, with secrets masked."""
 
     def renderer(self, event: type[Shown], render: Callable[[Shown], str | None]) -> None:
-        """Show events of a type as this text, None: as usual. Questions, decisions and commands stay as they are."""
+        """Render events of a type as text, None: the default. Questions, decisions and commands keep their form."""
 
     def around_think(self, hook: Callable[[Sequence[Message], Callable[[], Completion]], Completion]) -> None:
-        """Stand around the model's turn: the prompt, which stays as it is, and how to ask. Return the completion."""
+        """Wrap the model's turn: receive the prompt, read-only, and a function that asks. Return the completion."""
 
     def around_authorize(self, hook: Callable[[Proposal, Callable[[], Verdict]], Verdict]) -> None:
         """Wrap the verdict on a call. The wrapper may refuse an allowed call, but never allow a refused one."""
@@ -109,30 +139,50 @@ class Host(Protocol):
     def around_execute(self, hook: Callable[[Call, Callable[[], Result]], Result]) -> None:
         """Wrap an authorized command: run it once and return the result.
 
-        The labels of the result stay. A changed text counts as untrusted and private.
+        The result keeps its labels. A changed text counts as untrusted and private.
         """
 
     def around_store(self, hook: Callable[[str, Callable[[str], int | None]], int | None]) -> None:
-        """Wrap the storing of a memory: store this text or another. Return the memory's id."""
+        """Wrap the storing of a memory: store this text or another, and return the memory's id."""
+
+    def after_recall(self, hook: Callable[[str, Sequence[RetrievedMemory]], Iterable[int]]) -> None:
+        """Return the ids of the memories that answer a query, best first, from those retrieved.
+
+        Further ids are looked up. Memories that the run may not see, or beyond the limit, are dropped.
+        """
+
+    def after_forget(self, hook: Callable[[Sequence[int]], object]) -> None:
+        """Receive the ids of memories forgotten by fading, sleeping, merging or on request."""
+
+    def after_sleep(self, hook: Callable[[Sequence[int], str], object]) -> None:
+        """Receive the ids that a sleep forgot, and the dream made from them, or ''."""
+
+
+class ServiceCommand(click.Command):
+    """A subcommand that serves calls from outside. The flags of a run that need no task are its parameters, too."""
+
+    serves = True
 
 
 def registered(register: Callable[[Host], Any]) -> Registrations:
-    """Return everything that a `register` function registers, for the tests of an extension."""
-    added = Registrations()
-    register(added)
-    return added
+    """Return everything that a `register` function registers, for an extension's tests."""
+    registrations = Registrations()
+    register(registrations)
+    return registrations
 
 
-def try_command(added: Registrations, command: str, folder: Path, /, **args: Any) -> Result:
-    """Run one of the commands that were registered, in a workspace, for the tests of an extension.
+def try_command(registrations: Registrations, command: str, folder: Path, /, **args: Any) -> Result:
+    """Run a registered command in a workspace, for an extension's tests.
 
-    There is no memory, sandbox or web. Raises ReplyError for arguments that do not fit.
+    There is no memory, sandbox or web. Raises ReplyError for invalid arguments.
     """
     from autoagent.core.errors import CommandError
 
-    def nobody(question: str, timeout: float | None) -> str:
+    def refuse_question(question: str, timeout: float | None) -> str:
         raise CommandError("Nobody is there to answer.")
 
-    registry = Registry(added.commands)
+    registry = Registry(registrations.commands)
     memory: Any = None
-    return registry.execute(registry.check(Call("1", command, args)), Context(Workspace(folder), memory, nobody))
+    return registry.execute(
+        registry.check(Call("1", command, args)), Context(Workspace(folder), memory, refuse_question)
+    )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+import typing
+from collections.abc import Mapping
 from dataclasses import field
-from functools import partial
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
-from autoagent.core.errors import SettingsError
+from autoagent.core.declaration import free, limit, of_run_limit, setting
+from autoagent.core.errors import SettingsError, SetupError
 from autoagent.core.frozen import dataclass
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS, EmbedderKind
 from autoagent.registry.embedders import OPENAI as OPENAI_EMBEDDER
@@ -19,8 +21,9 @@ from autoagent.registry.memory import BACKENDS, IN_EXTENSIONS, parse_backend
 from autoagent.registry.memory import LOCAL as LOCAL_MEMORY
 from autoagent.registry.models import OPENAI as ENDPOINT
 from autoagent.registry.models import ModelChoice, ModelSettings, model_forms, parse_model
+from autoagent.registry.plugins import plugins
 from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
-from autoagent.registry.table import either
+from autoagent.registry.table import join_with_or
 from autoagent.text.redaction import is_placeholder
 
 EMBEDDER = "text-embedding-3-small"
@@ -31,46 +34,6 @@ OPENAI_URL = "https://api.openai.com/v1"
 WORKSPACE = Path("autoagent_workspace")
 DOTENV = ".env"
 
-Permission = Literal[
-    "free", "limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false",
-    "stronger", "inside", "model", "own model", "own memory",
-    "own embedder", "unset", "trust", "never",
-]  # fmt: skip
-
-
-def setting(
-    default: Any,
-    *env: str,
-    help: str = "",
-    secret: bool = False,
-    choices: Mapping[str, str] | None = None,
-    parse: Callable[[str], object] | None = None,
-    folder: Permission = "trust",
-    scenario: Permission | None = None,
-    keys: tuple[str, ...] = (),
-) -> Any:
-    """Declare a field of Settings: its default, its environment variables (the first wins) and its help line.
-
-    `choices` maps each accepted word to its value. `parse` validates a text, may return the value to keep, and raises
-    ValueError with the reason. `folder` is the permission of an untrusted folder to set it, `scenario` that of a
-    scenario (None: the same). `keys` are the settings that are sent to this address.
-    """
-    declared = {"help": help, "secret": secret, "choices": choices, "parse": parse, "folder": folder, "keys": keys}
-    declared["scenario"] = scenario or folder
-    if secret and folder == "free":  # a key stands for an account, and what is sent with it may be seen there
-        declared["folder"] = "unset"
-    return field(default=default, metadata={"env": env, **declared})
-
-
-free = partial(setting, folder="free")
-"""A setting that reaches out nowhere, weakens nothing and runs nothing, whoever sets it."""
-
-limit = partial(setting, folder="limit")
-"""A limit, switched off by 0: anybody may tighten it."""
-
-of_run_limit = partial(setting, folder="limit", scenario="free")
-"""A limit of a single run, which bounds nothing beyond it: a scenario says what its own runs may take."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -78,48 +41,41 @@ class Settings:
 
     # the models
     model: str = setting(
-        "",
-        "AUTOAGENT_MODEL",
-        help=model_forms(),
-        parse=parse_model,
-        folder="model",
-        scenario="own model",
+        "", "AUTOAGENT_MODEL", help=model_forms(), parse=parse_model, folder="model", scenario="own model"
     )
     smart_llm: str = free("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
     fast_llm: str = free("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
-    hierarchical: bool = free(False, "AUTOAGENT_HIERARCHICAL", help="a planner, an executor and a thinker at work")
+    hierarchical: bool = free(False, "AUTOAGENT_HIERARCHICAL", help="run a planner, executors and a thinker")
     planner_llm: str = free("", "PLANNER_LLM", help="the model of the planner; empty: SMART_LLM")
     executor_llm: str = free("", "EXECUTOR_LLM", help="the model of the executor; empty: FAST_LLM")
     thinker_llm: str = free("", "THINKER_LLM", help="the model of the thinker; empty: SMART_LLM")
     answer_timeout: float = free(
-        0.0, "AUTOAGENT_ANSWER_TIMEOUT", help="seconds that a question waits for an answer; 0: as long as it takes"
+        0.0, "AUTOAGENT_ANSWER_TIMEOUT", help="seconds that a question waits for an answer; 0: no limit"
     )
     if_unanswered: str = free(
         "",
         "AUTOAGENT_IF_UNANSWERED",
-        help="then the run is to: end or go-on; empty: end, but go on with -c",
+        help="what the run does then: end or go-on; empty: end, with -c go-on",
         choices={"": "", "end": "end", "go-on": "go-on"},
     )
     unanswered_text: str = setting(
         "用户暂未回复",
         "AUTOAGENT_UNANSWERED",
-        help="what a planner, or a team for a person, is told of a question that nobody answers in time",
+        help="what a planner, or a team in place of a person's answer, is told then",
     )
     temperature: float = free(0.0, "TEMPERATURE", help="0 is the most repeatable")
-    window: int = free(
-        0, "AUTOAGENT_WINDOW", "SMART_TOKEN_LIMIT", help="context length in tokens; 0: as the model has it"
-    )
-    fast_window: int = free(0, "FAST_TOKEN_LIMIT", help="that of the fast model; 0: as of the other")
+    window: int = free(0, "AUTOAGENT_WINDOW", "SMART_TOKEN_LIMIT", help="context length in tokens; 0: the model's own")
+    fast_window: int = free(0, "FAST_TOKEN_LIMIT", help="context length of the fast model; 0: the same")
     reply_tokens: int = free(
-        0, "AUTOAGENT_REPLY_TOKENS", help="tokens of a reply, thinking apart; 0: a fifth of the window, at most 4096"
+        0, "AUTOAGENT_REPLY_TOKENS", help="tokens of a reply, without thinking; 0: a fifth of the window, at most 4096"
     )
     context: int = free(
-        24_000, "AUTOAGENT_CONTEXT", help="tokens of history in a prompt (--context); 0: as much as the window holds"
+        24_000, "AUTOAGENT_CONTEXT", help="tokens of history in a prompt (--context); 0: the whole window"
     )
     embedding_model: str = setting(
         "",
         "EMBEDDING_MODEL",
-        help=f"the endpoint's embedder, or {EMBEDDED.name}; empty: {EMBEDDER}, where it is OpenAI's own",
+        help=f"the endpoint's embedder, or {EMBEDDED.name}; empty: {EMBEDDER}, if the endpoint is OpenAI's own",
         folder="own embedder",
     )
     openai_api_key: str = free("", "OPENAI_API_KEY", help="the key of the endpoint", secret=True)
@@ -131,29 +87,29 @@ class Settings:
         keys=("openai_api_key", "openai_organization"),
         scenario="free",
     )
-    openai_organization: str = free("", "OPENAI_ORGANIZATION", help="the organization billed")
+    openai_organization: str = setting(
+        "", "OPENAI_ORGANIZATION", help="the organization billed", folder="with openai key", scenario="free"
+    )
     silence: float = free(
-        0.0,
-        "AUTOAGENT_SILENCE",
-        help="seconds that one request may go without a word; 0: 60, or 300 for a server of one's own",
+        0.0, "AUTOAGENT_SILENCE", help="seconds that one request may be silent; 0: 60, or 300 for a server of your own"
     )
     asking: str = free(
         "",
         "AUTOAGENT_ASKING",
-        help="how an endpoint's model is asked for commands: tools, schema or text; empty: as it is found to take it",
+        help="how an endpoint's model is asked for commands: tools, schema or text; empty: probed",
         choices={"": "", "tools": "tools", "schema": "schema", "text": "text"},
     )
     prompt_style: str = free(
         "",
         "AUTOAGENT_PROMPT_STYLE",
-        help="how a model is prompted: full, or brief for a small one; empty: by the model's size",
+        help="how a model is prompted: full, or brief for small models; empty: by its size",
         choices={"": "", "full": "full", "brief": "brief"},
     )
     patience: float = free(
         0.0,
         "AUTOAGENT_PATIENCE",
         "AUTOAGENT_OUTAGE",
-        help="seconds for which an endpoint that fails is asked again (--patience); 0: 600 with -c, else 60",
+        help="seconds to keep retrying a failing endpoint (--patience); 0: 600 with -c, else 60",
     )
 
     # the files
@@ -166,19 +122,11 @@ class Settings:
     workspace: Path = setting(WORKSPACE, "AUTOAGENT_WORKSPACE", help="the only folder it works in", folder="inside")
     state_dir: Path = setting(Path(".autoagent"), "AUTOAGENT_STATE_DIR", help="runs and memory", folder="inside")
 
-    mcp_servers_file: Path = setting(
-        Path(".mcp.json"),
-        "AUTOAGENT_MCP_SERVERS",
-        help="a list of MCP servers, whose tools it may use",
-        folder="inside",
-    )
-    mcp_seconds: float = limit(60.0, "AUTOAGENT_MCP_SECONDS", help="seconds that one call of an MCP server may take")
-
     # memory
     memory_backend: str = setting(
         LOCAL_MEMORY.name,
         "MEMORY_BACKEND",
-        help=either((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS)),
+        help=join_with_or((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS)),
         parse=parse_backend,
         folder="own memory",
     )
@@ -187,8 +135,8 @@ class Settings:
     memory_trust: str = setting(
         "",
         "MEMORY_TRUST",
-        help="trusted: a run recalls no memory whose text comes from outside; all: any (--memory); empty: trusted "
-        "where its goals need commands that act outward",
+        help="trusted: recall no memory from outside; all: any (--memory); empty: trusted if the goals need commands "
+        "that act outward",
         choices={"": "", "all": "all", "trusted": "trusted"},
     )
     memory_user: bool = setting(
@@ -200,21 +148,21 @@ class Settings:
     memory_distil: bool = setting(
         True,
         "MEMORY_DISTIL",
-        help="whether a run that is over is put down in facts by its model, with one call (--distil)",
+        help="whether the model of a finished run writes down facts, in one call (--distil)",
         folder="only false",
         scenario="free",
     )
     memory_life: str = free(
         "",
         "MEMORY_LIFE",
-        help="kinds: steps fade, facts slowly, notes and feedback do not; source: all alike, also by being pushed; "
+        help="kinds: steps fade, facts slowly, notes and feedback not; source: all alike, and being pushed is use; "
         "empty: source with --hierarchical, else kinds",
         choices={"": "", "kinds": "kinds", "source": "source"},
     )
     memory_rerank: str = setting(
         "",
         "MEMORY_RERANK",
-        help="the model that puts what `recall` finds in order, as for --model; empty: none",
+        help="the model that re-ranks what `recall` finds, as for --model; empty: none",
         parse=parse_model,
         folder="model",
         scenario="own model",
@@ -223,14 +171,14 @@ class Settings:
         0, "MEMORY_TICKS", help="replies of models in which a new memory fades, in place of days; 0: days"
     )
     memory_fade_days: float = free(7.0, "MEMORY_FADE_DAYS", help="days in which a new memory fades")
-    memory_growth: float = free(2.0, "MEMORY_GROWTH", help="how many times longer each level lasts; 1 or more")
-    memory_levels: int = free(3, "MEMORY_LEVELS", help="the last level that fades; those above are for ever")
-    memory_trash_days: float = free(30.0, "MEMORY_TRASH_DAYS", help="days in which the forgotten can be restored")
+    memory_growth: float = free(2.0, "MEMORY_GROWTH", help="factor by which each level lasts longer; 1 or more")
+    memory_levels: int = free(3, "MEMORY_LEVELS", help="the last level that fades; higher ones last for ever")
+    memory_trash_days: float = free(30.0, "MEMORY_TRASH_DAYS", help="days for which forgotten memories can be restored")
     memory_sleep: int = free(100, "MEMORY_SLEEP", help="memories that a sleep meets")
-    memory_alike: float = free(0.97, "MEMORY_ALIKE", help="the cosine from which memories are near-duplicates")
-    memory_words: float = free(0.4, "MEMORY_WORDS", help="how much words count in a recall beside meaning, 0 to 1")
-    memory_recency: float = free(0.05, "MEMORY_RECENCY", help="how much being recent counts in a recall, 0 to 1")
-    memory_half_life_days: float = free(30.0, "MEMORY_HALF_LIFE_DAYS", help="days in which being recent halves")
+    memory_alike: float = free(0.97, "MEMORY_ALIKE", help="the smallest cosine of near-duplicates")
+    memory_words: float = free(0.4, "MEMORY_WORDS", help="weight of words against meaning in a recall, 0 to 1")
+    memory_recency: float = free(0.05, "MEMORY_RECENCY", help="weight of recency in a recall, 0 to 1")
+    memory_half_life_days: float = free(30.0, "MEMORY_HALF_LIFE_DAYS", help="half-life of recency, in days")
 
     # limits
     verify: bool = setting(
@@ -245,7 +193,7 @@ class Settings:
     accept_claims: bool = setting(
         False,
         "AUTOAGENT_ACCEPT_CLAIMS",
-        help="count a goal as met that the agent only claims (--accept-claims)",
+        help="accept goals that only the agent says are met (--accept-claims)",
         folder="only false",
     )
     continuous: bool = setting(False, help="run without asking", scenario="free")
@@ -261,25 +209,25 @@ class Settings:
 
     # what it may do
     commands: tuple[str, ...] = setting(
-        (), "AUTOAGENT_COMMANDS", help="names or categories to offer; empty: chosen", folder="narrower"
+        (), "AUTOAGENT_COMMANDS", help="names or categories to offer; empty: by the window", folder="narrower"
     )
     disabled_command_categories: tuple[str, ...] = setting(
-        (), "DISABLED_COMMAND_CATEGORIES", help="categories never offered", folder="more"
+        (), "DISABLED_COMMAND_CATEGORIES", "DISABLED_COMMANDS", help="categories never offered", folder="more"
     )
     allow: tuple[str, ...] = setting(
-        (), help="rules of what runs without a question, such as write_to_file:notes/*", scenario="free"
+        (), help="rules for what runs without a question, such as write_to_file:notes/*", scenario="free"
     )
 
     protect: tuple[str, ...] = setting(
         (),
         "AUTOAGENT_PROTECT",
-        help="files of the workspace that only you may allow to be written, beside the usual ones; !NAME takes one out",
+        help="more workspace files that are written only if you allow it; !NAME removes one of the usual ones",
         folder="more",
     )
 
     # programs
     execute_local_commands: bool = setting(
-        True, "EXECUTE_LOCAL_COMMANDS", help="whether there are shell commands", folder="only false"
+        True, "EXECUTE_LOCAL_COMMANDS", help="whether to offer the shell commands", folder="only false"
     )
     shell_command_control: str = setting(
         "",
@@ -292,13 +240,17 @@ class Settings:
         (), "SHELL_DENYLIST", "DENY_COMMANDS", help="programs that are refused", folder="denied"
     )
     shell_allowlist: tuple[str, ...] = setting(
-        (), "SHELL_ALLOWLIST", "ALLOW_COMMANDS", help="the only programs that are run", folder="allowed"
+        (), "SHELL_ALLOWLIST", "ALLOW_COMMANDS", help="the only programs that may run", folder="allowed"
     )
-    python: str = setting("", "AUTOAGENT_PYTHON", help="the interpreter of Python commands; empty: the agent's own")
+    python: str = setting(
+        "",
+        "AUTOAGENT_PYTHON",
+        help="the interpreter of Python commands; empty: your active virtual environment's, or the agent's own",
+    )
     sandbox: str = setting(
         AUTO,
         "AUTOAGENT_SANDBOX",
-        help=either((AUTO, *(kind.name for kind in KINDS.own))),
+        help=join_with_or((AUTO, *(kind.name for kind in KINDS.own))),
         parse=parse_sandbox,
         folder="never",
         scenario="stronger",
@@ -320,7 +272,7 @@ class Settings:
 
     # the web
     allow_hosts: tuple[str, ...] = setting(
-        (), "AUTOAGENT_ALLOW_HOSTS", help="HOST:PORT of private addresses that may be reached", folder="fewer"
+        (), "AUTOAGENT_ALLOW_HOSTS", help="HOST:PORT of private addresses to allow", folder="fewer"
     )
     allow_downloads: bool = setting(
         False, "ALLOW_DOWNLOADS", help="whether files may be downloaded", folder="only false"
@@ -329,109 +281,33 @@ class Settings:
     browser_name: str = free(
         "",
         "USE_WEB_BROWSER",
-        help="chromium or firefox: pages through a headless browser; empty: without",
+        help="chromium or firefox: read pages through a headless browser; empty: without a browser",
         choices={
             **{"": "", "none": "", "chromium": "chromium", "firefox": "firefox"},
             **dict.fromkeys(("chrome", "edge", "safari"), "chromium"),
         },
     )
-    user_agent: str = free("", "USER_AGENT", help="what web pages are told; empty: autoagent and its version")
+    user_agent: str = free("", "USER_AGENT", help="sent to web pages; empty: autoagent and its version")
     search_url: str = setting(
         "", "AUTOAGENT_SEARCH_URL", help="a SearXNG server's address to search with; empty: DuckDuckGo and others"
     )
-    google_api_key: str = free("", "GOOGLE_API_KEY", help="for Google's Custom Search", secret=True)
-    google_engine: str = free(
-        "", "GOOGLE_CUSTOM_SEARCH_ENGINE_ID", "CUSTOM_SEARCH_ENGINE_ID", help="the search engine made there"
+    google_api_key: str = free("", "GOOGLE_API_KEY", help="the key of Google's Custom Search", secret=True)
+    google_engine: str = setting(
+        "",
+        "GOOGLE_CUSTOM_SEARCH_ENGINE_ID",
+        "CUSTOM_SEARCH_ENGINE_ID",
+        help="its search engine",
+        folder="with google key",
+        scenario="free",
     )
-    github_username: str = free("", "GITHUB_USERNAME", help="for cloning private repositories")
+    github_username: str = setting(
+        "", "GITHUB_USERNAME", help="for cloning private repositories", folder="with github key", scenario="free"
+    )
     github_api_key: str = free("", "GITHUB_API_KEY", help="the token that goes with it", secret=True)
-
-    # pictures, recordings, speech
-    image_provider: str = free(
-        "",
-        "IMAGE_PROVIDER",
-        help="dalle, huggingface or sdwebui; empty: no pictures",
-        choices={"": "", "dalle": "dalle", "openai": "dalle", "huggingface": "huggingface", "sdwebui": "sdwebui"},
-    )
-    image_size: int = free(256, "IMAGE_SIZE", help="width and height in pixels")
-    openai_image_model: str = free("gpt-image-2.5-flare", "OPENAI_IMAGE_MODEL", help="the endpoint's model that draws")
-    huggingface_api_token: str = free("", "HUGGINGFACE_API_TOKEN", help="the key of Hugging Face", secret=True)
-    huggingface_url: str = setting(
-        "https://router.huggingface.co/hf-inference",
-        "HUGGINGFACE_URL",
-        help="where its models answer",
-        keys=("huggingface_api_token",),
-    )
-    huggingface_image_model: str = free(
-        "CompVis/stable-diffusion-v1-4", "HUGGINGFACE_IMAGE_MODEL", help="the model that draws"
-    )
-    sd_webui_url: str = setting(
-        "http://localhost:7860", "SD_WEBUI_URL", help="where Stable Diffusion web UI answers", keys=("sd_webui_auth",)
-    )
-    sd_webui_auth: str = free("", "SD_WEBUI_AUTH", help="USER:PASSWORD of it", secret=True)
-    audio_provider: str = free(
-        "",
-        "AUDIO_TO_TEXT_PROVIDER",
-        help="openai, huggingface or offline; empty: recordings are not read",
-        choices={"": "", "openai": "openai", "huggingface": "huggingface", "offline": "offline"},
-    )
-    openai_audio_model: str = free("gpt-transcribe", "OPENAI_AUDIO_MODEL", help="the endpoint's model that listens")
-    huggingface_audio_model: str = free(
-        "openai/whisper-large-v3", "HUGGINGFACE_AUDIO_TO_TEXT_MODEL", help="the model that listens at Hugging Face"
-    )
-    speak: bool = free(False, "AUTOAGENT_SPEAK", help="say the thoughts meant for the user aloud")
-    speech_provider: str = setting(
-        "offline",
-        "TEXT_TO_SPEECH_PROVIDER",
-        help="offline, elevenlabs or streamelements",
-        choices={
-            "offline": "offline",
-            "gtts": "offline",
-            "macos": "offline",
-            "elevenlabs": "elevenlabs",
-            "streamelements": "streamelements",
-        },
-    )
-    elevenlabs_api_key: str = free("", "ELEVENLABS_API_KEY", help="the key of ElevenLabs", secret=True)
-    elevenlabs_voice: str = free(
-        "", "ELEVENLABS_VOICE_ID", "ELEVENLABS_VOICE_1_ID", help="the voice there; empty: its first one"
-    )
-    elevenlabs_url: str = setting(
-        "https://api.elevenlabs.io", "ELEVENLABS_URL", help="where ElevenLabs answers", keys=("elevenlabs_api_key",)
-    )
-    streamelements_voice: str = free("Brian", "STREAMELEMENTS_VOICE", help="the voice at StreamElements")
-    streamelements_url: str = setting(
-        "https://api.streamelements.com", "STREAMELEMENTS_URL", help="where StreamElements answers"
-    )
-    twitter_url: str = setting(
-        "https://api.x.com",
-        "TW_URL",
-        help="where tweets are sent",
-        keys=("twitter_consumer_key", "twitter_consumer_secret", "twitter_access_token", "twitter_access_secret"),
-    )
-    twitter_consumer_key: str = free("", "TW_CONSUMER_KEY", help="of the app that tweets", secret=True)
-    twitter_consumer_secret: str = free("", "TW_CONSUMER_SECRET", help="of the app that tweets", secret=True)
-    twitter_access_token: str = free("", "TW_ACCESS_TOKEN", help="of the account that tweets", secret=True)
-    twitter_access_secret: str = free("", "TW_ACCESS_TOKEN_SECRET", help="of the account that tweets", secret=True)
-
-    # plug-ins of AutoGPT's
-    plugins_config_file: Path = setting(
-        Path("plugins_config.yaml"), "PLUGINS_CONFIG_FILE", help="which plug-ins are enabled", folder="inside"
-    )
-    plugins_dir: Path = setting(Path("plugins"), "PLUGINS_DIR", help="where plug-ins lie", folder="inside")
-    allowlisted_plugins: tuple[str, ...] = free((), "ALLOWLISTED_PLUGINS", help="plug-ins that are enabled besides")
-    denylisted_plugins: tuple[str, ...] = setting(
-        (), "DENYLISTED_PLUGINS", help="plug-ins that are not, whatever else says so", folder="more"
-    )
-    chat_messages: bool = setting(
-        False, "CHAT_MESSAGES_ENABLED", help="whether plug-ins may answer for the user, and are reported to"
-    )
 
     # other agents
     agents_at_once: int = setting(5, "AUTOAGENT_AGENTS", help="sub-agents that may run at once; 0: none", folder="less")
-    agents_depth: int = setting(
-        2, "AUTOAGENT_AGENTS_DEPTH", help="how deep sub-agents may start further ones", folder="less"
-    )
+    agents_depth: int = setting(2, "AUTOAGENT_AGENTS_DEPTH", help="how deep sub-agents may start others", folder="less")
 
     # the screen
     authorise_command_key: str = setting(
@@ -442,7 +318,7 @@ class Settings:
     theme: tuple[str, ...] = free(
         (),
         "AUTOAGENT_THEME",
-        help="auto (where empty), dark, light or none, and colours of your own: light, thought=bright-cyan",
+        help="auto (the default), dark, light or none, and colours of your own: light, thought=bright-cyan",
     )
     thoughts: str = free(
         "auto",
@@ -451,7 +327,7 @@ class Settings:
         choices={"auto": "auto", "full": "full", "short": "short", "none": "none"},
     )
     notify: str = setting(
-        "", "AUTOAGENT_NOTIFY", help="a shell line that gets a waiting question, or the end of the run, as JSON"
+        "", "AUTOAGENT_NOTIFY", help="a shell command that gets a waiting question, or the end of the run, as JSON"
     )
     run_name: str = free("", help="what `autoagent runs` calls the run (--name); empty: its goals")
     debug: bool = setting(False, help="show tracebacks", scenario="free")
@@ -507,6 +383,29 @@ class Settings:
         return re.sub(r"\A\w+://([^/?#]*@)?|[/?#].*", "", self.openai_base_url or OPENAI_URL)
 
 
+@cache
+def all_settings() -> type[Settings]:
+    """Return the class of all settings: those of the program, and those that extensions declare.
+
+    An extension's settings are a dataclass of the group `autoagent.settings`, with a title as its docstring. A name
+    that is taken stays with its owner. An extension that cannot be imported declares nothing; `doctor` names it.
+    """
+    declared: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
+    for plugin in plugins("settings"):
+        try:
+            kind = plugin.load()
+            kinds = typing.get_type_hints(kind)
+        except (SetupError, TypeError, NameError):
+            continue
+        for one in dataclasses.fields(kind):
+            if one.name not in declared and one.name not in Settings.__dataclass_fields__:
+                about = {**one.metadata, "group": str(kind.__doc__).rstrip(".")}
+                declared[one.name], hints[one.name] = field(default=one.default, metadata=about), kinds[one.name]
+    made = type("Settings", (Settings,), {"__annotations__": hints, "__module__": __name__, **declared})
+    return dataclass(frozen=True, slots=True, kw_only=True)(made)
+
+
 GROUPS = {  # of the settings, each by the first in it
     "model": "The models",
     "ai_settings_file": "The files",
@@ -515,8 +414,6 @@ GROUPS = {  # of the settings, each by the first in it
     "commands": "What it may do",
     "execute_local_commands": "Programs",
     "allow_hosts": "The web",
-    "image_provider": "Pictures, recordings, speech",
-    "plugins_config_file": "Plug-ins of AutoGPT's",
     "agents_at_once": "Other agents",
     "authorise_command_key": "The screen",
 }
@@ -533,9 +430,7 @@ def user_state_path(env: Mapping[str, str]) -> Path:
 
 
 def _of_user(env: Mapping[str, str], variable: str, usual: str) -> Path:
-    """Return a folder of the user's. A relative path counts as unset, as
-    the XDG specification requires: it would lead into the current folder.
-    """
+    """Return a user folder. A relative path counts as unset (XDG): it would lead into the current folder."""
     base = Path(env.get(variable, ""))
     return (base if base.is_absolute() else Path.home() / usual) / "autoagent"
 

@@ -57,7 +57,7 @@ class Raw(LocalModel):
 
 
 def ask(model: LocalModel, messages: Sequence[Message]) -> tuple[float, Completion]:
-    specs = [command.spec.in_brief() for command in all_commands() if command.spec.name in OFFERED]
+    specs = [command.spec.brief() for command in all_commands() if command.spec.name in OFFERED]
     begin = time.perf_counter()
     answer = model.complete(messages, commands=specs, max_tokens=120)
     return time.perf_counter() - begin, answer

@@ -30,12 +30,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autoagent.core.memory import RetrievedMemory
 from autoagent.memory.embedders.builtin import WordLlamaEmbedder
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.database import connect, writing
@@ -46,6 +48,7 @@ K = 10
 QUERIES = 100
 BATCH = 20_000  # vectors made and stored together
 ADDS = 200
+FILTERS = (1, 2, 10, 100)  # of so many memories, one passes
 THREADS = 2  # for every contestant that lets itself be told
 REST = 0.05  # seconds before each turn: the threads of the last one spin on for some time when they have no work
 
@@ -54,6 +57,7 @@ SMALL_AT_MOST = 0.1  # ms, at 1,000
 LIMIT_AT_MOST = 1.3  # times bytes / bandwidth, at 1,000,000
 BITS_AT_MOST = 0.25  # times faiss flat, at 1,000,000
 RECALL_AT_LEAST = 0.99
+FILTERED_AT_MOST = 2.5  # times a recall without a filter, where every second memory passes it
 RECALL_AT_MOST = {100_000: 3.0, 1_000_000: 10.0}  # ms, a whole recall
 ADD_AT_MOST = 1.0  # ms
 GROWTH_AT_MOST = 1.2  # the slowest size's add over the fastest's
@@ -132,7 +136,7 @@ def filled(folder: Path, texts: Sequence[str], batches: Iterator[Vectors], name:
             space.append(dict(zip(ids, vectors, strict=True)))
         first += len(vectors)
     with writing(db, folder):
-        db.execute("INSERT INTO words (words) VALUES ('rebuild')")
+        db.execute("INSERT INTO words (rowid, text) SELECT id, spaced(text) FROM memories")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return space
 
@@ -316,7 +320,8 @@ def show_recall(texts: Corpus, size: int, folder: Path) -> None:
 
     Each query is new to the process as it is recalled by. Beside it what its two searches cost alone.
     """
-    times: dict[str, list[float]] = {"a whole recall": [], "words alone (FTS5)": []}
+    times: dict[str, list[float]] = {"a whole recall": [], "words and vectors (`search`)": []}
+    filtered: dict[int, list[float]] = {each: [] for each in FILTERS}
     store, asked = LocalStore(folder, WordLlamaEmbedder()), texts.texts[-QUERIES:]
     with LivingMemory(store, clock=lambda: 1.0) as memory:  # at the time they were stored: nothing fades
         memory.recall("what an earlier step has recalled by", K // 2, pushed=True)
@@ -324,10 +329,15 @@ def show_recall(texts: Corpus, size: int, folder: Path) -> None:
             begin = time.perf_counter()
             memory.recall(query, K // 2, pushed=True)
             times["a whole recall"].append(time.perf_counter() - begin)
+        for query in asked[: QUERIES // 2]:  # beside each other, so that a busy moment meets all of them
+            for each in FILTERS:
+                begin = time.perf_counter()
+                memory.recall(query, K, meant=partial(_passes, each))
+                filtered[each].append(time.perf_counter() - begin)
         for query in asked:
             begin = time.perf_counter()
-            memory.store.worded(query, 2 * K)
-            times["words alone (FTS5)"].append(time.perf_counter() - begin)
+            memory.store.search(query, 2 * K)
+            times["words and vectors (`search`)"].append(time.perf_counter() - begin)
     if installed("faiss"):
         search = faiss_flat(texts.batches(size, texts.vectors.shape[1]), texts.vectors.shape[1], folder)
         times["vectors alone (faiss, flat)"] = [timed(search, query)[0] for query in texts.vectors[-QUERIES:]]
@@ -336,6 +346,16 @@ def show_recall(texts: Corpus, size: int, folder: Path) -> None:
         ms = 1000 * statistics.median(seconds)
         most = RECALL_AT_MOST.get(size) if name == "a whole recall" else None
         row(name, f"{ms:.2f}", "", ms <= most if most else None)
+    unfiltered = statistics.median(filtered[1])
+    for each, seconds in filtered.items():
+        median = statistics.median(seconds)
+        note = f"{median / unfiltered:.2f} x the filter that all pass" if each > 1 else ""
+        met = median / unfiltered <= FILTERED_AT_MOST if each == 2 else None
+        row(f"`recall`, a filter that 1 in {each} passes", f"{1000 * median:.2f}", note, met)
+
+
+def _passes(each: int, memory: RetrievedMemory) -> bool:
+    return memory.id % each == 0
 
 
 def show_add(texts: Corpus, folders: dict[int, Path], scratch: Path) -> None:

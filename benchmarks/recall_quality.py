@@ -135,8 +135,8 @@ def searches(store: LocalStore, words: float | None = None) -> Mapping[str, Sear
 
     memory = LivingMemory(store, rules=LifeRules(lives=LIVES), weights=weights, clock=lambda: NOW)
     return {
-        "cosine": lambda q: store.near(q, n),
-        "words": lambda q: store.worded(q, n),
+        "cosine": lambda q: store.search(q, n).near,
+        "words": lambda q: store.search(q, n).worded,
         "hybrid": lambda q: memory.recall(q, n).memories,
     }
 

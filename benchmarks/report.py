@@ -24,9 +24,9 @@ from ability_results import Record, cells, read_records
 
 HEAD = """# What a step costs
 
-Printed by `benchmarks/report.py` from one run of `benchmarks/loop.py`, in which the agents took turns against a
-server that answers at once, and from the benchmarks that the other sections name. Timings depend on the machine and on
-what else it does: compare the rows of one table.
+Printed by `benchmarks/report.py` from one run of `benchmarks/loop.py`, in which the agents took turns against a server
+that answers at once, and from the benchmarks that the other sections name. Timings depend on the machine and its load:
+compare rows of the same table.
 """
 
 COLUMNS = """\
@@ -34,10 +34,10 @@ COLUMNS = """\
 |---|---|---|---|---|---|---|---|---|"""
 
 FOOT = """\
-A step reads a small note, or writes a new one; *ms a step* is the time from the answer to the next request. Tokens
-are counted alike for all; *cached* are those of the tools and messages from the beginning that are the same as in the
-request before; *priced* is what all of them cost as OpenAI prices gpt-4o-mini, cached and not. *MB written* is what
-reached the file system, programs that were started among it.
+A step reads a small note, or writes a new one; *ms a step* is the time from the answer to the next request. Tokens are
+counted the same way for all. *cached* is the share of tokens, from the beginning of tools and messages, that repeat
+the request before. *priced* is their cost at OpenAI's prices of gpt-4o-mini, cached and not. *MB written* is what
+reached the file system, including the programs that were started.
 """
 
 
@@ -46,8 +46,8 @@ def lines(measured: dict[str, Any]) -> Iterator[str]:
     machine = measured["machine"]
     yield HEAD
     yield (
-        f"Measured on {measured['date']}: {machine['cpus']} CPUs ({machine['kind']}), Python {machine['python']}; to "
-        f"make 500 bytes durable takes this disk {measured['disk_ms']:.2f} ms."
+        f"Measured on {measured['date']}: {machine['cpus']} CPUs ({machine['kind']}), Python {machine['python']}; this "
+        f"disk takes {measured['disk_ms']:.2f} ms to sync 500 bytes."
     )
     for kind, what in (("read", "reads a note"), ("write", "writes a note")):
         rows = [row for row in measured["rows"] if row["kind"] == kind]
@@ -69,7 +69,7 @@ def lines(measured: dict[str, Any]) -> Iterator[str]:
 
 def first(found: dict[str, float]) -> Iterator[str]:
     """Yield the section on the first request."""
-    yield "\n## To the first request\n"
+    yield "\n## Time to the first request\n"
     yield "From the start of the process, in a home that was used before (`benchmarks/first_request.py`).\n"
     yield "| agent | seconds |\n|---|---|"
     yield from (f"| {agent} | {seconds:.2f} |" for agent, seconds in found.items())
@@ -77,7 +77,7 @@ def first(found: dict[str, float]) -> Iterator[str]:
 
 def resume(found: dict[str, float]) -> Iterator[str]:
     """Yield the section on going on with a long run."""
-    yield f"\n## Going on with a run of {found['steps']:,} steps\n"
+    yield f"\n## Resuming a run of {found['steps']:,} steps\n"
     yield f"Its log has {found['log_mb']:.0f} MB (`benchmarks/resume.py`). To the first request:\n"
     yield "| | seconds |\n|---|---|"
     yield f"| `autoagent resume`, from the checkpoint | {found['resumed']:.2f} |"
@@ -88,17 +88,17 @@ def resume(found: dict[str, float]) -> Iterator[str]:
 def local(found: dict[str, dict[str, float]]) -> Iterator[str]:
     """Yield the section on the embedded model."""
     yield "\n## A step of the embedded model\n"
-    yield "The same prompts, grammar and window, in turns (`benchmarks/local_step.py`): the first step reads all of its"
-    yield "prompt, a later one what is new in it.\n"
+    yield "The same prompts, grammar and window, in turns (`benchmarks/local_step.py`). The first step reads its whole"
+    yield "prompt, a later step only the new part.\n"
     yield "| | first step, s | a later step, s |\n|---|---|---|"
     yield from (f"| {name} | {row['first']:.1f} | {row['later']:.1f} |" for name, row in found.items())
 
 
 def ability(records: Sequence[Record]) -> Iterator[str]:
-    """Yield the section on what is done, and on ends that are not true."""
+    """Yield the section on solved tasks and false finishes."""
     yield "\n## Tasks with a check\n"
     yield "On the embedded model, each agent with the same limits of steps and tokens (`benchmarks/ability.py`). The"
-    yield "families of *test* were kept from those who work on the agent. Intervals are Wilson's, at 95 %.\n"
+    yield "families of *test* were hidden from the agent's developers. Intervals are Wilson's, at 95 %.\n"
     yield f"| agent | families | {' | '.join(COLUMNS_OF_ABILITY)} |\n|---|---|{'---|' * len(COLUMNS_OF_ABILITY)}"
     for split in ("test", "dev"):
         for agent in dict.fromkeys(one.agent for one in records):

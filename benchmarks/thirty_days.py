@@ -64,7 +64,7 @@ class Life:
         return {self._of_text[memory.text].id: memory.level for memory in self._memory.store.listed()}
 
     def trash(self) -> set[str]:
-        return {self._of_text[memory.text].id for memory in self._memory.store.trash()}
+        return {self._of_text[memory.text].id for memory in self._memory.store.listed(trash=True)}
 
     def close(self) -> None:
         self._memory.close()

@@ -137,12 +137,13 @@ def put_at_once(store: LocalStore, texts: Sequence[str]) -> None:
     """Put texts into a store as steps, in few transactions: one each would take most of the time."""
     for start in range(0, len(texts), BATCH):
         some = texts[start : start + BATCH]
-        vectors = store._vectors_of_new(some)
+        vectors = store._embedding.of_new(list(dict.fromkeys(some)))
+        store._space()  # found, or made, in a transaction of its own
         with writing(store._db, store._folder):
             ids = {}
             for number, text in enumerate(some, start):
                 known = {"kind": "step", "source": "", "trusted": True, "t": time.time()}
-                ids[text] = store._put(text, {**known, "run": f"between-{number // 20}", "step": number % 20 + 1})
+                ids[text] = store._put_one(text, {**known, "run": f"between-{number // 20}", "step": number % 20 + 1})
             store._space().append({ids[text]: vector for text, vector in vectors.items()})
 
 

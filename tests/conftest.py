@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
+import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import hypothesis
@@ -10,7 +13,14 @@ import pytest
 from homes import server
 from server import ScriptedServer
 
+from autoagent.settings import all_settings
+
 __all__ = ["place", "server"]
+
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+DECLARED = {(group, *point) for group, points in PROJECT["entry-points"].items() for point in points.items()}
+if DECLARED - {(point.group, point.name, point.value) for point in distribution("autoagent").entry_points}:
+    raise pytest.UsageError("pyproject.toml has new entry points; install them: uv pip install --no-deps -e .")
 
 # A busy machine is no failure: neither a slow example nor slow generation of one is an error.
 hypothesis.settings.register_profile(
@@ -39,3 +49,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ScriptedServe
     }.items():
         monkeypatch.setenv(name, value)
     return tmp_path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to start in, and nothing set from outside."""
+    start = tmp_path / "start"
+    start.mkdir()
+    monkeypatch.chdir(start)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for setting in dataclasses.fields(all_settings()):
+        for name in setting.metadata["env"]:
+            monkeypatch.delenv(name, raising=False)
+    return start

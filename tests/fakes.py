@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Unpack
 
-from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.commands import CommandSpec, Proposal, Result, Verdict
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.protocols import Asked
 from autoagent.scenarios.scripted_endpoint import all_met
@@ -143,6 +144,23 @@ class Silent:
 
     def proposed(self, proposal: Proposal) -> None:
         self.proposals.append(proposal)
+
+
+class RunsCommands(ABC):
+    """The text of a result, by whether the command succeeds."""
+
+    @abstractmethod
+    def run(self, name: str, /, **args: Any) -> Result: ...
+
+    def text(self, name: str, /, **args: Any) -> str:
+        result = self.run(name, **args)
+        assert result.ok, result.text
+        return result.text
+
+    def refusal(self, name: str, /, **args: Any) -> str:
+        result = self.run(name, **args)
+        assert not result.ok, result.text
+        return result.text
 
 
 def nobody_asked(question: str, timeout: float | None) -> str:

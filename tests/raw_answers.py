@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -27,11 +28,10 @@ class Raw:
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + self.body
 
 
-class RawServer:
-    """Listens from the start until `close`; `answer` is what each request gets from now on."""
+class Listening:
+    """Listens on loopback from the start until `close`, and serves each connection in a thread."""
 
     def __init__(self) -> None:
-        self.answer = Raw(b"{}")
         self._listening = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -46,7 +46,8 @@ class RawServer:
         self.close()
 
     def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listening.close()
 
     def _accept(self) -> None:
@@ -56,6 +57,17 @@ class RawServer:
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        raise NotImplementedError
+
+
+class RawServer(Listening):
+    """`answer` is what each request gets from now on."""
+
+    def __init__(self) -> None:
+        self.answer = Raw(b"{}")
+        super().__init__()
 
     def _serve(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -14,7 +14,7 @@ from autoagent.core.errors import CommandError, SettingsError
 from autoagent.network.addresses import NetworkGuard, exceptions, parse, refusal, resolve
 
 
-def refusing(text: str) -> pytest.RaisesExc[CommandError]:
+def raises_refusal(text: str) -> pytest.RaisesExc[CommandError]:
     return pytest.raises(CommandError, match=re.escape(text))
 
 
@@ -197,7 +197,7 @@ def test_every_spelling_of_this_machine_is_seen_through(host: str) -> None:
 
 
 def test_a_name_that_is_not_there_is_named() -> None:
-    with refusing("The host 'no-such-host.invalid' cannot be found: "):
+    with raises_refusal("The host 'no-such-host.invalid' cannot be found: "):
         resolve("no-such-host.invalid", 80)
 
 
@@ -212,7 +212,7 @@ def test_the_name_server_s_answer_is_told(code: int, reason: str) -> None:
     def lookup(*_: object, **__: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
         raise socket.gaierror(code, "as the C library puts it")
 
-    with refusing(f"The host 'xn--pple-43d.com' cannot be found: {reason}"):
+    with raises_refusal(f"The host 'xn--pple-43d.com' cannot be found: {reason}"):
         resolve("xn--pple-43d.com", 80, lookup=lookup)
 
 
@@ -223,16 +223,16 @@ def test_a_name_server_that_is_silent_is_waited_for_no_longer_than_the_limit() -
         over.wait()
         return []
 
-    with refusing("'slow.example' cannot be found: no name server answered in 0.05 s"):
+    with raises_refusal("'slow.example' cannot be found: no name server answered in 0.05 s"):
         resolve("slow.example", 80, seconds=0.05, lookup=lookup)
     over.set()
 
 
 def test_a_name_with_no_or_with_very_many_addresses_is_refused() -> None:
     many = NetworkGuard(resolve=lambda host, port: [f"8.8.{n // 256}.{n % 256}" for n in range(300)])
-    with refusing("The host 'many.example' has 300 addresses; at most 64 are looked at"):
+    with raises_refusal("The host 'many.example' has 300 addresses; at most 64 are looked at"):
         many.reach("many.example", 443)
-    with refusing("has 0 addresses"):
+    with raises_refusal("has 0 addresses"):
         NetworkGuard(resolve=lambda host, port: []).reach("none.example", 443)
 
 
@@ -254,7 +254,7 @@ def test_the_user_allows_a_name_or_an_address_for_one_port() -> None:
     by_address = NetworkGuard(exceptions(["10.0.0.5:8443"]), lookup)
     for guard in (by_name, by_address):
         assert guard.reach("intranet.example", 8443) == ("10.0.0.5",)
-        with refusing("intranet.example:443 is not reached"):
+        with raises_refusal("intranet.example:443 is not reached"):
             guard.reach("intranet.example", 443)
-    with refusing("other.example:8443 is not reached"):
+    with raises_refusal("other.example:8443 is not reached"):
         by_name.reach("other.example", 8443)

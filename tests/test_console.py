@@ -23,7 +23,7 @@ import pexpect
 import pyte
 import pytest
 
-from autoagent.core.codec import from_json
+from autoagent.core.codec import event_from_json
 from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.events import (
@@ -46,7 +46,7 @@ from autoagent.core.events import (
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, GoalVerdict, Status, Task
 from autoagent.reply.reply_stream import ThoughtsStream
-from autoagent.safety.approval import Ask
+from autoagent.safety.question_dialog import Ask
 from autoagent.terminal import rendering
 from autoagent.terminal.console import Console
 from autoagent.terminal.live_area import Activity, LiveArea
@@ -410,7 +410,7 @@ def test_a_long_diff_leaves_its_command_in_sight() -> None:
 def test_json_is_one_event_a_line_and_questions_go_elsewhere() -> None:
     screen = Screen(json=True, stdin="y -abc\ny\n")
     session(screen)
-    events = [from_json(json.loads(line)) for line in screen.text.splitlines()]
+    events = [event_from_json(json.loads(line)) for line in screen.text.splitlines()]
     assert [event.type for event in events][:3] == ["run_started", "prompted", "thought"]
     assert "Run it? y = yes" in screen.err.getvalue() and "Resume: autoagent resume" in screen.err.getvalue()
 
@@ -463,7 +463,7 @@ def test_a_warning_stands_last_before_the_question_which_offers_nothing_in_advan
     )  # fmt: skip
     screen.console.proposed(proposal)
     assert Ask(screen.console).decide(proposal).allowed
-    warning, question = " ".join(screen.text.split()).split("WARNING: ")[1].split("Run it all the same?")
+    warning, question = " ".join(screen.text.split()).split("WARNING: ")[1].split("Run it anyway?")
     assert warning.startswith("This run has read text from outside (https://e.example/\\x1b[2J)")
     assert "(a.txt)" in warning and "-N" not in question and "this once" in question
 
@@ -501,7 +501,7 @@ def test_what_has_no_price_is_named_once() -> None:
     for step in (1, 2):
         screen.console.show(thought(Thoughts("Looking."), Call("1", "read_file", {"filename": "notes.txt"}), step=step))
     text = " ".join(screen.text.split())
-    assert text.count("THE COST OF THIS RUN IS UNKNOWN: there is no price for generate_image.") == 1
+    assert text.count("THE COST OF THIS RUN IS UNKNOWN: no price is known for generate_image.") == 1
     assert "$?" in text
 
 
@@ -524,7 +524,7 @@ from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.rendering import Canvas
 from autoagent.core.errors import StopRun
 from autoagent.core.commands import Call, CommandSpec, Proposal
-from autoagent.safety.approval import Ask
+from autoagent.safety.question_dialog import Ask
 
 console = Console(sys.stdout, sys.stderr, sys.stdin)
 ask = Ask(console)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_messages import EXAMPLES
 
 from autoagent.agent.stats import RunStats
-from autoagent.core.codec import LATEST, event_of, to_json
+from autoagent.core.codec import LATEST, event_from_line, to_json
 from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
 from autoagent.core.events import Checked, Event, Feedback, Forked, Prompted, Snapshot
@@ -83,7 +83,7 @@ anything = st.recursive(
 def assert_read_or_refused(data: bytes) -> None:
     """What is read can be written again, folded and shown; what cannot is a ValueError that says why."""
     try:
-        event = event_of(data)
+        event = event_from_line(data)
     except ValueError as error:
         assert str(error)
         return
@@ -118,13 +118,13 @@ def test_many_damaged_lines_are_read_or_refused(data: bytes) -> None:
 def test_a_value_that_no_event_has_is_named(path: tuple[str, ...], value: object) -> None:
     thought = next(line for line in LINES if line["type"] == "thought")
     with pytest.raises(ValueError, match=r"event"):
-        event_of(json.dumps(put(thought, path, value)).encode())
+        event_from_line(json.dumps(put(thought, path, value)).encode())
 
 
 def test_json_that_is_too_deep_is_no_event() -> None:
     call = json.dumps(to_json(Feedback(text="DEEP"))).replace('"DEEP"', "[" * 100_000 + "]" * 100_000)
     with pytest.raises(ValueError, match="event"):
-        event_of(call.encode())
+        event_from_line(call.encode())
 
 
 def test_what_the_program_writes_it_reads_again(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_the_latest_time_can_be_shown() -> None:
     assert time.localtime(LATEST).tm_year == 9999
     recalled = next(line for line in LINES if line["type"] == "recalled")
     with pytest.raises(ValueError, match="no time"):
-        event_of(json.dumps(put(recalled, ("memories", 0, "t"), 1e300)).encode())
+        event_from_line(json.dumps(put(recalled, ("memories", 0, "t"), 1e300)).encode())
 
 
 def test_a_damaged_log_keeps_the_others_listed(tmp_path: Path) -> None:

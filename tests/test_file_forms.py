@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from autoagent.text.file_forms import LONGEST, form_error
+from autoagent.text.file_forms import LONGEST, digest, form_error
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,20 @@ def test_of_what_is_too_deep_or_too_long_nothing_is_told(text: str) -> None:
 @pytest.mark.parametrize("path", ["a.py", "a.toml", "a.yaml"])
 def test_deep_nesting_ends_nothing(path: str) -> None:
     assert isinstance(form_error(path, "a = " + "[" * 50_000), str)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "other", "alike"),
+    [
+        ("a.py", "x = f(1)\n", "x=f( 1 )  \n\n", True),
+        ("a.py", "x = 1\n", "x = 1  # one\n", False),
+        ("a.json", '{"a": 1, "b": [2]}', '{"b":[2],\n"a":1}\n', True),
+        ("a.json", "[1, 2]", "[2, 1]", False),
+        ("a.txt", "a \nb\n", "a\nb", True),
+        ("a.txt", "a\nb", "a\n\nb", False),
+        ("a.py", "x = (", "x = ( ", True),
+        ("a.txt", "", None, False),
+    ],
+)
+def test_the_layout_of_a_text_is_no_part_of_its_digest(path: str, text: str, other: str | None, alike: bool) -> None:
+    assert (digest(path, text) == digest(path, other)) is alike

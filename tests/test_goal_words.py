@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoagent.agent.goal_words import groups_shown, lines_shown
+from autoagent.agent.goal_words import describe_groups, describe_lines
 
 PEOPLE = {"people.csv": "name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n"}
 
@@ -21,18 +21,18 @@ PEOPLE = {"people.csv": "name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n"}
 def test_the_names_with_an_ending_that_stands_alone_are_listed(text: str, endings: list[str]) -> None:
     names = ["a.tmp", "tmp.md", "b/c.tmp", "d.log", "e.bak"]
     having = {".tmp": "'a.tmp', 'b/c.tmp'", ".md": "'tmp.md'", ".log": "'d.log'"}
-    assert list(groups_shown(text, names)) == [f"Ending with {ending}: {having[ending]}." for ending in endings]
+    assert list(describe_groups(text, names)) == [f"Ending with {ending}: {having[ending]}." for ending in endings]
 
 
 def test_the_lines_with_a_word_of_the_goals_are_shown() -> None:
-    assert list(lines_shown("Write the names of everybody who lives in Oslo to oslo.txt", PEOPLE)) == [
+    assert list(describe_lines("Write the names of everybody who lives in Oslo to oslo.txt", PEOPLE)) == [
         "Lines of 'people.csv' with \"Oslo\" (2 of 5):\nAnna,Oslo\nCara,Oslo"
     ]
 
 
 def test_a_word_is_looked_for_in_all_files_together() -> None:
     texts = {"a.txt": "hay", "b.txt": "hay needle hay", "c.txt": "hay"}
-    assert list(lines_shown("Find which file holds the word needle", texts)) == [
+    assert list(describe_lines("Find which file holds the word needle", texts)) == [
         "Lines of 'b.txt' with \"needle\" (1 of 1):\nhay needle hay"
     ]
 
@@ -46,11 +46,11 @@ def test_a_word_is_looked_for_in_all_files_together() -> None:
     ],
 )
 def test_words_that_tell_no_lines_apart_are_left_out(goal: str, text: str) -> None:
-    assert list(lines_shown(goal, {"a.txt": text})) == []
+    assert list(describe_lines(goal, {"a.txt": text})) == []
 
 
 def test_many_and_long_lines_are_cut() -> None:
-    (shown,) = lines_shown("Find ERROR", {"app.log": ("ERROR " + "x" * 500 + "\n") * 20 + "ok\n" * 30})
+    (shown,) = describe_lines("Find ERROR", {"app.log": ("ERROR " + "x" * 500 + "\n") * 20 + "ok\n" * 30})
     head, *lines = shown.split("\n")
     assert head == "Lines of 'app.log' with \"ERROR\" (20 of 50):"
     assert [len(line) for line in lines] == [100] * 6

@@ -105,7 +105,7 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool
 NO_CONTENT = re.compile(
     r"(?:[A-Z][^.:]*|\w+ (?:returned|failed|may have run|is put off)|Earlier failure \(step \d+\)): "
     r"|[A-Z][^.:]*:$|\d+\. |- |\[|\("
-    r"|Goal \d+ \(|(?:Use|Answer|What of this is still to do|Mend it)[ ?,]",
+    r"|Goal \d+ \(|(?:Use|Answer|What of this is still to do|Mend it)[ ?,]"
 )
 
 
@@ -181,10 +181,10 @@ def test_it_is_known_whether_a_result_that_is_shown_can_be_read_on() -> None:
     history = History(COUNT, read_on="read_result")
     history.add(started(8192, "system"))
     for step, text in enumerate(("short", "x " * 400_000), 1):
-        assert not history.reads_on
+        assert not history.mentions_paging
         history.add(Thought(step=step, thoughts=Thoughts(), call=Call("1", "shell", {}), text="", usage=Usage()))
         history.add(Returned(step=step, call_id="1", ok=True, text=text))
-    assert history.reads_on
+    assert history.mentions_paging
 
 
 def test_long_arguments_are_cut_in_the_history_and_stay_readable() -> None:

@@ -34,9 +34,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 EDGES = {
     "openai": ["models/openai/endpoint", "models/openai/late_import"],
     "httpcore2": ["models/openai/endpoint"],
-    "httpx2": ["models/openai/endpoint", "models/openai/refusals", "services/mcp/"],
-    "anyio": ["services/mcp/"],
-    "mcp": ["services/mcp/"],
+    "httpx2": ["models/openai/endpoint", "models/openai/refusals"],
     "msgspec": ["core/codec"],
     "numpy": ["memory/", "text/byte_pairs"],
     "sqlite3": ["memory/", "fleet/folder_copy"],
@@ -54,7 +52,7 @@ EDGES = {
     "rich": ["terminal/"],
     "pygments": ["web/highlight"],
     "starlette": ["web/app"],
-    "uvicorn": ["web/serve", "services/mcp/server"],
+    "uvicorn": ["web/serve"],
     "click": ["cli", "extension", "fleet/command_line", "subcommands/", "terminal/"],
     "requests": ["services/", "network/"],
     "urllib3": ["network/connections", "network/errors"],
@@ -193,7 +191,7 @@ def test_everything_public_says_what_it_promises() -> None:
 def test_a_room_says_what_it_is_for_what_it_may_import_and_what_it_hands_out(name: str) -> None:
     lines = (ast.get_docstring(trees()[name]) or "").splitlines()
     assert len(lines) >= 3, "what it is for, and the rest"
-    assert re.search(r"May import .*Hands out ", " ".join(lines))
+    assert re.search(r"May import .*Exports ", " ".join(lines))
 
 
 def _is_command(node: ast.ClassDef | ast.FunctionDef) -> bool:
@@ -262,15 +260,15 @@ OTHER_MEANINGS = {
     "models/openai/late_import": {"openai"},  # the package
     "session/diagnosis": {"none"},  # no terminal
     "cli": {"demo", "replay"},  # a flag, a subcommand
-    "commands/media": {"openai"},  # who draws and listens, which IMAGE_PROVIDER and AUDIO_TO_TEXT_PROVIDER choose
     "fleet/command_line": {"local"},  # an engine
     "fleet/lead": {"auto", "local"},  # an address of a cluster, an engine
+    "fleet/ray_engine": {"auto"},
     "session/permissions": {"none"},  # an empty list
+    "session/autogpt": {"local"},  # where files are stored
     "web/app": {"none"},  # of a policy
     "web/serve": {"none"},  # no web sockets
-    "settings": {"auto", "none", "openai"},  # which thoughts are shown; no browser; who draws and listens
+    "settings": {"auto", "none"},  # which thoughts are shown; no browser
     "models/openai/endpoint": {"none"},  # in place of a key
-    "services/media/media": {"openai"},  # who listens
     "subcommands/flags": {"auto", "none"},  # which thoughts are shown; no limit
     "subcommands/runs": {"replay"},  # the subcommand
     "subcommands/run": {"demo"},  # the flag

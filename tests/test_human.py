@@ -11,7 +11,7 @@ from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import StopRun
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Model
-from autoagent.models.human import HumanModel, from_short_form
+from autoagent.models.human import HumanModel, parse_short_form
 from autoagent.reply.parser import parse
 
 READ_FILE = CommandSpec(
@@ -136,5 +136,5 @@ def test_the_end_of_input_ends_the_run_unanswered(lines: tuple[str, ...]) -> Non
 
 
 def test_prose_is_no_short_form() -> None:
-    assert from_short_form("read the file, please") is None
-    assert from_short_form("") is None
+    assert parse_short_form("read the file, please") is None
+    assert parse_short_form("") is None

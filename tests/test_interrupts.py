@@ -66,10 +66,7 @@ def by_a_weak_reference(then: Callable[[], None]) -> None:
     ("number", "error"), [(signal.SIGTERM, "Ended by SIGTERM."), (signal.SIGINT, "^$"), (signal.SIGHUP, "by SIGHUP")]
 )
 def test_a_signal_where_python_forgets_what_is_raised_is_raised_behind_it(
-    leave: Callable[[Callable[[], None]], object],
-    number: signal.Signals,
-    error: str,
-    capfd: pytest.CaptureFixture[str],
+    leave: Callable[[Callable[[], None]], object], number: signal.Signals, error: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def signalled() -> None:
         signal.raise_signal(number)

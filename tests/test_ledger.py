@@ -26,7 +26,7 @@ from autoagent.prompt import system_prompt
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
-from autoagent.settings import Settings
+from autoagent.settings import all_settings
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 
@@ -35,7 +35,7 @@ CHANGED = Returned(call_id="1", ok=True, text="", data={"changed": ["a.txt"]})
 
 
 def started(goals: tuple[Goal, ...] = GOALS, style: PromptStyle = FULL) -> RunStarted:
-    registry = available(Settings())
+    registry = available(all_settings()())
     task = Task("Scribe", "a writer", goals)
     system = system_prompt(task, registry.specs, "text", style)
     return RunStarted(
@@ -58,7 +58,7 @@ def run(tmp_path: Path) -> Iterator[Any]:
         context = Context(workspace, NoMemory(), lambda question, timeout: "", log.run, sandbox=sandbox)
         guard = ExfiltrationGuard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root), all_specs())
         policy = Policy(Allow(), guard, Budget(RunLimits()), verifier=model, **options)
-        tools = Tools(available(Settings()), context)
+        tools = Tools(available(all_settings()()), context)
         agent = Agent(started(goals, style), model, tools, policy, log, listener=Silent())
         return model, list(agent.run())
 

@@ -15,7 +15,7 @@ from fakes import Allow, Answers, ScriptedModel, Silent, judging, nobody_asked, 
 
 from autoagent.agent.budget import Budget, RunLimits
 from autoagent.agent.state import Policy, Tools
-from autoagent.agent.think import SHORTENINGS
+from autoagent.agent.think import MAX_SHORTENINGS
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_specs, available
@@ -45,7 +45,7 @@ from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
-from autoagent.settings import Settings
+from autoagent.settings import all_settings
 from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
@@ -82,7 +82,7 @@ class Bench:
     ) -> Agent:
         """An agent at work here: `context` is what differs in it, `without` a command that is switched off."""
         task = replace(TASK, goals=goals)
-        registry: Registry = available(Settings()).without({without} - {""}, "it is switched off")
+        registry: Registry = available(all_settings()()).without({without} - {""}, "it is switched off")
         system = system_prompt(task, registry.specs, model.asking, model.style)
         kind = Resumed if resume else RunStarted
         start = kind(
@@ -332,12 +332,12 @@ def test_a_model_that_fails_ends_the_run_with_its_line(bench: Bench, error: Exce
 
 def test_a_prompt_too_long_for_the_endpoint_is_shortened_some_times_and_then_given_up(bench: Bench) -> None:
     script = [say("write_to_file", filename=f"{n}.txt", text="x" * 400) for n in range(5)]
-    model = ScriptedModel([*script, *[ContextOverflow("too long")] * (SHORTENINGS + 1)])
+    model = ScriptedModel([*script, *[ContextOverflow("too long")] * (MAX_SHORTENINGS + 1)])
     events = list(bench.agent(model).run())
     assert events[-1].status == "failed"
-    assert len([event for event in events if isinstance(event, Retried) and event.shortened]) == SHORTENINGS
+    assert len([event for event in events if isinstance(event, Retried) and event.shortened]) == MAX_SHORTENINGS
     sizes = [event.tokens for event in events if isinstance(event, Prompted)]
-    shortened = sizes[-SHORTENINGS - 1 :]
+    shortened = sizes[-MAX_SHORTENINGS - 1 :]
     assert shortened[0] > shortened[-1]
     assert shortened == sorted(shortened, reverse=True)
 

@@ -10,11 +10,15 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
 import pytest
+from autoagent_media.charges import of_picture, of_transcript
+from autoagent_media.images import draw_openai, draw_web_ui
+from autoagent_media.speech import ElevenLabsVoice
+from autoagent_media.transcription import Recording, hear_openai
 from fuzzing import FEW, MANY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,12 +32,8 @@ from autoagent.models.openai.embeddings import OpenAIEmbedder
 from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
 from autoagent.models.openai.retry import Policy
 from autoagent.reply.parser import parse, written
-from autoagent.services.api_client import Provider
-from autoagent.services.media.charges import of_picture, of_transcript
-from autoagent.services.media.images import draw_openai, draw_web_ui
-from autoagent.services.media.speech import ElevenLabsVoice
-from autoagent.services.media.transcription import Recording, hear_openai
-from autoagent.settings import Settings
+from autoagent.services.api_client import ApiProvider
+from autoagent.settings import all_settings
 
 HELLO = (Message("user", "Say hello."),)
 
@@ -113,11 +113,7 @@ SAID = {
     "function_call": {"name": "do_nothing", "arguments": {"a": 1}},
 }
 ERROR = {"message": "Something is wrong.", "code": 500, "param": "tools", "type": "server_error"}
-WHOLE = {
-    "choices": [{"index": 0, "message": SAID, "finish_reason": "stop"}],
-    "usage": USAGE,
-    "error": None,
-}
+WHOLE = {"choices": [{"index": 0, "message": SAID, "finish_reason": "stop"}], "usage": USAGE, "error": None}
 CHUNK = {"choices": [{"index": 0, "delta": SAID, "finish_reason": "stop"}], "usage": USAGE, "error": None}
 LAST = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
@@ -237,19 +233,19 @@ def embeddings(raw: RawServer) -> None:
     assert usage.prompt >= 0 and usage.cost == 0.0
 
 
-def provider_of(raw: RawServer) -> Provider:
-    return Provider(name="The provider", url=raw.base_url, url_variable="URL")
+def provider_of(raw: RawServer) -> ApiProvider:
+    return ApiProvider(name="The provider", url=raw.base_url, url_variable="URL")
 
 
 def pictures(raw: RawServer) -> None:
     for draw in (draw_openai, draw_web_ui):
-        picture, _ = draw(provider_of(raw), Settings(), "a cat")
+        picture, _ = draw(provider_of(raw), partial(getattr, all_settings()()), "a cat")
         assert isinstance(picture, bytes)
 
 
 def transcript(raw: RawServer) -> None:
     recording = Recording(b"RIFF", "audio/wav", ".wav")
-    text, _ = hear_openai(provider_of(raw), Settings(), recording)
+    text, _ = hear_openai(provider_of(raw), partial(getattr, all_settings()()), recording)
     text.encode()
 
 
@@ -260,7 +256,7 @@ def voices(raw: RawServer) -> None:
 
 def charges_elsewhere(raw: RawServer) -> None:
     """The figures of an answer, as if it came from a server that is not free."""
-    far = Provider(name="The provider", url="https://api.openai.com/v1", url_variable="URL")
+    far = ApiProvider(name="The provider", url="https://api.openai.com/v1", url_variable="URL")
     answer = provider_of(raw).post("/x").fields()
     for cost in (of_picture(far, "gpt-image-2", answer), of_transcript(far, "whisper-1", answer)):
         assert cost is None or (math.isfinite(cost) and cost >= 0)

@@ -274,7 +274,7 @@ def test_tools_that_no_model_can_use_are_refused(place: Path, server: ScriptedSe
         return filename
 
     for tool, problem in (
-        (untyped, "The tool untyped has an argument that no model can"),
+        (untyped, "The tool untyped has an argument that a model cannot"),
         (read_file, "'read_file' has"),
     ):
         team = Team(roles=[Role("Ann", actions=[Action("Sum", instruction="Sum", commands=[tool])])])

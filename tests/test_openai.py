@@ -310,9 +310,11 @@ def test_models_that_reason_get_their_own_limit_and_no_temperature(server: Scrip
 
 @pytest.mark.parametrize("name", ["gpt-4o", "gpt-5-chat-latest", "llama3", "qwen2.5-coder", "phi-o3"])
 def test_models_that_do_not_reason_get_a_temperature(server: ScriptedServer, name: str) -> None:
-    server.add(Reply("Hi."))
+    server.add(Reply("Hi."), Reply("Hi."))
     model(server, name, temperature=0.0).complete(HELLO, max_tokens=500)
     assert (server.requests[0].body["temperature"], server.requests[0].body["max_tokens"]) == (0.0, 500)
+    model(server, name, temperature=0.0).complete(HELLO, max_tokens=500, temperature=0.7)
+    assert server.requests[1].body["temperature"] == 0.7
 
 
 @pytest.mark.parametrize("name", ["temperature", "stream_options", "stream", "max_tokens"])
@@ -506,8 +508,7 @@ def test_usage_is_priced_and_the_cached_part_is_cheaper(server: ScriptedServer) 
 
 
 @pytest.mark.parametrize(
-    "usage",
-    [None, {}, {"prompt_tokens": -5, "completion_tokens": -1}, {"prompt_tokens": 0, "completion_tokens": None}],
+    "usage", [None, {}, {"prompt_tokens": -5, "completion_tokens": -1}, {"prompt_tokens": 0, "completion_tokens": None}]
 )
 def test_missing_and_senseless_usage_is_counted_here(server: ScriptedServer, usage: Any) -> None:
     server.add(Reply("one two three", usage=usage))

@@ -12,16 +12,10 @@ import pytest
 
 from autoagent.core.commands import ANY_TEXT, Call, CommandSpec, Parameter, Proposal, Question, Verdict
 from autoagent.core.errors import StopRun
-from autoagent.safety.approval import (
-    Ask,
-    Continuous,
-    FailClosed,
-    RuleAuthorizer,
-    UserAnswer,
-    edit_arguments,
-    read_answer,
-)
+from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
+from autoagent.safety.question_dialog import Ask
 from autoagent.safety.rules import Rulebook, SavedRules
+from autoagent.safety.typed_answers import UserAnswer, edit_arguments, read_answer
 
 SPEC = CommandSpec(
     "write_to_file", "Write to a file", "files", "write",
@@ -216,7 +210,7 @@ def test_neither_advance_nor_always_covers_a_warning() -> None:
     ask = Ask(always)
     assert ask.decide(PROPOSAL).allowed
     assert ask.decide(WARNED) == Verdict(False, "user", "not that")
-    assert "'a' does not hold where there is a warning" in always.said[0]
+    assert "'a' does not cover a warning" in always.said[0]
 
 
 def test_a_count_at_a_warning_holds_for_the_calls_after_it_that_have_none() -> None:
@@ -261,9 +255,9 @@ def test_a_rule_made_at_the_question_shows_what_it_would_have_let_through_and_is
     assert rules.decide(PROPOSAL).by == "user"
     second = replace(WARNED, call=Call("2", "write_to_file", {"filename": "b.txt"}))
     assert rules.decide(second) == Verdict(True, "user (rule write_to_file:*.txt)")
-    assert terminal.said[0] == "The rule write_to_file:*.md does not let this call through. Nothing was run or saved."
+    assert terminal.said[0] == "The rule write_to_file:*.md does not match this call. Nothing was run or saved."
     assert terminal.said[1].splitlines() == [
-        "write_to_file:*.txt would have let through 2 of the 2 calls of this run:",
+        "write_to_file:*.txt would have allowed 2 of the 2 calls of this run:",
         "  write_to_file(filename='a.txt')",
         "  write_to_file(filename='b.txt')",
     ]

@@ -56,29 +56,14 @@ def test_links_are_absolute_once_each_and_of_the_web_alone() -> None:
 
 
 HIDDEN = (
-    "<!-- {} -->",
-    "<p style='display: none'>{}</p>",
-    "<p style='color:red;visibility:hidden'>{}</p>",
-    "<p style='font-size:0px'>{}</p>",
-    "<p style='opacity: 0;'>{}</p>",
-    "<p hidden>{}</p>",
-    "<div hidden><p>{0} <b>{0}</b></p></div>",
-    "<p class='a note b'>{}</p>",
-    "<p id=gone>{}</p>",
-    "<aside>{}</aside>",
-    "<script>{}</script>",
-    "<style>{}</style>",
-    "<template><p>{}</p></template>",
-    "<svg><text>{}</text></svg>",
-    "<iframe>{}</iframe>",
-    "<input type=hidden value={}>",
-    "<img alt='' title={} src=x>",
-    "<p title={0} data-x={0}></p>",
-    "<?php {} ?>",
-    "<![CDATA[{}]]>",
-    "<a hidden href='/{0}'>{0}</a>",
+    "<!-- {} -->", "<p style='display: none'>{}</p>", "<p style='color:red;visibility:hidden'>{}</p>",
+    "<p style='font-size:0px'>{}</p>", "<p style='opacity: 0;'>{}</p>", "<p hidden>{}</p>",
+    "<div hidden><p>{0} <b>{0}</b></p></div>", "<p class='a note b'>{}</p>", "<p id=gone>{}</p>", "<aside>{}</aside>",
+    "<script>{}</script>", "<style>{}</style>", "<template><p>{}</p></template>", "<svg><text>{}</text></svg>",
+    "<iframe>{}</iframe>", "<input type=hidden value={}>", "<img alt='' title={} src=x>",
+    "<p title={0} data-x={0}></p>", "<?php {} ?>", "<![CDATA[{}]]>", "<a hidden href='/{0}'>{0}</a>",
     "<p>\U000e0053\U000e0045</p>",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("times", [1, 20], ids=["all of a short page", "the main text of a long one"])

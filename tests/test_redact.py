@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.settings import Settings, secrets_of
+from autoagent.settings import all_settings, secrets_of
 from autoagent.text.redaction import MASK, Redactor, is_placeholder
 
 PEM = (
@@ -112,7 +112,7 @@ def test_text_without_a_known_value_stays(text: str) -> None:
 def test_a_placeholder_is_no_secret(value: str) -> None:
     assert is_placeholder(value)
     assert Redactor([value]).mask(f"a {value} b") == f"a {value} b"
-    assert secrets_of(Settings(openai_api_key=value, memory_url=f"postgresql://me:{value}@db/x")) == []
+    assert secrets_of(all_settings()(openai_api_key=value, memory_url=f"postgresql://me:{value}@db/x")) == []
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_password_of_plain_words_in_an_address_is_masked(password: str) -> Non
 
 
 def test_an_address_without_a_password_is_no_secret() -> None:
-    assert secrets_of(Settings(memory_url="redis://localhost:6379/0")) == []
+    assert secrets_of(all_settings()(memory_url="redis://localhost:6379/0")) == []
 
 
 def test_names_of_changed_files_are_never_masked() -> None:
@@ -181,7 +181,7 @@ def test_no_text_makes_it_slow(piece: str) -> None:
 
 
 def test_every_secret_of_the_settings_is_known_and_the_password_in_it() -> None:
-    settings = Settings(
+    settings = all_settings()(
         openai_api_key="plain-looking-key-1",
         memory_url="postgresql://me:pass%2Fword-1@db.example/x",
         sd_webui_auth="user:web-password-1",
@@ -191,11 +191,11 @@ def test_every_secret_of_the_settings_is_known_and_the_password_in_it() -> None:
     for secret in ("plain-looking-key-1", "pass%2Fword-1", "pass/word-1", "web-password-1"):
         assert mask(f"x {secret} y") == f"x {MASK} y"
     assert mask("no-secret-at-all") == "no-secret-at-all"
-    assert secrets_of(Settings()) == []
+    assert secrets_of(all_settings()()) == []
 
 
 def test_no_setting_that_is_a_secret_is_left_out() -> None:
-    names = {f.name for f in dataclasses.fields(Settings) if re.search("key|token|secret|password|auth", f.name)}
+    names = {f.name for f in dataclasses.fields(all_settings()) if re.search("key|token|secret|password|auth", f.name)}
     names -= {"authorise_command_key", "exit_key", "max_tokens", "reply_tokens"}
-    settings = Settings(**{name: f"value-1-of-{name}" for name in names})
+    settings = all_settings()(**{name: f"value-1-of-{name}" for name in names})
     assert {f"value-1-of-{name}" for name in names} <= set(secrets_of(settings))

@@ -18,10 +18,10 @@ from autoagent.commands.registry import Registry, command
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.model import Completion, Reply, Thoughts, ToolCall, Usage
-from autoagent.reply.lenient_json import DEPTH, UnreadableJson, read_object
+from autoagent.reply.lenient_json import MAX_DEPTH, UnreadableJson, read_object
 from autoagent.reply.parser import parse, written
 from autoagent.reply.reply_stream import ReplyStream
-from autoagent.reply.written_reply import MOST_BRACES, find_command
+from autoagent.reply.written_reply import MAX_BRACES, find_command
 
 REPLIES = Path(__file__).parent / "replies"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # every worker of the tests collects this file
@@ -194,15 +194,15 @@ def test_a_reply_is_looked_through_in_steps_linear_in_its_length(shape: str) -> 
 
     (calls, reads), (more_calls, more_reads) = steps(4_000), steps(16_000)
     assert more_calls <= 5 * calls + 100
-    assert max(reads, more_reads) <= MOST_BRACES + 1
+    assert max(reads, more_reads) <= MAX_BRACES + 1
 
 
 def test_nesting_up_to_the_limit_is_read() -> None:
-    levels = DEPTH - 1
+    levels = MAX_DEPTH - 1
     text = '{"a": ' + "[" * levels + "]" * levels + "}"
     assert read_object(text)[1] == len(text)
     with pytest.raises(UnreadableJson, match="levels deep"):
-        read_object('{"a": ' + "[" * DEPTH + "]" * DEPTH + "}")
+        read_object('{"a": ' + "[" * MAX_DEPTH + "]" * MAX_DEPTH + "}")
 
 
 # Native tool calls -----------------------------------------------------------------------------------------------

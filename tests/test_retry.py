@@ -9,7 +9,7 @@ import pytest
 
 from autoagent.core.errors import ModelError, StopRun, Unreachable
 from autoagent.core.task import Outcome, Status
-from autoagent.models.openai.retry import Fault, Policy, deserves, persist, retry_after
+from autoagent.models.openai.retry import Fault, Policy, is_retryable, persist, retry_after
 
 
 class World:
@@ -154,14 +154,14 @@ def test_other_errors_pass_at_once() -> None:
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
 def test_statuses_that_may_pass(status: int) -> None:
-    assert deserves(status, {})
-    assert not deserves(status, {"x-should-retry": "false"})
+    assert is_retryable(status, {})
+    assert not is_retryable(status, {"x-should-retry": "false"})
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_statuses_that_will_not(status: int) -> None:
-    assert not deserves(status, {})
-    assert deserves(status, {"x-should-retry": "true"})
+    assert not is_retryable(status, {})
+    assert is_retryable(status, {"x-should-retry": "true"})
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,8 @@ def test_what_is_no_rule(text: str) -> None:
     ("text", "reason"),
     [
         ("write_to_fil:x", "Did you mean write_to_file?"),
+        ("write__to__file:x", "Did you mean write_to_file?"),
+        ("mcp__shop", "there is no command 'mcp__shop'"),
         ("do_nothing:x", "has no argument"),
         ("browse_website:docs.python.org/*", "must begin with https://"),
     ],
@@ -210,6 +212,10 @@ def test_a_rule_that_could_never_let_anything_through_is_refused(text: str, reas
     assert reason in str(error.value)
 
 
+def test_a_rule_may_be_for_a_server_that_is_not_here() -> None:
+    assert str(Rulebook(SPECS.values()).parse("mcp__shop__write_file")) == "mcp__shop__write_file"
+
+
 def test_an_older_name_of_a_command_is_taken_for_the_present_one() -> None:
     book = Rulebook(SPECS.values(), ["write_file:a"])
     assert str(book.allows(Call("1", "write_to_file", {"filename": "a"}))) == "write_to_file:a"
@@ -218,10 +224,10 @@ def test_an_older_name_of_a_command_is_taken_for_the_present_one() -> None:
 def test_a_forecast_names_the_calls_of_the_run_that_would_have_run() -> None:
     book = Rulebook(SPECS.values())
     for number, line in enumerate(["git status", "rm x", "git diff"]):
-        book.see(Call(str(number), "execute_shell", {"command_line": line}))
-    book.see(Call("1", "execute_shell", {"command_line": "git log"}))  # edited before it ran
+        book.note(Call(str(number), "execute_shell", {"command_line": line}))
+    book.note(Call("1", "execute_shell", {"command_line": "git log"}))  # edited before it ran
     assert book.forecast(Rule.parse("execute_shell:git *")).splitlines() == [
-        "execute_shell:git * would have let through 3 of the 3 calls of this run:",
+        "execute_shell:git * would have allowed 3 of the 3 calls of this run:",
         "  execute_shell(command_line='git status')",
         "  execute_shell(command_line='git log')",
         "  execute_shell(command_line='git diff')",
@@ -277,7 +283,7 @@ def test_the_subcommand_lists_adds_and_removes(tmp_path: Path, monkeypatch: pyte
 
     assert "There are no rules" in run("list")
     assert run("add", "write_file:notes/*") == "Saved the rule write_to_file:notes/*.\n"
-    assert "there already" in run("add", "write_to_file:notes/*")
+    assert "exists already" in run("add", "write_to_file:notes/*")
     listed = json.loads(run("list", "--json"))
     assert listed == [
         {"rule": "write_to_file:notes/*", "command": "write_to_file", "pattern": "notes/*", "origin": "saved"}

@@ -130,7 +130,7 @@ def test_runs_are_found_by_any_unique_prefix(tmp_path: Path) -> None:
     runs = sorted(write(tmp_path, "x") for _ in range(3))
     assert run_ids(tmp_path) == runs[::-1]
     assert find_run(tmp_path, runs[1]) == runs[1]
-    with pytest.raises(StateError, match="fits 3 runs"):
+    with pytest.raises(StateError, match="matches 3 runs"):
         find_run(tmp_path, runs[0][:6])
     with pytest.raises(StateError, match="No run 'zzz'"):
         find_run(tmp_path, "zzz")

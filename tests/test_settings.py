@@ -19,9 +19,8 @@ from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import TRANSLATED, UNUSED
 from autoagent.session.dotenv import Variable, read_dotenv, store_variables
 from autoagent.session.load import Loaded, load
-from autoagent.session.permissions import LIMITED
 from autoagent.session.task_file import read_prompt_settings, read_task, write_task
-from autoagent.settings import Settings, setting, user_config_path, user_state_path
+from autoagent.settings import all_settings, setting, user_config_path, user_state_path
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,7 +39,7 @@ def write(path: Path, text: str | bytes) -> Path:
 
 def test_nothing_given_gives_the_defaults(tmp_path: Path) -> None:
     found = loaded(tmp_path)
-    assert found.settings == Settings()
+    assert found.settings == all_settings()()
     assert set(found.origins.values()) == {"default"}
     assert list(tmp_path.iterdir()) == []  # looking at settings writes nothing
 
@@ -154,7 +153,7 @@ def test_lists_numbers_and_paths_of_the_user_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("budget: 1\nsmart_lm: x\n", r"config\.yaml:2: smart_lm: there is no such setting. Did you mean smart_llm\?"),
+        ("budget: 1\nsmart_lm: x\n", r"config\.yaml:2: smart_lm: no such setting. Did you mean smart_llm\?"),
         ("budget: 1\nwindow: 2\nbudget: 1\n", r"config\.yaml:3: budget: is given twice"),
         ("window: [1, 2]\n", r"config\.yaml:1: window: must be text, not a list"),
         ("debug: perhaps\n", r"config\.yaml:1: debug: must be true or false"),
@@ -172,11 +171,25 @@ def test_a_broken_user_config_is_named_with_file_line_and_key(tmp_path: Path, te
         loaded(tmp_path)
 
 
+# What a `.env` may do with a setting of each permission but "free".
+LIMITED = {
+    **dict.fromkeys(("limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed"), "only tighter"),
+    **dict.fromkeys(("only true", "only false"), "only tighter"),
+    "inside": "within the folder",
+    "model": "no file, no run, no plug-in",
+    **dict.fromkeys(("own model", "own memory", "own embedder"), "no plug-in"),
+    "unset": "where you have none",
+    **dict.fromkeys(("with openai key", "with google key", "with github key"), "where you have no key for it"),
+    "trust": "once trusted",
+    "never": "never",
+}
+
+
 def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
     lines = (ROOT / ".env.example").read_text().splitlines()
     listed = {m[1]: (m[2], m[3]) for line in lines if (m := re.fullmatch(r"#([A-Z0-9_]+)=(\S*)  # (.+)", line))}
     expected = {}
-    for declared in dataclasses.fields(Settings):
+    for declared in dataclasses.fields(all_settings()):
         default = "" if declared.default in (None, ()) else str(declared.default)
         default = default.lower() if isinstance(declared.default, bool) else default
         for number, name in enumerate(declared.metadata["env"]):
@@ -187,7 +200,7 @@ def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
 
 
 def test_no_variable_is_both_used_and_said_to_be_unused() -> None:
-    used = {name for declared in dataclasses.fields(Settings) for name in declared.metadata["env"]}
+    used = {name for declared in dataclasses.fields(all_settings()) for name in declared.metadata["env"]}
     assert used.isdisjoint(UNUSED)
     assert used.isdisjoint(TRANSLATED)
     assert TRANSLATED.keys().isdisjoint(UNUSED)
@@ -211,6 +224,8 @@ def test_a_setting_that_declares_nothing_needs_trust() -> None:
 @pytest.mark.parametrize(
     ("outside", "line", "is_left_out"),
     [
+        ({}, "GITHUB_USERNAME=a", False),
+        ({"github_api_key": "k"}, "GITHUB_USERNAME=a", True),
         ({}, "AUTOAGENT_BUDGET=5", False),
         ({"budget": "2"}, "AUTOAGENT_BUDGET=1", False),
         ({"budget": "2"}, "AUTOAGENT_BUDGET=3", True),
@@ -333,8 +348,8 @@ def test_no_dotenv_is_no_variables(tmp_path: Path) -> None:
         ("\n\nSMART_LLM\n", r"\.env:3: SMART_LLM: is not NAME=value"),
         ("SMART_LLM='open\n", r"\.env:1: SMART_LLM: the value does not end with its quote"),
         ('export SMART_LLM="open\n', r"\.env:1: SMART_LLM: the value does not end with its quote"),
-        ("SMART_LLM=${B}\n", r"\.env:1: SMART_LLM: variables are not replaced"),
-        ('SMART_LLM="${B:-x}"\n', r"\.env:1: SMART_LLM: variables are not replaced"),
+        ("SMART_LLM=${B}\n", r"\.env:1: SMART_LLM: variables are not expanded"),
+        ('SMART_LLM="${B:-x}"\n', r"\.env:1: SMART_LLM: variables are not expanded"),
         (b"A=1\nB=\xff\n", r"\.env:2: is not UTF-8"),
         ("A=" + "x" * 300_000, "is larger than 256 KiB"),
     ],
@@ -367,7 +382,7 @@ def test_settings_are_read_from_regular_files_alone(tmp_path: Path, what: str) -
         path.mkdir()
     else:
         path.symlink_to("/dev/null")
-    with pytest.raises(SettingsError, match=rf"\.env: is no file but {what}\."):
+    with pytest.raises(SettingsError, match=rf"\.env: is not a file but {what}\."):
         loaded(tmp_path)
 
 
@@ -438,9 +453,9 @@ LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nai_goals: *b\n"
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (HEAD, r"ai_settings\.yaml: ai_goals: there is no goal"),
-        ("", r"ai_settings\.yaml: ai_goals: there is no goal"),
-        (HEAD + "ai_goals: []\n", r"there is no goal"),
+        (HEAD, r"ai_settings\.yaml: ai_goals: no goal is given"),
+        ("", r"ai_settings\.yaml: ai_goals: no goal is given"),
+        (HEAD + "ai_goals: []\n", r"no goal is given"),
         (HEAD + "ai_goals:\n" + "- g\n" * 6, r"ai_settings\.yaml:4: ai_goals: holds 6 goals; at most 5"),
         (HEAD + "ai_goals:\n- a\n-\n", r"ai_settings\.yaml:5: ai_goals: holds an empty item"),
         (HEAD + "ai_goals:\n- text: a\n  chek: b\n", r"ai_settings\.yaml:5: chek: .* Did you mean check\?"),
@@ -455,7 +470,7 @@ LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nai_goals: *b\n"
         (HEAD + "ai_goals: [a]\napi_budget: lots\n", r"ai_settings\.yaml:4: api_budget: must be an amount of USD"),
         (HEAD + "ai_goals:\n\t- a\n", r"ai_settings\.yaml:4: holds a tab"),
         (HEAD + "ai_goals:\n- a: b: c\n", r"ai_settings\.yaml:4: .* Put the text in quotes"),
-        (HEAD + LAUGHS, r"ai_settings\.yaml:4: aliases \(\*a\) are not taken"),
+        (HEAD + LAUGHS, r"ai_settings\.yaml:4: aliases \(\*a\) are not allowed"),
         (HEAD + "ai_goals: [a]\n" + "# padding\n" * 1_000_000, "is larger than 256 KiB"),
         (HEAD + "ai_goals: [a]\n---\nx: 1\n", r"ai_settings\.yaml:4: is not YAML"),
         (b"ai_name: \xff\n", r"ai_settings\.yaml:1: is not UTF-8"),
@@ -467,7 +482,7 @@ def test_a_broken_task_is_named_with_file_line_and_key(tmp_path: Path, text: str
 
 
 def test_a_task_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="there is no such file"):
+    with pytest.raises(SettingsError, match="no such file"):
         read_task(tmp_path / "ai_settings.yaml")
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from autoagent.core.errors import StateError
 from autoagent.workspace.gate import Workspace
-from autoagent.workspace.snapshots import LARGEST_FILE, MANY, MOST_ENTRIES, Snapshots
+from autoagent.workspace.snapshots import LARGEST_FILE, MANY_FILES, MOST_ENTRIES, Snapshots
 
 ROOT = Path(__file__).parent.parent
 
@@ -289,7 +289,7 @@ def test_a_snapshot_of_before_there_were_parts_comes_back(
 ) -> None:
     write(root, {f"notes/{number}.txt": f"{number}\n" for number in range(200)})
     with monkeypatch.context() as earlier:
-        earlier.setattr("autoagent.workspace.object_store._WHOLE", MOST_ENTRIES)
+        earlier.setattr("autoagent.workspace.object_store._MAX_TREE_NAMES", MOST_ENTRIES)
         tree, before = Snapshots(store, Workspace(root)).take(), everything(root)
     snapshots = Snapshots(store, Workspace(root))
     assert snapshots.changed(tree, snapshots.take()) == []
@@ -475,10 +475,10 @@ def test_folders_within_folders_are_kept_to_a_depth(root: Path, store: Path) -> 
 
 def test_a_first_look_at_many_files_is_told_and_the_next_reads_none_of_them(root: Path, store: Path) -> None:
     told: list[str] = []
-    write(root, {f"{n % 7}/{n}": "" for n in range(MANY)})
+    write(root, {f"{n % 7}/{n}": "" for n in range(MANY_FILES)})
     snapshots = Snapshots(store, Workspace(root), told.append)
     tree = snapshots.take()
-    assert told == ["Keeping 3,000 files or more, so that steps can be undone."]
+    assert told == ["Saving 3,000 files or more, so that steps can be undone."]
     assert snapshots.take() == tree and len(told) == 1
 
 
@@ -503,7 +503,7 @@ def test_of_very_many_entries_the_shallow_ones_are_kept(root: Path, store: Path)
     snapshots = Snapshots(store, Workspace(root), told.append)
     tree = snapshots.take()
     assert told == [
-        "Keeping 3,000 files or more, so that steps can be undone.",
+        "Saving 3,000 files or more, so that steps can be undone.",
         "A change of this cannot be undone, as it is not kept: 'many': the workspace has more than 20,000 entries; "
         "'zzz': the workspace has more than 20,000 entries.",
     ]

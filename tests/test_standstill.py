@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoagent.agent.progress import NUMBERS, STEPS, WAITS, Standstill, without_varying
+from autoagent.agent.progress import NUMBERS_PER_STEP, STEP_LIMITS, WAITS_PER_STEP, Standstill, strip_varying
 from autoagent.core.commands import Call, CommandSpec, Risk
 from autoagent.core.events import (
     AgentMessage,
@@ -81,7 +81,7 @@ def alarms(steps: Iterator[Step] | Sequence[Step], most: int = 10_000) -> list[t
         for event in events:
             guard.add(event)
         if guard.alarm:
-            heard.append((number, guard.alarm, guard.says))
+            heard.append((number, guard.alarm, guard.message))
         if guard.alarm == "stop":
             break
     return heard
@@ -104,7 +104,7 @@ NOWHERE: dict[str, tuple[tuple[Callable[[int], Step], ...], int]] = {  # and aft
         (lambda n: shell(f"true {n}; echo 'Error: file not found'; exit 1", "Error: file not found", 1),), 6),
     "other names that are not there": (
         (lambda n: did("read_file", f"There is no file m-{n}.", ok=False, filename=f"m-{n}"),), 21),
-    "a counter": ((lambda n: shell("./count", f"done {n} times"),), 1 + NUMBERS * STEPS[2]),
+    "a counter": ((lambda n: shell("./count", f"done {n} times"),), 1 + NUMBERS_PER_STEP * STEP_LIMITS[2]),
     "a barred repeat and an unusable reply in turn": (
         (lambda n: refused(filename="a"), lambda n: unusable(f"{n}")), 11),
     "a call nobody may allow, each time another": (
@@ -127,7 +127,7 @@ NOWHERE: dict[str, tuple[tuple[Callable[[int], Step], ...], int]] = {  # and aft
          lambda n: shell("date; ls", f"2026-11-22T02:41:{n % 60:02}.{n:03}Z\na.txt")), 12),
     "five calls in turn": (tuple((lambda n, k=k: did("read_file", "x", filename=f"{k}")) for k in range(5)), 25),
     "a program that goes on for ever": (
-        (lambda n: did("list_programs", "7: running", data={"waits": True}),), 1 + WAITS * STEPS[2]),
+        (lambda n: did("list_programs", "7: running", data={"waits": True}),), 1 + WAITS_PER_STEP * STEP_LIMITS[2]),
     "a program that has ended": ((lambda n: did("list_programs", "7: ended", data={"waits": False}),), 21),
 }  # fmt: skip
 
@@ -270,7 +270,7 @@ def test_the_log_folded_anew_gives_the_same_verdict() -> None:
             two = Standstill(SPECS)
             for earlier in events[: number + 1]:
                 two.add(earlier)
-            assert (two.alarm, two.says) == (one.alarm, one.says)
+            assert (two.alarm, two.message) == (one.alarm, one.message)
 
 
 NO_PROGRESS: tuple[Callable[[Random], Step], ...] = (  # but the first time of each
@@ -287,14 +287,10 @@ NO_PROGRESS: tuple[Callable[[Random], Step], ...] = (  # but the first time of e
     lambda random: shell("sleep 1", "", data={"waits": True}),
 )
 NEW = 40  # so many of these steps are new at most
-LONGEST = max(NUMBERS, WAITS) * STEPS[2]  # a standstill in which no other step comes
+LONGEST = max(NUMBERS_PER_STEP, WAITS_PER_STEP) * STEP_LIMITS[2]  # a standstill in which no other step comes
 
 
-@given(
-    st.lists(st.sampled_from(NO_PROGRESS), min_size=1, max_size=8),
-    st.randoms(use_true_random=False),
-    st.booleans(),
-)
+@given(st.lists(st.sampled_from(NO_PROGRESS), min_size=1, max_size=8), st.randoms(use_true_random=False), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_every_mix_of_steps_without_progress_ends_within_a_bound(
     makers: list[Callable[[Random], Step]], random: Random, in_turn: bool
@@ -326,17 +322,17 @@ def test_every_mix_of_steps_without_progress_ends_within_a_bound(
     ],
 )
 def test_what_varies_by_itself_is_set_aside(one: str, other: str) -> None:
-    assert without_varying(one) == without_varying(other) != one
+    assert strip_varying(one) == strip_varying(other) != one
 
 
 @pytest.mark.parametrize("text", ["4 failed, 3 passed", "epoch 5/100", "45 %", "a.txt:12: error", "v1.2.3", "x1y2"])
 def test_other_numbers_are_news(text: str) -> None:
-    assert without_varying(text) == text
+    assert strip_varying(text) == text
 
 
 def test_to_set_aside_takes_no_longer_where_a_text_is_made_for_that() -> None:
     for piece in ("1", "1 ", "1m", "1:", "/tmp/", "pid ", "1.", "0x", "1 s"):
-        assert without_varying(piece * 1_000_000)
+        assert strip_varying(piece * 1_000_000)
 
 
 def test_a_run_that_begins_is_no_step() -> None:

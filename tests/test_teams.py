@@ -419,7 +419,7 @@ def test_who_a_role_is() -> None:
     assert Role("Ann", "Coder", desc="You are the one.").prefix == "You are the one."
     assert role.states == ["0. SimpleWriteCode", "1. SimpleWriteReview"]
     assert role.rc.watch == {"UserRequirement"}
-    with pytest.raises(SettingsError, match=r"'slow' is none; use react, by_order or plan_and_act"):
+    with pytest.raises(SettingsError, match=r"'slow' is unknown; use react, by_order or plan_and_act"):
         role.set_react_mode("slow")
     with pytest.raises(SettingsError, match=r"Role has no 'gaol'; it has name, profile, goal"):
         Role("Ann", gaol="x")

@@ -179,7 +179,7 @@ def test_a_log_in_page_does_not_cost_what_is_there_already(
     cache.mkdir(parents=True)
     (cache / "tiny.part").write_bytes(MODEL[:1234])
     publisher.body = MODEL[:2000]
-    with pytest.raises(SetupError, match="it sent something else than the model"):
+    with pytest.raises(SetupError, match="it did not send the model"):
         fetch(source)
     assert (cache / "tiny.part").read_bytes() == MODEL[:1234]
 

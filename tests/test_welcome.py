@@ -25,6 +25,7 @@ from autoagent.models.servers import HOSTED, Server, find_servers, list_models
 from autoagent.session.task_file import read_task
 from autoagent.settings import Settings
 from autoagent.terminal import setup_wizard
+from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.setup_wizard import (
     PLAIN_ROLE,
     WISH_NAME,
@@ -38,13 +39,17 @@ from autoagent.terminal.setup_wizard import (
 from autoagent.text.typed_goal import in_words
 
 
-class ScriptedTerminal:
+class ScriptedTerminal(ClickTerminal):
     """Answers from a list; the input ends where the list does. `shown` is all that a user would see."""
 
     def __init__(self, *answers: str, interactive: bool = False) -> None:
-        self.interactive = interactive
+        self._interactive = interactive
         self.answers = list(answers)
         self.shown: list[str] = []
+
+    @property
+    def interactive(self) -> bool:
+        return self._interactive
 
     def say(self, text: str) -> None:
         self.shown.append(text)
@@ -140,7 +145,7 @@ def test_the_wish_is_the_goal_where_the_proposal_cannot_be_used() -> None:
 def test_the_wish_is_the_goal_where_the_proposal_loses_what_it_names(wish: str, lost: str) -> None:
     terminal = ScriptedTerminal(wish)
     assert ask_task(terminal, lambda wish: GOOD) == Task("Sum-GPT", "an AI that sums", (Goal(wish),))
-    assert f"The model's goals leave out {lost}; your wish becomes the goal." in terminal.screen
+    assert f"The model's goals leave out {lost}; your text becomes the goal." in terminal.screen
 
 
 def test_the_wish_is_the_goal_where_the_model_fails() -> None:
@@ -210,7 +215,7 @@ def test_at_most_five_goals_are_taken_from_a_proposal_and_the_others_are_named()
     proposal = json.dumps({"name": "N", "role": "r", "goals": [f"g{i}" for i in range(7)]})
     task = ask_task(terminal, lambda wish: proposal)
     assert [goal.text for goal in task.goals] == ["g0", "g1", "g2", "g3", "g4"]
-    assert "The model proposed 7 goals; the first 5 are taken, without: g5; g6" in terminal.shown
+    assert "The model proposed 7 goals; the first 5 are kept, without: g5; g6" in terminal.shown
 
 
 def test_the_prompt_for_a_proposal_holds_the_wish_and_the_form_of_the_answer() -> None:
@@ -344,7 +349,7 @@ def test_servers_are_looked_for_when_one_is_wanted_and_not_before() -> None:
 
     choose_model(terminal, look)
     assert "Please answer with a number from 1 to 10." in seen
-    assert terminal.shown[len(seen)] == "  None was seen on the usual ports of this machine."
+    assert terminal.shown[len(seen)] == "  None was found on the usual ports of this machine."
 
 
 def test_a_server_that_was_found_is_taken_with_enter() -> None:
@@ -386,20 +391,6 @@ def test_the_menu_is_for_those_who_have_chosen_nothing() -> None:
 
 
 # `autoagent setup` -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to start in, and nothing set from outside."""
-    start = tmp_path / "start"
-    start.mkdir()
-    monkeypatch.chdir(start)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for setting in dataclasses.fields(Settings):
-        for name in setting.metadata["env"]:
-            monkeypatch.delenv(name, raising=False)
-    return start
-
 
 SETUP = [sys.executable, "-m", "autoagent", "setup"]
 

@@ -32,7 +32,7 @@ from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.session.prompt_replay import trace
-from autoagent.settings import Settings
+from autoagent.settings import all_settings
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 
@@ -56,7 +56,7 @@ def live(
     resume: str = "",
 ) -> tuple[str, list[Event]]:
     """A run of the agent with its real rooms, or another process of one: its id and all its events."""
-    registry, limits = available(Settings()), limits or RunLimits()
+    registry, limits = available(all_settings()()), limits or RunLimits()
     system = "You are a scribe."
     start = (Resumed if resume else RunStarted)(
         version="test", task=TASK, model=model.name, window=model.window, reply_tokens=512, system=system,
@@ -140,7 +140,7 @@ def test_a_memory_for_which_the_prompt_had_no_room_counts_as_left_out(tmp_path: 
 
 def test_a_step_that_never_was_is_named(tmp_path: Path, memory: LivingMemory) -> None:
     _, events = live(tmp_path, memory, ScriptedModel(DONE))
-    with pytest.raises(StateError, match=r"no prompt of a step 7; the last one is of step 2"):
+    with pytest.raises(StateError, match=r"Step 7 has no prompt; the last prompt is that of step 2"):
         trace(events, 7, counter)
 
 

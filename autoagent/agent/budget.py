@@ -1,11 +1,11 @@
-"""The budget: hard ceilings on money, tokens, seconds, commands and requests to the model, as a fold over the log.
+"""Enforce ceilings on money, tokens, seconds, commands and model requests, as a fold over the log.
 
-Every call counts, even if its reply could not be used. A ceiling is checked before a call, with a reply of the length
-expected from earlier ones. A longer reply is cut at the ceiling (`allowance`). If a price is unknown, the user is told
-once, and the ceiling on money covers known prices only. The other ceilings hold.
+Every request counts, even if its reply is unusable. Each is checked beforehand with the expected reply length. A longer
+reply is cut at the ceiling (`allowance`). If a price is unknown, the user is notified once, and the ceiling on money
+covers known prices only.
 
-A sub-agent gets a share of its starter's remaining budget. The whole share is reserved while the sub-agent runs. Once
-it is returned, only the amount actually spent counts. So no ceiling is exceeded, however many agents run at once.
+A sub-agent receives a share of its parent's remaining budget, reserved in full while it runs. Afterwards only the
+amount spent counts. No ceiling is exceeded, however many agents run at once.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ from autoagent.core.events import (
 from autoagent.core.model import Price, Usage
 from autoagent.core.task import Outcome, Status
 
-FIRST_REPLY = 1000  # tokens; expected of the first reply
-_REPLIES = 20  # the last ones, by which the next is judged
-_LONGER = 1.25  # than the longest of them, the next one may be
+FIRST_REPLY = 1000  # tokens expected of the first reply
+_RECENT_REPLIES = 20  # recent replies, from which the next length is estimated
+_GROWTH = 1.25  # allowed ratio of the next reply to the longest of them
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Ceilings. 0 means none. `usd` and `tokens` and `seconds` (of work) hold for the whole run, over all its
-    processes. `commands`, `requests` (to the model) and `deadline` (seconds since the epoch) for the present process
-    alone, so that a resumed run goes on."""
+    """Hold the ceilings; 0 means none.
+
+    `usd`, `tokens` and `seconds` of work apply to the whole run. `commands`, `requests` to the model and `deadline`
+    (seconds since the epoch) apply to one process, so that a resumed run can go on.
+    """
 
     usd: float = 0.0
     tokens: int = 0
@@ -59,14 +61,14 @@ class RunLimits:
 
 
 def requests_for(commands: int) -> int:
-    """Return how many model requests so many commands may take, including replies without a command. 0: no limit."""
+    """Return how many model requests this many commands may take, unusable replies included; 0 means no limit."""
     return 2 * commands + 3 if commands else 0
 
 
 class Budget:
-    """Add every event in order. Ask `check` before a call and `check_command` before a command.
+    """Count usage by event. Call `check` before a request and `check_command` before a command.
 
-    One thread uses a budget. Those of its shares may be other threads' at the same time.
+    One thread uses a budget, but its shares may belong to other threads at the same time.
     """
 
     NOT_KEPT = ("limits", "time", "_shares", "_is_open")  # in a checkpoint
@@ -74,16 +76,16 @@ class Budget:
     def __init__(self, limits: RunLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.time = WorkingTime(clock)
-        self._own = Usage()
+        self._own_usage = Usage()
         self._own_usd = 0.0
         self._own_commands = 0
         self._own_requests = 0
         self._shares: list[Budget] = []
-        self._is_open = False  # as a share: all of it is reserved
-        self._replies: deque[int] = deque(maxlen=_REPLIES)  # their tokens
+        self._is_open = False  # of a share: the whole is reserved
+        self._replies: deque[int] = deque(maxlen=_RECENT_REPLIES)  # tokens per reply
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Apply one event."""
         self.time.add(event)
         match event:
             case Resumed():
@@ -91,7 +93,7 @@ class Budget:
             case Thought() | Rejected() | Spent() | Answered():
                 if not isinstance(event, Spent) and event.usage.completion:
                     self._replies.append(event.usage.completion)
-                self._own += event.usage
+                self._own_usage += event.usage
                 self._own_usd += event.usage.cost or 0.0
             case Started():
                 self._own_commands += 1
@@ -99,19 +101,19 @@ class Budget:
                 self._own_requests += 1
 
     def add_former(self, event: Event) -> None:
-        """Add an event of a sub-agent of an earlier process: its spending counts here."""
+        """Add the spending of a sub-agent from an earlier process."""
         if isinstance(event, (Thought, Rejected, Spent, Answered)):
-            self._own += event.usage
+            self._own_usage += event.usage
             self._own_usd += event.usage.cost or 0.0
 
     @property
     def usage(self) -> Usage:
-        """The usage so far, including the shares."""
-        return sum((share.usage for share in self._shares), self._own)
+        """Return the usage so far, shares included."""
+        return sum((share.usage for share in self._shares), self._own_usage)
 
     @property
     def usd(self) -> float:
-        """The known part of the cost. `usage.cost` is None once a call had no price."""
+        """Return the known part of the cost. `usage.cost` is None once a request had no price."""
         return self._own_usd + sum(share.usd for share in self._shares)
 
     @property
@@ -131,9 +133,9 @@ class Budget:
         """Return a sub-agent's budget: this fraction of the remainder, but all of the time; None if nothing remains."""
         self._absorb()
         limits, committed = self.limits, self._committed
-        left = limits.commands - committed.commands
-        commands = max(int(left * part), min(1, left - 1))
-        own = RunLimits(
+        describe = limits.commands - committed.commands
+        commands = max(int(describe * part), min(1, describe - 1))
+        share_limits = RunLimits(
             usd=(limits.usd - committed.usd) * part,
             tokens=int((limits.tokens - committed.tokens) * part),
             seconds=limits.seconds - self.time.seconds,
@@ -142,12 +144,12 @@ class Budget:
         )
         for name in ("usd", "tokens", "seconds", "commands", "requests"):
             if not getattr(limits, name):
-                own = replace(own, **{name: 0})  # no ceiling
-            elif getattr(own, name) <= 0:
+                share_limits = replace(share_limits, **{name: 0})  # 0 means no ceiling
+            elif getattr(share_limits, name) <= 0:
                 return None
         if limits.deadline and now >= limits.deadline:
             return None
-        share = Budget(replace(own, deadline=limits.deadline))
+        share = Budget(replace(share_limits, deadline=limits.deadline))
         share._is_open = True
         self._shares.append(share)
         return share
@@ -156,15 +158,15 @@ class Budget:
         """Return the unspent share to its parent."""
         self._is_open = False
 
-    def expect_as(self, earlier: Budget) -> None:
+    def adopt_estimate(self, earlier: Budget) -> None:
         """Expect replies as long as those of an earlier share."""
         self._replies.extend(earlier._replies)
 
     def _absorb(self) -> None:
-        """Add the spending of returned shares to this budget's own: there may be thousands of shares."""
+        """Merge the spending of returned shares into this budget, since there may be thousands."""
         for share in self._shares:
             if not share._is_open:
-                self._own += share.usage
+                self._own_usage += share.usage
                 self._own_usd += share.usd
                 self._own_commands += share.commands
                 self._own_requests += share.requests
@@ -172,18 +174,18 @@ class Budget:
 
     @property
     def _committed(self) -> RunLimits:
-        """The amounts spent or reserved, except time, which passes for all agents alike."""
-        kept = [share._kept_back for share in self._shares]
-        own = self._own
+        """Return the amounts spent or reserved. Time passes for all agents alike and is not included."""
+        reserved = [share._reserved for share in self._shares]
+        usage = self._own_usage
         return RunLimits(
-            usd=self._own_usd + sum(share.usd for share in kept),
-            tokens=own.prompt + own.completion + sum(share.tokens for share in kept),
-            commands=self._own_commands + sum(share.commands for share in kept),
-            requests=self._own_requests + sum(share.requests for share in kept),
+            usd=self._own_usd + sum(share.usd for share in reserved),
+            tokens=usage.prompt + usage.completion + sum(share.tokens for share in reserved),
+            commands=self._own_commands + sum(share.commands for share in reserved),
+            requests=self._own_requests + sum(share.requests for share in reserved),
         )
 
     @property
-    def _kept_back(self) -> RunLimits:
+    def _reserved(self) -> RunLimits:
         if not self._is_open:
             return RunLimits(self.usd, self.tokens, commands=self.commands, requests=self.requests)
         limits = self.limits
@@ -196,34 +198,34 @@ class Budget:
 
     @property
     def expected_reply(self) -> int:
-        """The tokens to expect of the next reply, judged by those so far."""
-        return int(_LONGER * max(self._replies)) if self._replies else FIRST_REPLY
+        """Return the tokens expected of the next reply, estimated from recent ones."""
+        return int(_GROWTH * max(self._replies)) if self._replies else FIRST_REPLY
 
     def allowance(self, prompt_tokens: int, price: Price | None) -> int | None:
-        """Return how many tokens the reply to such a prompt may have within the ceilings, or None if there are none."""
+        """Return how many tokens the reply to such a prompt may have, or None without ceilings."""
         limits, committed = self.limits, self._committed
-        left = []
+        remaining = []
         if limits.tokens:
-            left.append(limits.tokens - committed.tokens - prompt_tokens)
+            remaining.append(limits.tokens - committed.tokens - prompt_tokens)
         if limits.usd and price is not None and price.completion > 0:
             usd = limits.usd - committed.usd - prompt_tokens * price.prompt / 1e6
-            left.append(int(usd / price.completion * 1e6))
-        return max(1, min(left)) if left else None
+            remaining.append(int(usd / price.completion * 1e6))
+        return max(1, min(remaining)) if remaining else None
 
     def check(self, prompt_tokens: int, reply_tokens: int, price: Price | None, now: float) -> None:
-        """Raise StopRun if a call of this size would exceed a ceiling, or time is up at `now` (epoch)."""
+        """Raise StopRun if a request of this size would exceed a ceiling, or time is up at `now` (epoch seconds)."""
         self.check_time(now)
         limits, committed = self.limits, self._committed
         if limits.requests and committed.requests >= limits.requests:
             number = limits.commands
-            of_flag = f" (-l {number}: as many commands, and 2 x {number} + 3 requests)"
-            is_share = limits.requests != requests_for(number)  # of a sub-agent, cut to what was left
-            text = f"The limit of {limits.requests} requests to the model is reached{'' if is_share else of_flag}."
+            hint = f" (-l {number}: as many commands, and 2 x {number} + 3 requests)"
+            is_share = limits.requests != requests_for(number)  # a sub-agent's limit, cut to the remainder
+            text = f"The limit of {limits.requests} requests to the model is reached{'' if is_share else hint}."
             raise StopRun(Outcome(Status.LIMIT, text))
         self.check_size(prompt_tokens, reply_tokens, price)
 
     def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None) -> None:
-        """Raise StopRun if a call of this size would exceed a ceiling of tokens or money."""
+        """Raise StopRun if a request of this size would exceed the ceiling on tokens or money."""
         limits, committed = self.limits, self._committed
         if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
             raise StopRun(
@@ -244,21 +246,21 @@ class Budget:
             )
 
     def check_time(self, now: float) -> float:
-        """Return the seconds that are left. Raises StopRun if time is up."""
-        limits, left = self.limits, [math.inf]
+        """Return the remaining seconds. Raises StopRun if the time is up."""
+        limits, remaining = self.limits, [math.inf]
         if limits.seconds:
-            left.append(limits.seconds - self.time.seconds)
-            if left[-1] <= 0:
+            remaining.append(limits.seconds - self.time.seconds)
+            if remaining[-1] <= 0:
                 raise StopRun(Outcome(Status.LIMIT, f"The time limit of {limits.seconds:g} s is reached."))
         if limits.deadline:
-            left.append(limits.deadline - now)
-            if left[-1] <= 0:
-                until = f"{datetime.fromtimestamp(limits.deadline):%F %R}"
-                raise StopRun(Outcome(Status.LIMIT, f"The deadline, {until}, is reached."))
-        return min(left)
+            remaining.append(limits.deadline - now)
+            if remaining[-1] <= 0:
+                deadline = f"{datetime.fromtimestamp(limits.deadline):%F %R}"
+                raise StopRun(Outcome(Status.LIMIT, f"The deadline, {deadline}, is reached."))
+        return min(remaining)
 
     def check_command(self) -> None:
-        """Raise StopRun if no further command may be started."""
+        """Raise StopRun if no further command may start."""
         if self.limits.commands and self._committed.commands >= self.limits.commands:
             number = self.limits.commands
             noun = "command" if number == 1 else "commands"
@@ -282,59 +284,60 @@ class Budget:
 
 
 def estimated_cost(prompt_tokens: int, reply_tokens: int, price: Price | None) -> float | None:
-    """Estimate in USD a call of at most this size, with nothing cached, or None if the price is unknown."""
+    """Estimate the cost in USD of a request of this size with nothing cached, or None without a price."""
     if price is None:
         return None
     return (prompt_tokens * price.prompt + reply_tokens * price.completion) / 1e6
 
 
-_BETWEEN = (Undone, Rewound, Forked, Snapshot, SystemNotice, Feedback)  # what is written between two processes as well
+# events that may also be written between two processes
+_BETWEEN_PROCESSES = (Undone, Rewound, Forked, Snapshot, SystemNotice, Feedback)
 
 
 class WorkingTime:
-    """Add every event of one agent in order. `recorded` is the seconds of work by the newest of them.
+    """Measure an agent's working time. `recorded` is the seconds of work up to the newest event.
 
-    Events of older programs do not say how long was worked: there all time counts between those of one process.
+    Events of older versions carry no working time; all time between them within a process counts.
     """
 
-    NOT_KEPT = ("_clock", "_since", "_left_at")  # in a checkpoint
+    NOT_KEPT = ("_clock", "_resumed_at", "_idle_since")  # in a checkpoint
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.recorded = 0.0
         self._clock = clock
-        self._since: float | None = None  # goes on from `recorded`; begins with the first question for it
-        self._left_at: float | None = None  # when a person began to be waited for
-        self._older: float | None = None  # time of the newest event of an older program, in this process
+        self._resumed_at: float | None = None  # when `recorded` was last extended, or None before the first question
+        self._idle_since: float | None = None  # when waiting for a person began
+        self._older: float | None = None  # time of the newest event from an older version that records no working time
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Apply one event."""
         if event.worked is not None:
             self.recorded, self._older = max(self.recorded, event.worked), None
         elif isinstance(event, RunStarted):
             self._older = event.t
-        elif self._older is not None and event.t > self._older and not isinstance(event, _BETWEEN):
+        elif self._older is not None and event.t > self._older and not isinstance(event, _BETWEEN_PROCESSES):
             self.recorded += event.t - self._older
             self._older = event.t
-        self._since = self._clock()
+        self._resumed_at = self._clock()
 
     @property
     def seconds(self) -> float:
-        """Seconds of work by now, of all processes of the run."""
-        until = self._clock() if self._left_at is None else self._left_at
-        if self._since is None:
-            self._since = until
-        return self.recorded + max(0.0, until - self._since)
+        """Return the seconds of work until now, over all processes of the run."""
+        until = self._clock() if self._idle_since is None else self._idle_since
+        if self._resumed_at is None:
+            self._resumed_at = until
+        return self.recorded + max(0.0, until - self._resumed_at)
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """Do not count the time spent in the block: a person is waited for."""
-        if self._left_at is not None:
+        """Stop the clock during the block, while a person is being waited for."""
+        if self._idle_since is not None:
             yield
             return
-        self._left_at = self._clock()
+        self._idle_since = self._clock()
         try:
             yield
         finally:
-            if self._since is not None:
-                self._since += self._clock() - self._left_at
-            self._left_at = None
+            if self._resumed_at is not None:
+                self._resumed_at += self._clock() - self._idle_since
+            self._idle_since = None

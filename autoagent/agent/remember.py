@@ -1,8 +1,7 @@
-"""The long-term memory in a step: recall before the model is asked, and storing afterwards.
+"""Recall memories before the model is asked, and store them afterwards.
 
-There are two recalls, each with its own quota and share of the prompt: by the goals and the last feedback, which stays
-near the beginning of all prompts of the run, and by the newest step, which changes each time. Before both stands the
-core: what the user said, pinned or prefers, whatever the goals are.
+Two recalls have their own quota and share of the prompt: by the goals and the latest feedback, near the beginning of
+every prompt, and by the newest step. The core precedes both: what the user said, pinned or prefers.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.history import History
-from autoagent.agent.side_call import SECONDS, Question, SideCall
+from autoagent.agent.side_call import MAX_SECONDS, Question, SideCall
 from autoagent.agent.state import Events, Policy, State
-from autoagent.core.errors import ModelError, StateError
+from autoagent.core.errors import ModelError, StateError, StopRun
 from autoagent.core.events import (
     AgentMessage,
     Answered,
@@ -43,57 +42,57 @@ from autoagent.text.quoting import EXPLANATION, marked
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import Count
 
-BY_GOALS = 8  # memories that stay for the run
-BY_STEP = 5
-ASKED = 16  # goals, feedback, and clauses of these that are recalled by
-CARRIED = 0.6  # evidence that the whole has to give for what one of its clauses finds
-CLAUSE = 3  # words that a part of a sentence has at least to be recalled by alone
-SAID = 4  # words of a feedback that is worth remembering: "go on" is not
-MADE = 12  # files that are named then
-QUERY_SHOWN = 400  # characters of a query that the log has
-LEFT_OUT = 20  # candidates left out of a recall that the log names
+GOALS_QUOTA = 8  # memories that stay for the run
+STEP_QUOTA = 5
+MAX_QUERIES = 16  # queries: goals, feedback, and their clauses
+MIN_EVIDENCE = 0.6  # minimum evidence in the whole query for a memory found by one clause
+MIN_CLAUSE_WORDS = 3  # words in a clause that is queried by itself
+MIN_FEEDBACK_WORDS = 4  # words in feedback worth remembering, unlike "go on"
+MAX_FILES = 12  # files listed in a run's summary
+MAX_LOGGED_QUERY = 400  # characters of a query in the log
+MAX_LEFT_OUT = 20  # rejected candidates in the log
 
 _NAME = re.compile(r"[\w./:@-]{3,}\w")
-_TELLING = re.compile(r"\d|\w[./:@_-]\w|[a-z][A-Z]")  # what is hardly written by chance: a figure, a path, a name
+_DISTINCTIVE = re.compile(r"\d|\w[./:@_-]\w|[a-z][A-Z]")  # unlikely to be written by chance: a figure, a path, a name
 
 
 class StepMemory:
-    """The memory of a run. Failures are recorded, not raised: then nothing is recalled or kept."""
+    """Recall and store a run's memories. Failures are recorded, not raised."""
 
     def __init__(self, state: State, memory: Memory, user: Authorization, clock: Callable[[], float]) -> None:
         self._state = state
         self._memory = memory
         self._user = user
         self._clock = clock
-        self._problem = ""  # why the last recall found nothing by its meaning
-        self._core_changes = -1  # as the memory counted them when the core was last read
-        self._asked: tuple[str, ...] = ()  # goals and feedback that were recalled by last
-        self._shown: tuple[RetrievedMemory, ...] = ()  # recalled by the newest step
-        self._used: set[int] = set()  # memories that this run has acted on
+        self._problem = ""  # why the last recall by meaning found nothing
+        self._core_changes = -1  # the memory's change count when the core was last read
+        self._queries: tuple[str, ...] = ()  # queries of the last recall by goals and feedback
+        self._step_memories: tuple[RetrievedMemory, ...] = ()  # recalled by the newest step
+        self._used_ids: set[int] = set()  # memories that this run has acted on
 
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """Retrieve the memories that fit what is going on. Return those by the newest step, the others stay."""
+        """Recall memories for the present step and return those by the newest step."""
         history = self._state.history
         yield from self._read_core()
-        asked = tuple(dict.fromkeys(goal.text for goal in self._state.start.task.goals))
-        asked = (*asked, history.feedback) if history.feedback else asked
-        if asked != self._asked:
-            self._asked = asked
-            yield from self._recall(asked, BY_GOALS, {memory.id for memory in history.core}, lasting=True)
-        self._shown = ()
+        queries = tuple(dict.fromkeys(goal.text for goal in self._state.start.task.goals))
+        queries = (*queries, history.feedback) if history.feedback else queries
+        if queries != self._queries:
+            self._queries = queries
+            yield from self._recall(queries, GOALS_QUOTA, {memory.id for memory in history.core}, lasting=True)
+        self._step_memories = ()
         if history.topic:
-            there = {memory.id for memory in (*history.core, *history.lasting)}
-            self._shown = yield from self._recall((history.topic,), BY_STEP, there)
-        return self._shown
+            known_ids = {memory.id for memory in (*history.core, *history.lasting)}
+            self._step_memories = yield from self._recall((history.topic,), STEP_QUOTA, known_ids)
+        return self._step_memories
 
     def _read_core(self) -> Events:
-        """Put what the user keeps in every prompt into this one, if it has changed."""
+        """Update the core in the prompt if it has changed."""
         state, history, memory = self._state, self._state.history, self._memory
         if memory.core_changes == self._core_changes:
             return
         self._core_changes = memory.core_changes
         try:
-            core = [one for one in memory.core() if one.id not in history.dropped]
+            core = [memory_id for memory_id in memory.core() if memory_id.id not in history.dropped]
         except StateError as error:
             yield state.record(Retried(reason=f"What you want kept in mind cannot be read: {error}"))
             return
@@ -101,24 +100,24 @@ class StepMemory:
         if [(one.id, one.text) for one in core[:fitting]] == [(one.id, one.text) for one in history.core]:
             return
         cut = tuple(LeftOut(one.id, 0.0, "no room in the core") for one in core[fitting:])
-        yield from self._recorded(Recalled(query="", memories=tuple(core[:fitting]), left_out=cut, core=True))
+        yield from self._record(Recalled(query="", memories=tuple(core[:fitting]), left_out=cut, core=True))
 
     def _recall(
-        self, queries: Sequence[str], quota: int, there: Collection[int], *, lasting: bool = False
+        self, queries: Sequence[str], quota: int, exclude: Collection[int], *, lasting: bool = False
     ) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """Recall by each query, and record the best of all. Those that are `there` already are left out."""
+        """Recall by each query and record the best of all, without those in `exclude`."""
         state, history = self._state, self._state.history
-        there = {*there, *history.dropped}
+        exclude = {*exclude, *history.dropped}
         room = history.shares.lasting if lasting else history.shares.recollections
-        shown = {(state.place_in(run), step) for run, step in history.steps}
-        found: list[Recall] = []
+        shown_steps = {(state.memory_run(run), step) for run, step in history.steps}
+        recalls: list[Recall] = []
         try:
-            with self._user.interruptible():  # an endpoint may embed, and be silent
-                ask = partial(self._memory.recall, k=quota + len(there), skip=shown, pushed=True)
-                for query in queries[:ASKED]:
-                    found.append(whole := ask(query))
-                    clauses = _clauses(query)[: max(0, ASKED - len(found))] if lasting else []
-                    found += [_carried(ask(clause), whole) for clause in clauses if clause != query]
+            with self._user.interruptible():  # the embedding endpoint may not answer
+                ask = partial(self._memory.recall, k=quota + len(exclude), skip=shown_steps, pushed=True)
+                for query in queries[:MAX_QUERIES]:
+                    recalls.append(whole := ask(query))
+                    clauses = _clauses(query)[: max(0, MAX_QUERIES - len(recalls))] if lasting else []
+                    recalls += [_supported(ask(clause), whole) for clause in clauses if clause != query]
         except (ModelError, StateError) as error:
             yield state.record(Retried(reason=f"Nothing is recalled: {error}"))
             return ()
@@ -126,25 +125,30 @@ class StepMemory:
             yield from self._user.interrupted()
             return ()
         yield from state.charge("embedding", self._memory.take_usage())
-        problem = next((recall.problem for recall in found if recall.problem), "")
+        problem = next((recall.problem for recall in recalls if recall.problem), "")
         if problem and problem != self._problem:
             yield state.record(Retried(reason=f"Memories are recalled by their words alone: {problem}"))
         self._problem = problem
-        best = [memory for memory in _in_turn(found) if memory.id not in there][:quota]
+        best = [memory for memory in _interleave(recalls) if memory.id not in exclude][:quota]
         fitting = len(recollection_lines(best, room, state.count, now=self._clock()))
         cut = [LeftOut(memory.id, memory.score, "no room in the prompt", memory.evidence) for memory in best[fitting:]]
-        memories = tuple(sorted(best[:fitting], key=lambda memory: -memory.t))  # the newer above the older
-        kept = {memory.id for memory in best}
-        others = {other.id: other for recall in found for other in recall.left_out if other.id not in kept}
-        left_out = (*cut, *sorted(others.values(), key=lambda other: -other.score))[:LEFT_OUT]
-        if not memories and not left_out and not (lasting and history.lasting):
+        memories = tuple(sorted(best[:fitting], key=lambda memory: -memory.t))  # newest first
+        best_ids = {memory.id for memory in best}
+        others = {
+            candidate.id: candidate
+            for recall in recalls
+            for candidate in recall.left_out
+            if candidate.id not in best_ids
+        }
+        rejected = (*cut, *sorted(others.values(), key=lambda other: -other.score))[:MAX_LEFT_OUT]
+        if not memories and not rejected and not (lasting and history.lasting):
             return ()
-        query, gate = " ".join(queries)[:QUERY_SHOWN], max((recall.gate for recall in found), default=0.0)
-        event = Recalled(query=query, memories=memories, left_out=left_out, lasting=lasting, gate=gate)
-        return (yield from self._recorded(event))
+        query, gate = " ".join(queries)[:MAX_LOGGED_QUERY], max((recall.gate for recall in recalls), default=0.0)
+        event = Recalled(query=query, memories=memories, left_out=rejected, lasting=lasting, gate=gate)
+        return (yield from self._record(event))
 
-    def _recorded(self, event: Recalled) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """Record what was recalled, and the labels that it brings. Return it as it is in the log: without secrets."""
+    def _record(self, event: Recalled) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
+        """Record what was recalled with its labels, and return it with secrets masked."""
         recalled = self._state.record(event)
         yield recalled
         assert isinstance(recalled, Recalled)
@@ -154,63 +158,63 @@ class StepMemory:
         return recalled.memories
 
     def remember(self) -> Events:
-        """Keep the step, if it is worth it, and what the user said of it. A memory that it acts on was used."""
+        """Store the step if it is worth it, and the user's feedback. Mark memories the step acted on as used."""
         history, origin = self._state.history, self._state.guard.origin
-        if acted_on := self._acted_on():
-            self._used |= acted_on
-            yield from self._keep(lambda: self._memory.use(acted_on))
+        if used := self._used_memories():
+            self._used_ids |= used
+            yield from self._store(lambda: self._memory.use(used))
         if text := history.memorable:
-            yield from self._add(text, "step", origin, durable=False)  # the log has it, see `regain`
-        said = history.feedback_in(self._state.step)
-        if len(said.split()) >= SAID:
-            yield from self._add(said, "feedback", Origin(PRIVATE if self._state.guard.private else ""))
+            yield from self._add(text, "step", origin, durable=False)  # it is in the log, see `regain`
+        feedback = history.feedback_in(self._state.step)
+        if len(feedback.split()) >= MIN_FEEDBACK_WORDS:
+            yield from self._add(feedback, "feedback", Origin(PRIVATE if self._state.guard.private else ""))
 
-    def keeps_facts(self, outcome: Outcome) -> bool:
-        """Return whether a run that ends so is one to keep the facts of: it has come to an end, and did something."""
+    def should_distill(self, outcome: Outcome) -> bool:
+        """Return whether a run that ends so has facts worth keeping."""
         return self._state.work.remembers and not self._state.key and outcome.status.is_conclusion
 
     def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
-        """Keep the facts of the run, and in a line what it came to. Let other memories fade.
+        """Store the facts and a summary line of the run, and let other memories fade.
 
-        Of an end that was only claimed it is kept that it was, and what was done: a later run believes what it reads.
-        A run whose facts an earlier process had begun to keep goes on with the next one.
+        A claimed end is stored as a claim, with what was done, because later runs believe what they read. A run resumed
+        while storing its facts continues with the next fact.
         """
         state = self._state
         goals = "; ".join(goal.text for goal in state.start.task.goals)
-        made = ", ".join(list(state.work.changed)[:MADE])
-        how = "" if outcome.status == Status.FINISHED else f" ({outcome.status.words.lower()})"
-        came_to = f"It came to{how}: {outcome.reason}"
+        files = ", ".join(list(state.work.changed)[:MAX_FILES])
+        status = "" if outcome.status == Status.FINISHED else f" ({outcome.status.words.lower()})"
+        conclusion = f"It came to{status}: {outcome.reason}"
         if claimed := [str(number) for number, proof in enumerate(outcome.goals, 1) if proof == "claimed"]:
-            unchecked = "nothing" if len(claimed) == len(outcome.goals) else f"goal {', '.join(claimed)} not"
-            done = "; ".join(call for step, call in state.history.done if step < state.step)
-            came_to = f"Claimed, {unchecked} checked: {outcome.reason}\nDone: {done or 'nothing'}"
-        text = f"{RUN_RECORD}{goals}\n{came_to}" + (f"\nFiles: {made}" if made else "")
-        kept = state.work.kept if state.work.distilled else 0
-        known = {memory.id for memory in replaceable(state.history)}
-        for fact in [*facts, text][kept:]:
+            unverified = "nothing" if len(claimed) == len(outcome.goals) else f"goal {', '.join(claimed)} not"
+            calls = "; ".join(call for step, call in state.history.done if step < state.step)
+            conclusion = f"Claimed, {unverified} checked: {outcome.reason}\nDone: {calls or 'nothing'}"
+        text = f"{RUN_RECORD}{goals}\n{conclusion}" + (f"\nFiles: {files}" if files else "")
+        stored = state.work.facts_stored if state.work.distilled else 0
+        replaceable_ids = {memory.id for memory in replaceable(state.history)}
+        for fact in [*facts, text][stored:]:
             old, new = replaced_by(fact)
-            yield from self._add(new, "fact", state.guard.origin, replaces=old if old in known else None)
-        yield from self._keep(self._memory.nap)
+            yield from self._add(new, "fact", state.guard.origin, replaces=old if old in replaceable_ids else None)
+        yield from self._store(self._memory.nap)
 
-    def _acted_on(self) -> set[int]:
-        """Return the memories in the prompt of which the newest thought or call names something that only they said."""
-        if not (thought := self._state.history.thought):
+    def _used_memories(self) -> set[int]:
+        """Return the memories in the prompt whose distinctive words the newest thought or call uses."""
+        if not (newest := self._state.history.thought):
             return set()
-        known = " ".join(goal.text for goal in self._state.start.task.goals)
-        said = f"{thought.thoughts.text} {' '.join(map(str, thought.call.args.values()))}"
-        found = set()
-        for memory in (*self._state.history.core, *self._state.history.lasting, *self._shown):
-            own = (name for name in _NAME.findall(memory.text) if _TELLING.search(name) and name not in known)
-            if memory.id not in self._used and any(name in said for name in own):
-                found.add(memory.id)
-        return found
+        goals = " ".join(goal.text for goal in self._state.start.task.goals)
+        text = f"{newest.thoughts.text} {' '.join(map(str, newest.call.args.values()))}"
+        used = set()
+        for memory in (*self._state.history.core, *self._state.history.lasting, *self._step_memories):
+            names = (name for name in _NAME.findall(memory.text) if _DISTINCTIVE.search(name) and name not in goals)
+            if memory.id not in self._used_ids and any(name in text for name in names):
+                used.add(memory.id)
+        return used
 
     def regain(self) -> Events:
-        """Remember those steps again that a power cut took from the memory: a step is in the log before it is there.
+        """Store steps that the log holds but the memory lost in a power cut.
 
-        They count as having read all that the run had read by its end.
+        They are labelled with everything that the run had read by its end.
         """
-        state, place = self._state, self._state.place_in(self._state.log.run)
+        state, place = self._state, self._state.memory_run(self._state.log.run)
         try:
             store = self._memory.store_id
             newest = state.work.newest_memory.get(store) if store else None
@@ -219,18 +223,18 @@ class StepMemory:
         except StateError as error:
             yield state.record(Retried(reason=f"What was remembered cannot be looked at: {error}"))
             return
-        past = History(state.count)
-        lost: dict[str, int] = {}
+        history = History(state.count)
+        missing: dict[str, int] = {}
         rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
         for event in effective(state.log.events(), rewinds):
             if event.agent == state.key:
-                past.add(event)
-                text = past.memorable
+                history.add(event)
+                text = history.memorable
                 if not isinstance(event, Remembered) or event.store != store or not text:
                     continue
                 if self._memory.has_lost(event.memory, place, text):
-                    lost.setdefault(text, event.step)
-        for text, step in lost.items():
+                    missing.setdefault(text, event.step)
+        for text, step in missing.items():
             yield from self._add(text, "step", state.guard.origin, step=step)
 
     def _add(
@@ -243,8 +247,8 @@ class StepMemory:
         step: int | None = None,
         replaces: int | None = None,
     ) -> Events:
-        state, place = self._state, self._state.place_in(self._state.log.run)
-        known: dict[str, Any] = {
+        state, place = self._state, self._state.memory_run(self._state.log.run)
+        record: dict[str, Any] = {
             "kind": kind,
             "run": place,
             "step": state.step if step is None else step,
@@ -252,98 +256,102 @@ class StepMemory:
         }
 
         def add() -> int | None:
-            id = self._memory.add(text, source=origin.source, trusted=origin.trusted, **known)
+            id = self._memory.add(text, source=origin.source, trusted=origin.trusted, **record)
             if id is not None and replaces is not None:
                 self._memory.supersede(replaces, id)
             return id
 
-        yield from self._keep(add)
+        yield from self._store(add)
 
-    def _keep(self, change: Callable[[], int | None]) -> Events:
-        """Change the memory, and record what is remembered by that, or why it is not."""
-        state = self._state
+    def _store(self, change: Callable[[], int | None]) -> Events:
+        """Change the memory, and record the result or the failure."""
+        state, store = self._state, ""
         try:
             with self._user.interruptible():
                 memory = change()
+                store = self._memory.store_id if memory is not None else ""
         except (ModelError, StateError) as error:
             yield state.record(Retried(reason=f"This step is not remembered: {error}"))
         except KeyboardInterrupt:
             yield from self._user.interrupted()
         else:
             if memory is not None:
-                yield state.record(Remembered(memory=memory, store=self._memory.store_id))
+                yield state.record(Remembered(memory=memory, store=store))
         yield from state.charge("embedding", self._memory.take_usage())
 
 
 def _clauses(text: str) -> list[str]:
-    """Split a goal into clauses: a memory fits one of them, hardly ever all."""
+    """Split a goal into clauses, since a memory seldom fits all of it."""
     parts = re.split(r"[.;:,\n]\s+|\s(?:and|und|et)\s", text)
-    return [part for part in parts if len(part.split()) >= CLAUSE] or ([text] if text else [])
+    return [part for part in parts if len(part.split()) >= MIN_CLAUSE_WORDS] or ([text] if text else [])
 
 
-def _carried(part: Recall, whole: Recall) -> Recall:
-    """Return what was found by a clause, less what hardly fits the whole: "save it as a.txt" fits many a memory."""
-    known = {memory.id: memory.evidence for memory in whole.memories}
-    known |= {other.id: other.evidence for other in whole.left_out}
-    fitting = tuple(memory for memory in part.memories if known.get(memory.id, 0.0) >= CARRIED)
+def _supported(part: Recall, whole: Recall) -> Recall:
+    """Return a clause's recall without memories that hardly fit the whole: "save it as a.txt" fits many."""
+    evidence = {memory.id: memory.evidence for memory in whole.memories}
+    evidence |= {candidate.id: candidate.evidence for candidate in whole.left_out}
+    fitting = tuple(memory for memory in part.memories if evidence.get(memory.id, 0.0) >= MIN_EVIDENCE)
     others = (memory for memory in part.memories if memory not in fitting)
-    left_out = (LeftOut(memory.id, memory.score, "fits a clause alone", memory.evidence) for memory in others)
-    return replace(part, memories=fitting, left_out=(*part.left_out, *left_out))
+    rejected = (LeftOut(memory.id, memory.score, "fits a clause alone", memory.evidence) for memory in others)
+    return replace(part, memories=fitting, left_out=(*part.left_out, *rejected))
 
 
-def _in_turn(recalls: Sequence[Recall]) -> list[RetrievedMemory]:
-    """Return the best of each recall, then the second best, and so on, each memory once."""
+def _interleave(recalls: Sequence[Recall]) -> list[RetrievedMemory]:
+    """Return the best memory of each recall, then the second best, and so on, without duplicates."""
     ranks = zip_longest(*(recall.memories for recall in recalls))
-    found: dict[int, RetrievedMemory] = {}
+    memories: dict[int, RetrievedMemory] = {}
     for memory in chain.from_iterable(ranks):
         if memory is not None:
-            found.setdefault(memory.id, memory)
-    return list(found.values())
+            memories.setdefault(memory.id, memory)
+    return list(memories.values())
 
 
-ROOM = 6000  # tokens of the run's steps that the model is shown
-SHARE = 4  # of the window, one part may be these
-REPLY = 500  # tokens
+MAX_STEPS_TOKENS = 6000  # tokens of the run's steps in the question
+WINDOW_DIVISOR = 4  # divisor: the steps take at most this part of the window
+MAX_REPLY_TOKENS = 500  # tokens
 
 
 class Distillation:
-    """Has the model extract facts from a run, if the policy asks for it and the model's style allows it."""
+    """Extract facts from a run with a model, if the policy asks for it and the model's style allows it."""
 
     def __init__(self, state: State, policy: Policy, call: SideCall) -> None:
         self._state = state
-        self._wanted = policy.distils
+        self._is_enabled = policy.distils
         self._call = call
 
     def facts(self, outcome: Outcome) -> Generator[Event, None, list[str]]:
-        """Return the facts of the run that ends so. Those that an earlier process was told are not asked for again."""
+        """Return the facts of the run. Those from an earlier process are reused."""
         state = self._state
-        if not self._wanted or not state.start.style.reasons:
+        if not self._is_enabled or not state.start.style.reasons:
             return []
-        answered = state.work.distilled
-        if answered is None:
-            answered = yield from self._ask(outcome)
-        return facts_in(answered.text, truncated=answered.truncated) if answered else []
+        answer = state.work.distilled
+        if answer is None:
+            answer = yield from self._ask(outcome)
+        return facts_in(answer.text, truncated=answer.truncated) if answer else []
 
     def _ask(self, outcome: Outcome) -> Generator[Event, None, Answered | None]:
         state = self._state
         rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
-        own = (event for event in effective(state.log.events(), rewinds) if event.agent == state.key)
-        room = min(ROOM, state.start.window // SHARE)
-        known = replaceable(state.history)
-        prompt = facts_prompt(state.start.task, outcome.reason, own, known, room, state.count)
-        doing = "what the run found out is put down in facts"
-        asked = Question([Message("user", prompt)], PURPOSE, doing, REPLY, seconds=SECONDS)
-        answered = yield from self._call.ask(asked)
-        if isinstance(answered, str):
-            yield state.record(Retried(reason=f"What the run found out is not put down in facts: {answered}"))
+        events = (event for event in effective(state.log.events(), rewinds) if event.agent == state.key)
+        room = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR)
+        candidates = replaceable(state.history)
+        prompt = facts_prompt(state.start.task, outcome.reason, events, candidates, room, state.count)
+        activity = "what the run found out is put down in facts"
+        question = Question([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
+        try:
+            answer = yield from self._call.ask(question)
+        except StopRun as stop:  # the run is over as it is
+            answer = str(stop)
+        if isinstance(answer, str):
+            yield state.record(Retried(reason=f"What the run found out is not put down in facts: {answer}"))
             return None
-        return answered
+        return answer
 
 
-_STEP_SHOWN = 500  # characters of what came of a step
-_OLDEST = 3  # the first steps have this part of the room where there is not enough for all
+_MAX_STEP_LENGTH = 500  # characters of a step's outcome
+_OLDEST_DIVISOR = 3  # divisor: the first steps get this part of the room if not all fit
 
-_ASKED = """\
+_INSTRUCTION = """\
 You keep the long-term memory of an agent. Below is what it did in one run, which is over. Put down what later runs \
 will be glad to know: what it found out about files, systems, people and the world, what was decided, and what works \
 or does not.
@@ -362,7 +370,7 @@ What it did:
 {steps}"""
 
 
-_KNOWN = """\
+_CANDIDATES = """\
 Earlier runs put down the following, each with its number. What still holds is not put down again. A fact that takes \
 the place of one of these begins with "- [replaces N] ", with its number for N.
 {lines}
@@ -370,7 +378,7 @@ the place of one of these begins with "- [replaces N] ", with its number for N.
 
 
 def replaceable(history: History) -> list[RetrievedMemory]:
-    """Return the memories before a run that its facts may take the place of: none of the user's, none from outside."""
+    """Return the memories that new facts may replace: none of the user's, none from outside."""
     return [
         memory
         for memory in history.lasting
@@ -379,63 +387,63 @@ def replaceable(history: History) -> list[RetrievedMemory]:
 
 
 def facts_prompt(
-    task: Task, came_to: str, events: Iterable[Event], known: Sequence[RetrievedMemory], room: int, count: Count
+    task: Task, conclusion: str, events: Iterable[Event], candidates: Sequence[RetrievedMemory], room: int, count: Count
 ) -> str:
-    """Ask for the facts of a run, given its events and the memories that a fact may replace.
+    """Build the question for a run's facts, from its events and the memories that a fact may replace.
 
-    Its steps take at most `room` tokens, some are left out if need be. Text from outside stands between marks.
+    Steps take at most `room` tokens; some are omitted if necessary. Outside text is marked.
     """
-    lines = "\n".join(f"[{memory.id}] {' '.join(memory.text.split())}" for memory in known)
-    return _ASKED.format(
+    lines = "\n".join(f"[{memory.id}] {' '.join(memory.text.split())}" for memory in candidates)
+    return _INSTRUCTION.format(
         most=MOST,
-        known=_KNOWN.format(lines=lines) if known else "",
+        known=_CANDIDATES.format(lines=lines) if candidates else "",
         explained=EXPLANATION,
         goals="\n".join(f"- {goal.text}" for goal in task.goals),
-        came_to=came_to,
-        steps="\n".join(_fitting(list(_steps(events)), room, count)) or "nothing",
+        came_to=conclusion,
+        steps="\n".join(_fit(list(_steps(events)), room, count)) or "nothing",
     )
 
 
 def _steps(events: Iterable[Event]) -> Iterator[str]:
-    """Yield a line or two for each notable step, and for feedback and notices."""
+    """Yield a line or two for each notable step, feedback and notice."""
     asked: Thought | None = None
     for event in events:
         match event:
             case Thought():
                 asked = event
             case Feedback():
-                yield f"The user said: {shorten(event.text, _STEP_SHOWN)}"
+                yield f"The user said: {shorten(event.text, _MAX_STEP_LENGTH)}"
             case AgentMessage():
-                yield f"{event.heading} {_told(event.text, event.meta.untrusted, event)}"
+                yield f"{event.heading} {_quote(event.text, event.meta.untrusted, event)}"
             case Returned() if asked is not None:
                 meta = event.meta
                 if meta.repeat or meta.kept or meta.finished is not None or event.put_off:
                     continue
-                thought = " ".join(asked.thoughts.text.split())
-                done = shorten(f"{thought} {asked.call}", _STEP_SHOWN)
-                yield f"{event.step}. {done} {event.outcome}: {_told(event.text, meta.untrusted, event)}"
+                reasoning = " ".join(asked.thoughts.text.split())
+                text = shorten(f"{reasoning} {asked.call}", _MAX_STEP_LENGTH)
+                yield f"{event.step}. {text} {event.outcome}: {_quote(event.text, meta.untrusted, event)}"
 
 
-def _told(text: str, source: str, event: Event) -> str:
-    shown = shorten(text, _STEP_SHOWN)
-    return marked(shown, source, run=event.run, step=event.step) if source else shown
+def _quote(text: str, source: str, event: Event) -> str:
+    excerpt = shorten(text, _MAX_STEP_LENGTH)
+    return marked(excerpt, source, run=event.run, step=event.step) if source else excerpt
 
 
-def _fitting(lines: Sequence[str], room: int, count: Count) -> list[str]:
-    """Return the lines, or the first and the last of them that fit, with a note between them."""
-    costs = [count(line) + 1 for line in lines]
-    if sum(costs) <= room:
+def _fit(lines: Sequence[str], room: int, count: Count) -> list[str]:
+    """Return the lines, or the first and last that fit with a note between them."""
+    sizes = [count(line) + 1 for line in lines]
+    if sum(sizes) <= room:
         return list(lines)
-    first = _as_many(costs, room // _OLDEST)
-    last = _as_many(costs[first:][::-1], room - sum(costs[:first]))
-    left_out = len(lines) - first - last
-    return [*lines[:first], f"({left_out} steps are left out here)", *lines[len(lines) - last :]]
+    first = _fitting_count(sizes, room // _OLDEST_DIVISOR)
+    last = _fitting_count(sizes[first:][::-1], room - sum(sizes[:first]))
+    omitted = len(lines) - first - last
+    return [*lines[:first], f"({omitted} steps are left out here)", *lines[len(lines) - last :]]
 
 
-def _as_many(costs: Sequence[int], room: int) -> int:
-    taken = 0
-    for number, cost in enumerate(costs):
-        taken += cost
-        if taken > room:
+def _fitting_count(sizes: Sequence[int], room: int) -> int:
+    used = 0
+    for number, cost in enumerate(sizes):
+        used += cost
+        if used > room:
             return number
-    return len(costs)
+    return len(sizes)

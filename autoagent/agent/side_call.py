@@ -1,4 +1,4 @@
-"""A call to a model beside the steps of a run: within the budget, and in the log with its answer."""
+"""Call a model outside the steps of a run, within the budget and logged with its answer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoagent.agent.state import Policy, State
+from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.events import Answered, Event
 from autoagent.core.model import Completion, Message
@@ -16,28 +17,36 @@ from autoagent.core.task import Outcome, Status
 from autoagent.models.watch import Watch
 from autoagent.text.tokens import PER_MESSAGE
 
-SECONDS = 60.0  # that a call may take
-LOCAL_SECONDS = 300.0  # the same on this machine's processor, which is slow and costs nothing
+MAX_SECONDS = 60.0  # per call
+MAX_LOCAL_SECONDS = 300.0  # for a local model, which is slow and costs nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to a model: the messages, its purpose in the log, the screen's status line, and the longest reply.
+    """Hold a question to a model: messages, purpose in the log, status line and longest reply in tokens.
 
-    `schema` is the JSON schema of the answer, for models that can be bound to one. `seconds`: the expected duration to
-    announce, or 0 if an event follows soon.
+    `schema` is the JSON schema of the answer, for models that support one, `commands` those of which it is to
+    use one, `temperature` its own instead of the model's. `seconds` is the expected duration to announce, or 0 if an
+    event follows soon.
     """
 
     messages: Sequence[Message]
     purpose: str
-    doing: str
+    activity: str
     reply_tokens: int
     schema: Mapping[str, Any] | None = None
     seconds: float = 0.0
+    commands: Sequence[CommandSpec] = ()
+    temperature: float | None = None
+
+
+def is_signal(error: Exception) -> bool:
+    """Return whether an error ends the run because a signal did."""
+    return isinstance(error, StopRun) and error.outcome.status is Status.INTERRUPTED
 
 
 class SideCall:
-    """Asks a model once for each question. Failures are returned, never raised."""
+    """Ask a model once per question."""
 
     def __init__(self, state: State, model: Model, policy: Policy, listener: Listener) -> None:
         self._state = state
@@ -48,19 +57,27 @@ class SideCall:
         self._listener = listener
 
     def ask(self, question: Question) -> Generator[Event, None, Answered | str]:
-        """Record and return the answer as it is in the log, or say why there is none."""
-        problem = ""
+        """Record and return the answer as logged, or return why there is none.
+
+        Raises StopRun if a signal ends the run.
+        """
+        try:
+            return (yield from self.insist(question))
+        except (ModelError, SetupError, StopRun) as error:
+            if is_signal(error):
+                raise
+            return str(error)
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    def insist(self, question: Question) -> Generator[Event, None, Answered]:
+        """Record and return the answer as it is in the log. Raises as Model.complete, or KeyboardInterrupt."""
         try:
             completion = self._complete(question)
-        except (ModelError, SetupError, StopRun) as error:
-            problem = str(error)
-        except KeyboardInterrupt:
-            problem = "interrupted"
-        yield from self._state.charge(question.purpose, self.model.take_usage())
-        if problem:
-            return problem
+        finally:
+            yield from self._state.charge(question.purpose, self.model.take_usage())
         prompt = "\n".join(message.content for message in question.messages)
-        answered = self._state.record(
+        event = self._state.record(
             Answered(
                 purpose=question.purpose,
                 sha256=hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -69,34 +86,36 @@ class SideCall:
                 truncated=completion.truncated,
             )
         )
-        yield answered
-        assert isinstance(answered, Answered)
-        return answered
+        yield event
+        assert isinstance(event, Answered)
+        return event
 
     def _complete(self, question: Question) -> Completion:
         model, budget, count = self.model, self._budget, self._state.count
         sent = sum(count(message.content) + PER_MESSAGE for message in question.messages)
         sent = int(sent * self._state.history.scale)
-        began = self._clock()
-        budget.check(sent, question.reply_tokens + model.reasoning_room, model.price, began)
-        seconds = LOCAL_SECONDS if model.price and not model.price.prompt else SECONDS
+        started_at = self._clock()
+        budget.check(sent, question.reply_tokens + model.reasoning_room, model.price, started_at)
+        seconds = MAX_LOCAL_SECONDS if model.price and not model.price.prompt else MAX_SECONDS
 
         def heed() -> float:
-            left = min(began + seconds - self._clock(), budget.check_time(self._clock()))
-            if left <= 0:
+            remaining = min(started_at + seconds - self._clock(), budget.check_time(self._clock()))
+            if remaining <= 0:
                 raise StopRun(Outcome(Status.LIMIT, f"the model took longer than {seconds:g} s"))
-            return left
+            return remaining
 
-        def no_retry(reason: str) -> None:
+        def fail(reason: str) -> None:
             raise StopRun(Outcome(Status.FAILED, reason))
 
         with self._interruptible():
             if question.seconds:
-                self._listener.working(question.doing, question.seconds)
+                self._listener.working(question.activity, question.seconds)
             return model.complete(
                 question.messages,
                 max_tokens=question.reply_tokens,
                 at_most=budget.allowance(sent, model.price),
-                listener=Watch(self._listener, heed, no_retry, quiet=True),  # it is shown once it is whole
+                listener=Watch(self._listener, heed, fail, quiet=True),  # shown once complete
                 schema=question.schema,
+                commands=question.commands,
+                **({} if question.temperature is None else {"temperature": question.temperature}),
             )

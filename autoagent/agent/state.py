@@ -1,4 +1,4 @@
-"""The state of a run: every fold over its events, and the one way in which an event gets into the log and into them."""
+"""Combine every fold over a run's events, and write all events to the log."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
 from autoagent.core.events import Changed, Event, Feedback, RunStarted, Spent
 from autoagent.core.model import Usage
-from autoagent.core.protocols import Authorizer, Inbox, Model, Recorder, Snapshots
+from autoagent.core.protocols import Authorizer, Inbox, Model, Recorder
 from autoagent.log.checkpoint import Checkpoint
 from autoagent.registry.parts import NO_PART, RunPart
 from autoagent.text.tokens import counter
 
 if TYPE_CHECKING:
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+    from autoagent.workspace.snapshots import Snapshots
 
 Events = Generator[Event, None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The agent's tools.
+    """Hold the agent's tools.
 
-    `snapshots` keeps the workspace before and after each change, if wanted. `inbox` brings messages from other agents,
-    `part` is that of the extensions in each step. `checkpoint` lets a long run resume at once.
+    `snapshots` keeps the workspace before and after each change, or is None. `inbox` receives messages from other
+    agents, `part` runs the extensions' hooks in each step, `checkpoint` lets a long run resume quickly.
     """
 
     registry: Registry
@@ -46,13 +47,12 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The agent's permissions and limits.
+    """Hold the agent's permissions and limits.
 
-    `interruptible` is entered around everything that may be cut short by Ctrl-C: model, command and question, never a
-    write. `clock` gives seconds since the epoch. With `distils` the model is asked for the facts of a run that is over;
-    `verifier` is the model that judges the goals before the run ends, None if nothing is verified; with `accept_claims`
-    an unverified goal counts as met. `attached` reads the files that feedback names. With
-    `runs_tests` the tests in the workspace are run for the verifier, without a question.
+    `interruptible` wraps what Ctrl-C may interrupt: model, command and question, never a write. `clock` returns seconds
+    since the epoch. `distils` asks the model for facts at the end of a run; `verifier` judges the goals before the end,
+    or is None; `accept_claims` counts unverified goals as met. `read_attachments` reads files named in
+    feedback. `runs_tests` runs the workspace's tests for the verifier without a question.
     """
 
     authorizer: Authorizer
@@ -64,13 +64,13 @@ class Policy:
     verifier: Model | None = None
     accept_claims: bool = False
     runs_tests: bool = False
-    attached: Callable[[str], Sequence[Event]] = lambda text: ()
+    read_attachments: Callable[[str], Sequence[Event]] = lambda text: ()
 
 
 class State:
-    """The state of a run: what its events come to. A resumed run has the same state as one that never stopped.
+    """Hold everything derived from a run's events. A resumed run has the state of an uninterrupted one.
 
-    `key` is that of a sub-agent, whose events stand in the log of the run that started it.
+    `key` identifies a sub-agent, whose events share the log of its parent run.
     """
 
     def __init__(self, start: RunStarted, tools: Tools, policy: Policy, log: Recorder, key: str = "") -> None:
@@ -89,33 +89,33 @@ class State:
         self.work = Work(specs)
         self._parts = (self.history, self.budget, self.loop_guard, self.standstill, self.work, self.guard)
         self._checkpoint = tools.checkpoint
-        self._attached = policy.attached
+        self._read_attachments = policy.read_attachments
 
     def apply(self, event: Event, *, spends: bool = True) -> None:
-        """Take up one event of this agent; without `spends`, not in its budget."""
+        """Apply one event of this agent, without charging its budget unless `spends`."""
         for part in self._parts:
             if spends or part is not self.budget:
                 part.add(event)
 
     def record(self, event: Event, *, passing: bool = False) -> Event:
-        """Write the event to disk, then apply it. Return it as it is in the log, without secrets.
+        """Write the event to disk, apply it, and return it as logged, with secrets masked.
 
         Raises StateError if the log, or the record of tainted files, cannot be written.
         """
-        worked = round(self.budget.time.seconds, 3)
-        stamped = self.log.append(replace(event, step=self.step, agent=self.key, worked=worked), passing=passing)
-        if isinstance(stamped, Changed):
-            self.start = stamped
-        self.apply(stamped)
-        return stamped
+        seconds = round(self.budget.time.seconds, 3)
+        logged = self.log.append(replace(event, step=self.step, agent=self.key, worked=seconds), passing=passing)
+        if isinstance(logged, Changed):
+            self.start = logged
+        self.apply(logged)
+        return logged
 
     def replay(self) -> None:
         """Restore this agent's state from the log.
 
-        A worker's spending in an earlier process counts for its starter, whose budget it shares.
+        A worker's spending in an earlier process is charged to its starter, whose budget it shares.
         """
-        kept = self._checkpoint
-        for event in kept.events(self._kept, self._fingerprint) if kept else self.log.effective():
+        checkpoint = self._checkpoint
+        for event in checkpoint.events(self._saved_parts, self._fingerprint) if checkpoint else self.log.effective():
             if event.agent == self.key:
                 self.apply(event, spends=not self.key)
         if self.log.lost:
@@ -123,32 +123,32 @@ class State:
         self.guard.mark_again()
         self.step = self.work.step
 
-    def keep(self) -> None:
-        """Keep the state as of the newest event now and then, once all of them have been shown."""
+    def save_checkpoint(self) -> None:
+        """Save a checkpoint now and then, once all events have been shown."""
         if self._checkpoint is not None:
-            self._checkpoint.keep(self._kept, self._fingerprint)
+            self._checkpoint.save(self._saved_parts, self._fingerprint)
 
     def _fingerprint(self) -> str:
         """Return a digest of everything besides the events that shapes the state."""
         return repr((self.start.model, self._registry.pages_results, self._registry.specs, self.guard.configuration))
 
     @property
-    def _kept(self) -> Mapping[str, object]:
+    def _saved_parts(self) -> Mapping[str, object]:
         return {type(part).__name__: part for part in (*self._parts, self.budget.time)}
 
     def charge(self, purpose: str, usage: Usage) -> Events:
-        """Record spending besides the steps."""
+        """Record spending outside the steps."""
         if usage != Usage():
             yield self.record(Spent(purpose=purpose, usage=usage))
 
-    def heard(self, text: str) -> Events:
-        """Record a word of the user to the agent, after the files that it names."""
-        for event in self._attached(text):
+    def add_feedback(self, text: str) -> Events:
+        """Record the user's feedback after the files it names."""
+        for event in self._read_attachments(text):
             yield self.record(event)
         yield self.record(Feedback(text=text))
 
     def logged(self, call: Call) -> Call:
-        """Return the call as the log holds it, without secrets, or the call itself if it has none."""
+        """Return the call as logged, with secrets masked, or the call itself if it holds none."""
         args = self.log.masked(call.args)
         return call if args == call.args else replace(call, args=args)
 
@@ -156,6 +156,6 @@ class State:
         """Name the goals whose checks fail, in one line."""
         return self.work.failing(self.guard.quote)
 
-    def place_in(self, run: str) -> str:
-        """Return the name of this agent of a run in the memory: each agent counts its own steps."""
+    def memory_run(self, run: str) -> str:
+        """Return this agent's run name in the memory, since each agent counts its own steps."""
         return f"{run}:{self.key}" if self.key else run

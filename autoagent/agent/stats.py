@@ -1,4 +1,4 @@
-"""The figures of a run so far, for the status line and the report at its end: a fold over its events."""
+"""Compute the figures of a run for the status line and the final report, as a fold over its events."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ from autoagent.core.model import Usage
 from autoagent.core.task import VERIFICATION, Task
 
 Standing = Proof | Literal["unmet", ""]
-"""Of a goal: how it is known that it is met, or that its check is red."""
+"""The proof that a goal is met, or that its check fails."""
 
-EMBEDDING = "embedding"  # the purpose of what an embedder was paid
+EMBEDDING = "embedding"  # purpose of an embedder's cost
 
 
 class RunStats:
-    """Add every event in order. For a run that is resumed, those of its log first.
+    """Fold events into figures. For a resumed run, add the events in its log first.
 
     Sub-agents count in spending, commands and changed files. Steps, goals and the end are the run's own.
     """
 
     def __init__(self) -> None:
-        self._spent = Budget(RunLimits())
-        self._spent_by_others = Budget(RunLimits())  # by sub-agents
+        self._agent_budget = Budget(RunLimits())
+        self._workers_budget = Budget(RunLimits())  # by sub-agents
         self._now = 0.0
         self.run = ""
         self.task: Task | None = None
         self.model = self.host = ""
-        self.unpriced = ""  # the first model, or command, of which nobody knows what it costs
-        self.by_model: dict[str, Usage] = {}  # what was spent, by the model, or by what else it was spent on
+        self.unpriced = ""  # the first model or command with an unknown price
+        self.by_model: dict[str, Usage] = {}  # usage by model, or by purpose
         self._models: dict[str, str] = {}  # of each agent
-        self.budget = 0.0  # USD; 0 for none
-        self.most_commands = 0  # of this process; 0 for no limit
+        self.budget = 0.0  # USD; 0 means none
+        self.max_commands = 0  # of this process; 0 means no limit
         self.step = 0
-        self.commands: Counter[str] = Counter()  # started, by name
-        self.changed: dict[str, None] = {}  # workspace paths, in the order they were first changed
-        self.lines: dict[str, tuple[int, int]] = {}  # added and removed, by path, as the diffs said that were allowed
-        self._diffs: dict[str, str] = {}  # of what is proposed, by the id of the call
-        self._began = 0.0  # this process, and what was worked before it
+        self.commands: Counter[str] = Counter()  # started commands, by name
+        self.changed: dict[str, None] = {}  # workspace paths in the order of their first change
+        self.lines: dict[str, tuple[int, int]] = {}  # lines added and removed by path, from the approved diffs
+        self._diffs: dict[str, str] = {}  # of proposals, by call id
+        self._started_at = 0.0  # start of this process, and working time before it
         self._worked_before = 0.0
-        self.met: dict[int, bool] = {}  # goals with a check, counted from 0, as last checked; none after an undo
-        self.proofs: tuple[Proof, ...] = ()  # of the goals of a finished run; none after an undo
-        self.share = 0.0  # of the window that the last prompt took
-        self.ended: Ended | None = None
+        self.met: dict[int, bool] = {}  # goals with a check, from 0, as last checked; empty after an undo
+        self.proofs: tuple[Proof, ...] = ()  # of the goals of a finished run; empty after an undo
+        self.share = 0.0  # of the window, taken by the last prompt
+        self.outcome: Ended | None = None
         self.window = 0  # tokens
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Apply one event."""
         self._now = event.t
         match event:
             case Started():
@@ -81,11 +81,11 @@ class RunStats:
                 self.unpriced = self.unpriced or self.model
             case Spent(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)
-        self._share_out(event)
+        self._attribute_usage(event)
         if event.agent:
-            self._spent_by_others.add_former(event)
+            self._workers_budget.add_former(event)
             return
-        self._spent.add(event)
+        self._agent_budget.add(event)
         self.step = max(self.step, event.step)
         match event:
             case RunStarted():
@@ -94,11 +94,11 @@ class RunStats:
                 self.run, self.task, self.model, self.window = event.run, event.task, event.model, event.window
                 self.host = event.host
                 self.budget = event.settings.get("budget") or event.task.budget
-                self.most_commands = event.limits.get("commands", 0)
+                self.max_commands = event.limits.get("commands", 0)
                 if not isinstance(event, Changed):
-                    self.ended = None
+                    self.outcome = None
                     self.proofs = ()
-                    self._began, self._worked_before = event.t, self.seconds
+                    self._started_at, self._worked_before = event.t, self.seconds
             case Prompted():
                 self.share = event.tokens / self.window if self.window else 0.0
             case Checked():
@@ -107,17 +107,17 @@ class RunStats:
                 self.met.clear()
                 self.proofs = ()
             case Ended():
-                self.ended, self.proofs = event, event.goals
+                self.outcome, self.proofs = event, event.goals
 
-    def _share_out(self, event: Event) -> None:
+    def _attribute_usage(self, event: Event) -> None:
         """Add the usage in an event to its model."""
         if isinstance(event, RunStarted):
             self._models[event.agent] = event.model
         elif isinstance(event, (Thought, Rejected, Answered, Spent)) and event.usage != Usage():
-            on = self._models.get(event.agent) or self.model
+            model = self._models.get(event.agent) or self.model
             if isinstance(event, (Answered, Spent)) and event.purpose in (*self.commands, EMBEDDING, VERIFICATION):
-                on = event.purpose
-            self.by_model[on] = self.by_model.get(on, Usage()) + event.usage
+                model = event.purpose
+            self.by_model[model] = self.by_model.get(model, Usage()) + event.usage
 
     def _count_lines(self, path: str, diff: str) -> None:
         signs = [line[:1] for line in diff.split("\n")[2:]]
@@ -125,30 +125,30 @@ class RunStats:
         self.lines[path] = plus + signs.count("+"), minus + signs.count("-")
 
     def standing(self, goal: int) -> Standing:
-        """Return how a goal, counted from 0, stands at the end: '' where nobody says."""
+        """Return a goal's status, from 0, at the end, or '' if unknown."""
         if (met := self.met.get(goal)) is not None:
             return "checked" if met else "unmet"
         return self.proofs[goal] if goal < len(self.proofs) else ""
 
     @property
     def waited(self) -> float:
-        """Seconds of the last process in which the agent was not at work: a person thought, or was away."""
-        return max(0.0, self._now - self._began - (self.seconds - self._worked_before))
+        """Return the seconds of the last process in which the agent waited for a person."""
+        return max(0.0, self._now - self._started_at - (self.seconds - self._worked_before))
 
     @property
     def usage(self) -> Usage:
-        return self._spent.usage + self._spent_by_others.usage
+        return self._agent_budget.usage + self._workers_budget.usage
 
     @property
     def tokens(self) -> int:
-        return self._spent.tokens + self._spent_by_others.tokens
+        return self._agent_budget.tokens + self._workers_budget.tokens
 
     @property
     def updated(self) -> float:
-        """The time of the last event, in seconds since the epoch."""
+        """Return the time of the last event, in seconds since the epoch."""
         return self._now
 
     @property
     def seconds(self) -> float:
-        """Seconds at work, over all processes of the run, up to the last event."""
-        return self._spent.time.recorded
+        """Return the seconds at work up to the last event, over all processes of the run."""
+        return self._agent_budget.time.recorded

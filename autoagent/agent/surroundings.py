@@ -1,7 +1,6 @@
-"""The workspace as a small model's prompts describe it: its files, the contents of those it wrote, and where the
-goals' words occur in the others.
+"""Describe the workspace for a small model: files, contents of those it wrote, matches of the goals' words.
 
-Without this, small models write files again, or believe that a file holds the text they meant to write.
+Without this, small models write files again, or assume that a file holds the intended text.
 """
 
 from __future__ import annotations
@@ -10,60 +9,63 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from autoagent.agent.goal_words import groups_shown, lines_shown, names_meant
+from autoagent.agent.goal_words import describe_groups, describe_lines, mentioned_names
 from autoagent.agent.state import State
 from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import CommandError
 from autoagent.text import code_block
 from autoagent.text.file_forms import form_error
-from autoagent.workspace.gate import NOT_ENTERED, Workspace, WorkspaceEntry, shown
+from autoagent.workspace.gate import MAX_COPIED_BYTES, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 
-_NAMES_SHOWN = 20  # files and folders
-_WALKED = 100  # of which they are taken
-_TEXTS_SHOWN = 3  # the newest of the files that the run has changed
-_TEXT_SHOWN = 300  # bytes of each
-_SEARCHED = 10  # files, for the words of the goals
-_SEARCHED_SIZE = 50_000  # bytes of the largest of them
-_MEANT = 6  # files that are read at the beginning, as the goals name them
-_LOOKS = 2  # commands beside these, as one may fail
-_IDLE = 5  # commands in a row without a change, after which an agent may end in spite of a fault
+_MAX_NAMES = 20  # files and folders
+_MAX_ENTRIES = 100  # entries to choose them from
+_MAX_TEXTS = 3  # newest files changed by the run
+_MAX_TEXT_BYTES = 300  # bytes per file
+_MAX_SEARCHED = 10  # files searched for the goals' words
+_MAX_SEARCHED_BYTES = 50_000  # bytes of the largest searched file
+_MAX_MENTIONED = 6  # files named by the goals, read at the beginning
+_SPARE_READS = 2  # spare commands for reading them, as one may fail
+_MAX_IDLE = 5  # consecutive commands without a change, after which an agent may end despite a fault
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The workspace as it is now, and which commands make sense in it.
+    """Hold the present workspace, and decide which commands make sense in it.
 
     Attributes:
-        names: all paths in the workspace, or None if unknown, or too many to bind arguments to.
-        text: for the prompt. Without names from outside.
-        faulty: whether a check fails, a changed file is not of the type that its name says, or an end was put off and
-            nothing has changed since; and the agent has not stopped working.
-        again: whether it is faulty, and a call was repeated with nothing changed in between.
-        cut: whether a part of a result is left out, and the agent is told how to read it.
-        unread: the files that the goals name, or mean by an ending, and the run has not read yet. It may do nothing
-            but read these, at its beginning.
-        goals: how many there are.
+        names: all workspace paths, or None if unknown or too many to bind arguments to.
+        text: for the prompt, without names from outside.
+        faulty: whether a check fails, a changed file does not match its type, or an end was rejected and nothing has
+            changed since; and the agent still works.
+        repeats: whether it is faulty, and a call was repeated with nothing changed in between.
+        cut: whether part of a result is omitted, and the agent knows how to read it.
+        unread: unread files that the goals mention. At its beginning, the agent may only read these.
+        goals: their number.
+        settled: whether the work is done as several drafts did it. Nothing is left but the end.
     """
 
     names: tuple[str, ...] | None = None
     text: str = ""
     faulty: bool = False
-    again: bool = False
+    repeats: bool = False
     cut: bool = True
     unread: tuple[str, ...] = ()
     goals: int = 1
+    settled: bool = False
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
-        """Return the commands that make sense here, or all. Arguments for existing files take only their names."""
-        fitting = [self._bound(spec.in_brief()) for spec in specs if not self._rules_out(spec)]
+        """Return the commands that make sense here, or all. Arguments for existing files are bound to their names."""
+        fitting = [self._bound(spec.brief()) for spec in specs if not self._excludes(spec)]
         return fitting or list(specs)
 
-    def _rules_out(self, spec: CommandSpec) -> bool:
+    def _excludes(self, spec: CommandSpec) -> bool:
         if (self.faulty or self.unread) and spec.effects is not None and spec.effects.ends_run:
             return True
-        if self.unread and spec.risk != "read":  # a small model makes up what a file holds
+        if self.settled and not (spec.effects is not None and spec.effects.ends_run):
             return True
-        if self.again and not changes_files(spec):
+        if self.unread and spec.risk != "read":  # a small model invents the contents of unread files
+            return True
+        if self.repeats and not changes_files(spec):
             return True
         if not self.cut and spec.effects is not None and spec.effects.pages_results:
             return True
@@ -71,62 +73,86 @@ class Surroundings:
 
     def _bound(self, spec: CommandSpec) -> CommandSpec:
         bound = [replace(p, choices=self._names_for(p) or p.choices) for p in spec.parameters]
-        if spec.effects is not None and spec.effects.ends_run:  # the goals given up are goals that there are
+        if spec.effects is not None and spec.effects.ends_run:  # only existing goals can be given up
             numbers = {"type": "array", "items": {"type": "integer", "enum": list(range(1, self.goals + 1))}}
             bound = [replace(p, schema=numbers) if (p.kind, p.item) == ("array", "integer") else p for p in bound]
         return replace(spec, parameters=tuple(bound))
 
     def _names_for(self, parameter: Parameter) -> tuple[str, ...] | None:
-        """Return the names that an argument can take, or None if it can take others."""
+        """Return the names that an argument may take, or None if it is unrestricted."""
         if not parameter.existing or self.names is None:
             return None
         return tuple(name for name in self.unread or self.names if name.endswith(parameter.suffix))
 
 
 def changes_files(spec: CommandSpec) -> bool:
-    """Return whether a command is there to change files that it names."""
+    """Return whether a command changes files named in its arguments."""
     return spec.risk == "write" and any(p.meaning in ("path", "entry") for p in spec.parameters)
 
 
 def look_around(workspace: Workspace, state: State) -> Surroundings:
-    """Look at the workspace as it is now."""
+    """Describe the workspace as it is now."""
     try:
-        entries = list(islice(workspace.walk(".", NOT_ENTERED), _WALKED + 1))
-    except CommandError:  # the commands that need the folder say what is wrong with it
+        entries = list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES + 1))
+    except CommandError:  # the commands that need the folder report its problem
         return Surroundings()
     work = state.work
-    own = [entry for entry in entries if not state.guard.source_of(entry.path)]
-    names = [entry.path for entry in own if entry.kind == "file"]
-    newest = [  # a small model would write a program that failed again as it is
+    own_entries = [entry for entry in entries if not state.guard.source_of(entry.path)]
+    names = [entry.path for entry in own_entries if entry.kind == "file"]
+    newest = [  # a small model would write a failed program again unchanged
         path
         for path in reversed(work.changed)
         if state.guard.may_show(path) and not (path in work.failed and code_block.is_code(path))
     ]
-    malformed = list(_malformed(newest[:_TEXTS_SHOWN], workspace, state))
-    faulty = bool(state.history.failing or malformed or work.put_off) and work.idle < _IDLE
-    texts = [(path, _text_of(path, workspace, state)) for path in newest[:_TEXTS_SHOWN]]
-    asked = " ".join(goal.text for goal in state.start.task.goals)
-    sized = [entry for entry in own if entry.kind == "file" and entry.size]
-    meant = names_meant(asked, [entry.path for entry in sized])[:_MEANT]
-    unread = tuple(path for path in meant if path not in work.handled)
-    found = [*groups_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
+    malformed = list(_malformed(newest[:_MAX_TEXTS], workspace, state))
+    faulty = bool(state.history.failing or malformed or work.put_off) and work.idle < _MAX_IDLE
+    texts = [(path, _text_of(path, workspace, state)) for path in newest[:_MAX_TEXTS]]
+    goals = " ".join(goal.text for goal in state.start.task.goals)
+    files = [entry for entry in own_entries if entry.kind == "file" and entry.size]
+    mentioned = mentioned_names(goals, [entry.path for entry in files])[:_MAX_MENTIONED]
+    unread = tuple(path for path in mentioned if path not in work.handled)
+    matches = [*describe_groups(goals, names), *describe_lines(goals, _readable(own_entries, workspace, state))]
     return Surroundings(
-        tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
-        "\n".join([_listed(own), *found, *(f"{shown(p)} now holds:\n{t.rstrip()}" for p, t in texts if t), *malformed]),
+        tuple(entry.path for entry in entries) if len(entries) <= _MAX_ENTRIES else None,
+        "\n".join(
+            [
+                _file_list(own_entries),
+                *matches,
+                *(f"{shown(p)} now holds:\n{t.rstrip()}" for p, t in texts if t),
+                *malformed,
+            ]
+        ),
         faulty,
-        faulty and work.again,
-        state.history.reads_on,
-        unread if not work.changed and work.idle < len(meant) + _LOOKS else (),
+        faulty and work.repeats,
+        state.history.mentions_paging,
+        unread if not work.changed and work.idle < len(mentioned) + _SPARE_READS else (),
         len(state.start.task.goals),
+        not faulty and bool(work.drafted and work.drafted.agree) and work.idle == 0 and bool(work.changed),
     )
 
 
-def _listed(entries: Sequence[WorkspaceEntry]) -> str:
+def texts_for_drafts(workspace: Workspace, state: State) -> dict[str, str]:
+    """Return the text of each file that the goals mean, or of all files, by path; empty if one may not be shown."""
+    try:
+        entries = list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES + 1))
+    except CommandError:
+        return {}
+    names = [entry.path for entry in entries if entry.kind == "file" and entry.size]
+    asked = " ".join(goal.text for goal in state.start.task.goals)
+    meant = mentioned_names(asked, names) or names
+    too_large = len(entries) > _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES
+    if too_large or len(meant) > _MAX_MENTIONED or any(map(state.guard.source_of, meant)):
+        return {}
+    texts = {path: _text_of(path, workspace, state, _MAX_SEARCHED_BYTES) for path in meant}
+    return texts if all(texts.values()) else {}
+
+
+def _file_list(entries: Sequence[WorkspaceEntry]) -> str:
     if not entries:
         return "In the workspace: nothing yet."
-    names = [_as_listed(entry) for entry in entries[:_NAMES_SHOWN]]
-    more = ", and more" if len(entries) > _NAMES_SHOWN else ""
-    return f"In the workspace: {', '.join(names)}{more}."
+    names = [_as_listed(entry) for entry in entries[:_MAX_NAMES]]
+    suffix = ", and more" if len(entries) > _MAX_NAMES else ""
+    return f"In the workspace: {', '.join(names)}{suffix}."
 
 
 def _as_listed(entry: WorkspaceEntry) -> str:
@@ -135,25 +161,25 @@ def _as_listed(entry: WorkspaceEntry) -> str:
 
 
 def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:
-    """Return the texts that the run did not write itself and may be shown, by path."""
-    files = (entry.path for entry in entries if entry.kind == "file" and 0 < entry.size <= _SEARCHED_SIZE)
+    """Return the texts, by path, that the run did not write itself and may be shown."""
+    files = (entry.path for entry in entries if entry.kind == "file" and 0 < entry.size <= _MAX_SEARCHED_BYTES)
     others = (path for path in files if path not in state.work.changed and state.guard.may_show(path))
-    texts = {path: _text_of(path, workspace, state, _SEARCHED_SIZE) for path in islice(others, _SEARCHED)}
+    texts = {path: _text_of(path, workspace, state, _MAX_SEARCHED_BYTES) for path in islice(others, _MAX_SEARCHED)}
     return {path: text for path, text in texts.items() if text}
 
 
 def _malformed(paths: Iterable[str], workspace: Workspace, state: State) -> Iterator[str]:
-    """Yield a line for each file that is not in the form its name promises."""
+    """Yield a line for each file whose content does not match its type."""
     for path in paths:
-        if wrong := form_error(path, _text_of(path, workspace, state, _SEARCHED_SIZE)):
-            yield f"{shown(path)} {wrong}."
+        if problem := form_error(path, _text_of(path, workspace, state, _MAX_SEARCHED_BYTES)):
+            yield f"{shown(path)} {problem}."
 
 
-def _text_of(path: str, workspace: Workspace, state: State, most: int = _TEXT_SHOWN) -> str:
-    """Return the text of a file, or '' if it is gone, empty, not text, or larger than `most` bytes."""
+def _text_of(path: str, workspace: Workspace, state: State, max_bytes: int = _MAX_TEXT_BYTES) -> str:
+    """Return the text of a file, or '' if it is missing, empty, not text, or larger than `max_bytes`."""
     try:
-        data = workspace.read(path, most + 1)
-        text: str = state.log.masked(data.decode()) if len(data) <= most else ""
+        data = workspace.read(path, max_bytes + 1)
+        text: str = state.log.masked(data.decode()) if len(data) <= max_bytes else ""
     except (CommandError, UnicodeDecodeError):
         return ""
     return text if text.strip() else ""

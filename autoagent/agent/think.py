@@ -1,31 +1,32 @@
-"""The model's turn: the prompt of a step, within the window and the limits, and the reply to it."""
+"""Build the prompt of a step within the window and the limits, and ask the model."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.budget import estimated_cost
-from autoagent.agent.history import Moment, build_step_prompt
+from autoagent.agent.history import History
 from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.agent.surroundings import Surroundings, look_around
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, Unreachable
-from autoagent.core.events import AgentMessage, Event, Prompted, Retried
+from autoagent.core.events import CUT_SHORT, AgentMessage, Event, Prompted, Retried, RunStarted
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
 from autoagent.core.protocols import Listener, Model
 from autoagent.models.watch import Watch
-from autoagent.prompt import Prompt
+from autoagent.prompt import Prompt, StepFacts, build
 from autoagent.registry.parts import NO_PART
+from autoagent.text.tokens import Count
 
-SHORTENINGS = 4  # of the history in one step, when the endpoint says that the prompt does not fit
-CUT_SHORT = "replies that were cut short"
+MAX_SHORTENINGS = 4  # attempts to shorten the history in one step, if the endpoint rejects the prompt
 
 
 class ModelTurn:
-    """Asks the model. `setup_usage` is its usage before the run began."""
+    """Ask the model. `setup_usage` is its usage before the run began."""
 
     def __init__(
         self,
@@ -49,12 +50,12 @@ class ModelTurn:
         self._pending_usage = setup_usage  # paid, and not yet in the log
 
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
-        """Ask the model with all that fits; cut the history further if the endpoint finds the prompt too long."""
+        """Ask the model, shortening the history if the endpoint rejects the prompt as too long."""
         state, shortened = self._state, 0
         if self._part is not NO_PART:
-            shown = [Message("system", state.start.system), *state.history.messages]
-            for sender, text in self._part.planning(shown):
-                yield state.record(AgentMessage(sender=sender, text=text, data={"untrusted": sender}))
+            messages = [Message("system", state.start.system), *state.history.messages]
+            for sender, text in self._part.planning(messages):
+                yield state.record(AgentMessage(sender=sender, text=text, data={"untrusted": sender, "private": True}))
         while True:
             prompt = yield from self._prompt(memories)
             try:
@@ -65,11 +66,11 @@ class ModelTurn:
                 yield from self._user.interrupted()
             except Unreachable as error:
                 yield from self.charge()
-                if not self._user.waits_on(str(error)):
+                if not self._user.should_wait(str(error)):
                     raise
                 yield state.record(Retried(reason=f"The user waits on: {error}"))
             except ContextOverflow as error:
-                if shortened == SHORTENINGS:
+                if shortened == MAX_SHORTENINGS:
                     raise
                 shortened += 1
                 yield state.record(Retried(reason=f"{str(error).rstrip('.')}; the history is cut", shortened=True))
@@ -79,51 +80,51 @@ class ModelTurn:
         return completion
 
     def charge(self, purpose: str = CUT_SHORT) -> Events:
-        """Record usage besides the completions."""
+        """Record usage outside the completions."""
         pending, self._pending_usage = self._pending_usage + self._model.take_usage(), Usage()
         yield from self._state.charge(purpose, pending)
 
     def _prompt(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Prompt]:
-        """Build the prompt of this step, within the window and the budget, and announce it in the log."""
+        """Build the prompt of this step, within the window and the budget, and log it."""
         state, now = self._state, self._clock()
-        left = state.budget.left(now)
+        limits = state.budget.left(now)
         zone = time.localtime(now).tm_gmtoff
         self._around = look_around(self._workspace, state) if state.start.style.guided else Surroundings()
-        moment = Moment(now, zone, left, self._around.text)
+        moment = Moment(now, zone, limits, self._around.text)
         prompt = build_step_prompt(state.start, state.history, memories, moment, count=state.count)
-        expected, reply_tokens = self._expected(prompt)
+        prompt_tokens, reply_tokens = self._estimate(prompt)
         price = self._model.price
-        state.budget.check(expected, reply_tokens, price, now)
+        state.budget.check(prompt_tokens, reply_tokens, price, now)
         yield state.record(
             Prompted(
                 sha256=prompt.sha256,
                 tokens=prompt.tokens,
                 messages=len(prompt.messages),
                 at=now,
-                estimate=estimated_cost(expected, reply_tokens, price),
-                left=left,
+                estimate=estimated_cost(prompt_tokens, reply_tokens, price),
+                left=limits,
                 zone=zone,
                 files=moment.files,
             )
         )
-        state.keep()
+        state.save_checkpoint()
         return prompt
 
     @property
     def _offered(self) -> list[CommandSpec]:
-        offered = self._state.loop_guard.offered(self._state.work.loaded_of(self._registry.specs))
-        return self._around.bind(offered) if self._state.start.style.guided else offered
+        specs = self._state.loop_guard.offered(self._state.work.loaded_of(self._registry.specs))
+        return self._around.bind(specs) if self._state.start.style.guided else specs
 
-    def _expected(self, prompt: Prompt) -> tuple[int, int]:
-        """Estimate, in tokens as the endpoint counts them, the prompt and the reply to it."""
+    def _estimate(self, prompt: Prompt) -> tuple[int, int]:
+        """Estimate the prompt and its reply in the endpoint's tokens."""
         history = self._state.history
-        most = history.reply_tokens + self._model.reasoning_room
-        return int(prompt.tokens * history.scale), min(most, self._state.budget.expected_reply)
+        max_reply = history.reply_tokens + self._model.reasoning_room
+        return int(prompt.tokens * history.scale), min(max_reply, self._state.budget.expected_reply)
 
     def _complete(self, prompt: Prompt) -> Completion:
         """Ask the model within the remaining limits. A retry that would exceed them ends the run."""
         budget = self._state.budget
-        sent, reply = self._expected(prompt)
+        sent, reply = self._estimate(prompt)
 
         def before_retry(reason: str) -> None:
             self._pending_usage += self._model.take_usage()
@@ -138,3 +139,52 @@ class ModelTurn:
             at_most=budget.allowance(sent, self._model.price),
             listener=Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Hold the moment of a prompt as in Prompted: `limits` describes the remaining ones, `files` the workspace."""
+
+    now: float
+    zone: int | None
+    limits: str = ""
+    files: str = ""
+
+
+def build_step_prompt(
+    start: RunStarted,
+    history: History,
+    memories: Sequence[RetrievedMemory],
+    moment: Moment,
+    *,
+    count: Count,
+    excluded: Collection[int] = (),
+) -> Prompt:
+    """Build the prompt of a step, without the memories whose ids are in `excluded`.
+
+    All inputs are in the log, so it can be rebuilt (see prompt_replay).
+    """
+    facts = StepFacts(
+        goals=start.task.goals,
+        standing="\n".join(line for line in (history.standing, moment.limits) if line),
+        files=moment.files,
+        met=history.met,
+        failing=history.failing,
+        core=[memory for memory in history.core if memory.id not in excluded],
+        core_left=history.core_left,
+        core_at=history.core_at,
+        lasting=[memory for memory in history.lasting if memory.id not in excluded],
+        lasting_at=history.lasting_at,
+        now=moment.now,
+        zone=moment.zone,
+        file=start.task.file,
+    )
+    return build(
+        start.system,
+        history.messages,
+        [memory for memory in memories if memory.id not in excluded],
+        facts,
+        shares=history.shares,
+        count=count,
+        fixed_tokens=history.fixed_tokens,
+    )

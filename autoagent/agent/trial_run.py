@@ -1,32 +1,37 @@
-"""Runs of the workspace's own tests and programs before a run ends, in a throwaway copy of the workspace.
+"""Run the workspace's own tests and programs before a run ends, in a throwaway copy of the workspace.
 
-Tests are recognised by pytest's naming convention, and run by pytest if the Python of the programs has it, else by
-unittest. Programs are the Python files that the goals name. The copy lies in the private folder for temporary files of
-the sandbox, so that nothing that they leave behind is a result of the run.
+Tests follow pytest's naming convention, and run with pytest if available, else with unittest. Programs are the Python
+files that the goals name. The copy lies in the sandbox's private temporary folder, so that its files are no result of
+the run.
 
-Not covered: they can still write to the workspace through its absolute path, as any program can.
+They cannot change the workspace itself, not by its absolute path or through links in it either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from autoagent.commands.context import Context
 from autoagent.commands.support.program_output import described
 from autoagent.core.errors import CommandError
-from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, WorkspaceEntry, shown
+from autoagent.workspace.gate import CODE_FOLDER, MAX_COPIED_BYTES, NOT_ENTERED, WorkspaceEntry, shown
 
-_SECONDS = {True: 60.0, False: 10.0}  # for all tests, and for a program
-_PROGRAMS = 3
-_NAMED = 10  # tests, in the title
-_MOST_BYTES = 50_000_000  # of a workspace that is copied
-_MOST_ENTRIES = 5_000
+_TIMEOUTS = {True: 60.0, False: 10.0}  # for all tests, and for a program
+_DRAFT_TIMEOUT = 20.0  # for a draft with the programs that follow it: one that loops costs a run no more than that
+_MAX_PROGRAMS = 3
+_MAX_NAMED = 10  # tests in the title
+_MAX_ENTRIES = 5_000
 _TRACEBACK = b"Traceback (most recent call last)"
-_NONE_FOUND = 5  # pytest's exit status where no file holds a test
+_MOST_TEXT = 200_000  # bytes of all files that a draft may change
+_MISSING = re.compile(r"No module named '(\w+)")
+_NO_TESTS = 5  # pytest's exit status where no file holds a test
 
-# Only regular files that can be read are copied: what the sandbox hides in the workspace is a device there.
+# It takes no module from the workspace, where it starts (-I).
+# Copy only readable regular files: the sandbox hides files behind a device.
 _SCRIPT = """
 import importlib.util, os, shutil, subprocess, sys, tempfile
 _, skipped, tests, *names = sys.argv
@@ -50,39 +55,130 @@ sys.exit(status if status >= 0 else 1)
 """
 
 
+# The answer is one line of JSON, so that what a draft prints is not taken for it. A draft can still forge it: it is
+# read as text from a stranger, and the files themselves are looked at where agreement counts as evidence.
+_DRAFT = """
+import hashlib, json, os, shutil, subprocess, sys, tempfile
+_, skipped, kept, path, most, *programs = sys.argv
+skipped, most, text = skipped.split("/"), int(most), sys.stdin.read()
+place = tempfile.mkdtemp()
+copy = os.path.join(place, "copy")
+try:
+    shutil.copytree(".", copy, symlinks=True, ignore=shutil.ignore_patterns(*skipped))
+except shutil.Error:
+    pass
+os.chdir(copy)
+
+def digests():
+    found = {}
+    for folder, folders, names in os.walk("."):
+        folders[:] = [name for name in folders if name not in skipped]
+        for name in names:
+            full = os.path.normpath(os.path.join(folder, name))
+            if os.path.isfile(full) and not os.path.islink(full) and os.access(full, os.R_OK):
+                with open(full, "rb") as file:
+                    found[full] = hashlib.sha256(file.read()).hexdigest()
+    return found
+
+def text_of(name):
+    with open(name, "rb") as file:
+        return file.read().decode("utf-8", "replace")
+
+def run(name):
+    argv = [sys.executable, "-u", "-B", name]
+    with tempfile.TemporaryFile() as printed:  # no pipe: what the program leaves running would hold it open
+        status = subprocess.call(argv, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT)
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - 2000))
+        return status, printed.read().decode("utf-8", "replace")
+
+before = digests()
+name = path or os.path.join(kept, "code.py")
+os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+with open(name, "w", encoding="utf-8") as file:
+    file.write(text)
+ends = [] if path else [run(name)]
+if not any(status for status, _ in ends):
+    ends += map(run, programs)
+after = digests()
+paths = [one for one in {**before, **after} if before.get(one) != after.get(one) and one.split(os.sep)[0] != kept]
+changed = None
+if sum(os.path.getsize(one) for one in paths if one in after) <= most:
+    changed = {one: text_of(one) if one in after else None for one in paths}
+shutil.rmtree(place, ignore_errors=True)
+fails, printed = any(status for status, _ in ends), "\\n".join(text for _, text in ends)
+print(json.dumps({"fails": fails, "printed": printed, "changed": changed}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The end of a draft in a copy: the texts of the files that differ, None for one that is gone.
+
+    It `fails` if the draft, or a program that the goals name, ended with an error. `missing` are the modules that were
+    not installed.
+    """
+
+    changed: Mapping[str, str | None]
+    fails: bool
+    missing: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """A run of tests or of a program: its title, its output, and in words that it `fails`, '' where it does not."""
+    """Hold a run of tests or of a program: its title, output, and failure in words, or '' if it succeeded."""
 
     title: str
-    printed: str
+    output: str
     fails: str = ""
 
 
-def run_tests(context: Context, entries: Sequence[WorkspaceEntry], named: Collection[str]) -> list[TrialRun]:
-    """Run the tests among the entries of the workspace, and the programs whose files have these names.
+def run_tests(context: Context, entries: Sequence[WorkspaceEntry], program_names: Collection[str]) -> list[TrialRun]:
+    """Run the tests among the workspace entries, and the programs with these names.
 
-    Return nothing where none is there, or they cannot be run.
+    Returns nothing if there are none or they cannot be run.
     """
     venvs = [entry.path.removesuffix("pyvenv.cfg") for entry in entries if entry.path.endswith("/pyvenv.cfg")]
     paths = [entry.path for entry in entries if entry.kind == "file" and not entry.path.startswith(tuple(venvs))]
     code = [path for path in paths if path.endswith(".py") and CODE_FOLDER not in path.split("/")]
     tests = [path for path in code if path.endswith("_test.py") or path.rpartition("/")[2].startswith("test_")]
-    programs = [path for path in code if path not in tests and not {path, path.rpartition("/")[2]}.isdisjoint(named)]
-    if len(entries) >= _MOST_ENTRIES or sum(entry.size for entry in entries) > _MOST_BYTES:
+    programs = [
+        path for path in code if path not in tests and not {path, path.rpartition("/")[2]}.isdisjoint(program_names)
+    ]
+    if len(entries) >= _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES:
         return []
-    skipped = "/".join(sorted({*NOT_ENTERED, CODE_FOLDER}))
-    found = []
-    with suppress(CommandError):  # there is no sandbox
-        for names in ([tests] if tests else []) + [[path] for path in programs[:_PROGRAMS]]:
+    excluded = "/".join(sorted({*NOT_ENTERED, CODE_FOLDER}))
+    runs = []
+    with suppress(CommandError):  # without a sandbox
+        for names in ([tests] if tests else []) + [[path] for path in programs[:_MAX_PROGRAMS]]:
             if not context.sandbox.confines:
                 return []
-            argv = [context.python, "-B", "-c", _SCRIPT, skipped, "tests" if names is tests else "", *names]
-            exit = context.sandbox.run(argv, seconds=_SECONDS[names is tests], network=False)
+            argv = [context.python, "-I", "-B", "-c", _SCRIPT, excluded, "tests" if names is tests else "", *names]
+            exit = context.sandbox.run(argv, seconds=_TIMEOUTS[names is tests], network=False, read_only=True)
             if names is not tests:
                 fails = f"{shown(names[0])} fails" if exit.status and _TRACEBACK in exit.output else ""
-                found.append(TrialRun(f"{shown(names[0])}, run now in a copy of the workspace", described(exit), fails))
-            elif exit.status != _NONE_FOUND:
-                title = f"Tests in the workspace ({', '.join(map(shown, names[:_NAMED]))}), run now in a copy of it"
-                found.append(TrialRun(title, described(exit), "Tests in the workspace fail" if exit.status else ""))
-    return found
+                runs.append(TrialRun(f"{shown(names[0])}, run now in a copy of the workspace", described(exit), fails))
+            elif exit.status != _NO_TESTS:
+                title = f"Tests in the workspace ({', '.join(map(shown, names[:_MAX_NAMED]))}), run now in a copy of it"
+                runs.append(TrialRun(title, described(exit), "Tests in the workspace fail" if exit.status else ""))
+    return runs
+
+
+def try_out(context: Context, path: str, text: str, programs: Sequence[str]) -> Trial | None:
+    """Write the text to a file in a copy of the workspace, or run it as a Python program if there is no `path`.
+
+    The `programs` run after it. Return None if that cannot be done, or takes too long.
+    """
+    excluded = "/".join(sorted({*NOT_ENTERED}))
+    argv = [context.python, "-I", "-B", "-c", _DRAFT, excluded, CODE_FOLDER, path, str(_MOST_TEXT), *programs]
+    try:
+        exit = context.sandbox.run(
+            argv, seconds=_DRAFT_TIMEOUT, network=False, read_only=True, data=text.encode("utf-8", "replace")
+        )
+        said = json.loads(exit.output.splitlines()[-1]) if exit.status == 0 and exit.output else {}
+    except (CommandError, ValueError, RecursionError):
+        return None
+    match said:
+        case {"fails": bool(fails), "printed": str(printed), "changed": dict(changed)}:
+            if all(isinstance(text, str | None) for text in changed.values()):
+                return Trial(changed, fails, tuple(_MISSING.findall(printed)))
+    return None

@@ -1,12 +1,14 @@
-"""Verification: before a run ends, a model in a fresh context judges each goal by the files and outputs alone.
+"""Verify goals: before a run ends, a model with a fresh context judges each goal by files and outputs alone.
 
-It sees the goals, the net changes since work on them began, and the output of programs after the last change, but never
-the agent's thoughts. In continuous mode the tests in the workspace, and programs that the goals name, are run for it.
+It sees the goals, the net changes since work on them began, and later program output, but never the agent's thoughts.
+In continuous mode it also sees the workspace's tests and the programs that the goals name, run for it.
+
 It judges goal by goal and quotes evidence, or names what is absent. A quote that does not occur in its prompt proves
-nothing, nor does an absence that the program does not find.
+nothing, nor does an absence that the program cannot confirm.
 
-Small models are not asked, since they accept wrong work as readily as right work. For them only obvious faults count:
-nothing was changed, tests or the last program failed, a file is not of the type that its name says.
+Small models accept wrong work as readily as right work, so their word alone is no proof. For them obvious faults count
+(nothing changed, tests or the last program failed, a file does not match its type). A goal is met where several drafts
+of the work left the same files (see drafts), and the model answers a yes or no question with yes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from autoagent.agent.evidence import Evidence, collect, holds
+from autoagent.agent.evidence import Evidence, collect, holds, without_titles
 from autoagent.agent.goal_words import names_in
 from autoagent.agent.side_call import Question, SideCall
 from autoagent.agent.state import Policy, State, Tools
@@ -24,21 +26,21 @@ from autoagent.agent.trial_run import TrialRun, run_tests
 from autoagent.core.errors import CommandError
 from autoagent.core.events import Event, Retried, Verified
 from autoagent.core.model import Message
-from autoagent.core.task import VERIFICATION, VERIFIER, GoalVerdict
+from autoagent.core.task import VERIFICATION, VERIFIER, Finding, GoalVerdict
 from autoagent.reply.lenient_json import UnreadableJson, read_object
 from autoagent.text.quoting import EXPLANATION
 from autoagent.text.sanitize import shorten
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, WorkspaceEntry, shown
 
-_ROOM = 12_000  # tokens of evidence
-_WALKED = 5_000  # entries of the workspace
-_SHARE = 3  # of the window, one part may be evidence
-_REPLY = 300  # tokens, and as many again for each goal
-_WHY = 300  # characters of a reason
-_SHORTEST = 8  # characters of a part of a quote that proves something by itself
-_LEAST = 2  # characters of a whole quote, such as a number
+_MAX_EVIDENCE = 12_000  # tokens of evidence
+_MAX_ENTRIES = 5_000  # workspace entries
+_WINDOW_DIVISOR = 3  # divisor: evidence takes at most this part of the window
+_REPLY_TOKENS = 300  # tokens, and as many again for each goal
+_MAX_REASON = 300  # characters of a reason
+_MIN_PART = 8  # characters of a part of a quote that proves something by itself
+_MIN_QUOTE = 2  # characters of a whole quote, such as a number
 _PARTS = re.compile(r"\n|…|\.\.\.")
-_DOING = "checking the goals"
+_ACTIVITY = "checking the goals"
 _UNCHANGED = "No file was changed, so nothing shows that it is done."
 _TOO_SMALL = "A model of this size cannot judge the work. A check of the goal can, or a larger model (VERIFIER_LLM)."
 
@@ -56,6 +58,13 @@ Answer with one JSON object and nothing else:
 If an absence decides it, leave `evidence` empty, and name in `absent_file` the file that is not there, or the file \
 that does not contain `absent_text`, a text from below or from the goals."""
 
+_ACCEPTABLE = "Would a careful person who set these goals accept the files as they are now?"
+_YES_OR_NO: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "enum": ["yes", "no"]}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -82,7 +91,7 @@ _SCHEMA: Mapping[str, Any] = {
 
 
 class Verification:
-    """Judges the goals of a run."""
+    """Judge the goals of a run."""
 
     def __init__(self, state: State, call: SideCall, tools: Tools, policy: Policy) -> None:
         self._state = state
@@ -97,31 +106,50 @@ class Verification:
     def judge(
         self, numbers: Sequence[int], workspace: Workspace, answer: str
     ) -> Generator[Event, None, tuple[GoalVerdict, ...]]:
-        """Yield what happens and return a verdict for each goal in `numbers`, counted from 0.
+        """Yield events and return a verdict for each goal in `numbers`, counted from 0.
 
-        `answer` is the agent's reply to the user. It is evidence only if no file changed, as it is then the run's only
-        result. The model is not asked again if nothing has happened since its last verdicts.
+        `answer` is the agent's reply to the user, evidence only if no file changed. Earlier verdicts are reused if
+        nothing has happened since.
         """
         state = self._state
         if state.work.verdicts:
             return state.work.verdicts
         model = self._call.model
         entries = _entries(workspace)
-        room = min(_ROOM, model.window // _SHARE)
-        evidence = collect(state, workspace, self._snapshots, entries, lambda: self._tests(entries), room)
+        room = min(_MAX_EVIDENCE, model.window // _WINDOW_DIVISOR)
+        evidence = collect(state, workspace, self._snapshots, entries, lambda: self._run_tests(entries), room)
         if model.style.reasons:
-            verdicts = yield from self._reasoned(numbers, evidence, answer, workspace)
+            verdicts = yield from self._ask_verdicts(numbers, evidence, answer, workspace)
         else:
             fault = evidence.fault or ("" if evidence.changed else _UNCHANGED)
-            verdicts = tuple(
-                GoalVerdict(number, "not met" if fault else "cannot tell", why=fault or _TOO_SMALL)
-                for number in numbers
-            )
+            agreement = "" if fault else (yield from self._agreement(numbers, evidence))
+            finding: Finding = "not met" if fault else "met" if agreement else "cannot tell"
+            why = fault or agreement or _TOO_SMALL
+            verdicts = tuple(GoalVerdict(number, finding, why=why) for number in numbers)
         yield state.record(Verified(model=model.name, verdicts=verdicts))
         return verdicts
 
-    def _tests(self, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]:
-        """Run the tests, and programs that the goals name, if the run may unasked. Ctrl-C leaves them out."""
+    def _agreement(self, numbers: Sequence[int], evidence: Evidence) -> Generator[Event, None, str]:
+        """Say how many drafts have left just these changes. '' if none have, or the model would not accept them.
+
+        It is not asked about code that was run: of that a small model is no judge. It sees the goals between the files
+        before and after: asked with them in front, it refuses right work.
+        """
+        drafted = self._state.work.drafted
+        if drafted is None or not drafted.agree or drafted.files != evidence.left:
+            return ""
+        if not evidence.ran:
+            goals = "\n".join(self._state.start.task.goals[number].text for number in numbers)
+            work = f"An assistant had these goals:\n{goals}\n\nIt left the files so:\n\n{evidence.now}"
+            asked = f"{evidence.before}\n\n{work}\n\n{_ACCEPTABLE}"
+            messages = [Message("system", VERIFIER), Message("user", asked)]
+            text = yield from self._ask(messages, _YES_OR_NO, _REPLY_TOKENS)
+            if _first_object(text).get("answer") != "yes":
+                return ""
+        return f"{drafted.agree} of {drafted.drafts} separate drafts leave the same files."
+
+    def _run_tests(self, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]:
+        """Run the tests, and programs that the goals name, if the run may do so unasked. Ctrl-C skips them."""
         if not self._may_test:
             return []
         try:
@@ -131,82 +159,82 @@ class Verification:
         except KeyboardInterrupt:
             return []
 
-    def _reasoned(
+    def _ask_verdicts(
         self, numbers: Sequence[int], evidence: Evidence, answer: str, workspace: Workspace
     ) -> Generator[Event, None, tuple[GoalVerdict, ...]]:
-        said = "" if evidence.changed else f"\n\nIts answer to the user:\n{answer}"
-        seen = f"{evidence.text}{said}"
-        messages = [Message("system", _SYSTEM), Message("user", f"{self._goals(numbers)}\n\n{seen}")]
-        text = yield from self._ask(messages, _SCHEMA, _REPLY * (1 + len(numbers)))
+        answer_part = "" if evidence.changed else f"\n\nIts answer to the user:\n{without_titles(answer)}"
+        prompt_text = f"{evidence.text}{answer_part}"
+        messages = [Message("system", _SYSTEM), Message("user", f"{self._numbered_goals(numbers)}\n\n{prompt_text}")]
+        text = yield from self._ask(messages, _SCHEMA, _REPLY_TOKENS * (1 + len(numbers)))
         return tuple(
-            _verdict(number, one, _proof(one, seen) or self._absence(one, evidence, workspace), text)
-            for number, one in _by_goal(text, numbers)
+            _verdict(number, claim, _valid_quote(claim, prompt_text) or self._absence(claim, evidence, workspace), text)
+            for number, claim in _by_goal(text, numbers)
         )
 
-    def _absence(self, one: Mapping[str, Any], evidence: Evidence, workspace: Workspace) -> str:
-        """Describe the absence that a verdict names if the program finds it so, else return ''.
+    def _absence(self, claim: Mapping[str, Any], evidence: Evidence, workspace: Workspace) -> str:
+        """Describe the absence that a verdict names if the program confirms it, else return ''.
 
-        A file has to be named in the goals or deleted. A text has to stand in the goals or the evidence: that a file
-        lacks some other text says nothing.
+        A file has to be named in the goals or deleted. A missing text has to occur in the goals or the evidence, since
+        a file lacks countless other texts.
         """
-        path, text = str(one.get("absent_file") or "").strip(), str(one.get("absent_text") or "").strip()
+        path, text = str(claim.get("absent_file") or "").strip(), str(claim.get("absent_text") or "").strip()
         if not text:
             return f"There is no file {shown(path)}." if path in evidence.absent else ""
-        told = text in evidence.text or any(text in goal.text for goal in self._state.start.task.goals)
-        if path and told and holds(path, text, self._state, workspace) is False:
-            return f'{shown(path)} does not contain "{shorten(text, _WHY)}".'
+        is_known = text in evidence.text or any(text in goal.text for goal in self._state.start.task.goals)
+        if path and is_known and holds(path, text, self._state, workspace) is False:
+            return f'{shown(path)} does not contain "{shorten(text, _MAX_REASON)}".'
         return ""
 
     def _ask(self, messages: Sequence[Message], schema: Mapping[str, Any], reply: int) -> Generator[Event, None, str]:
-        """Return the model's answer, '' if there is none."""
-        answered = yield from self._call.ask(Question(messages, VERIFICATION, _DOING, reply, schema))
-        if isinstance(answered, str):
-            yield self._state.record(Retried(reason=f"The goals could not be verified: {answered}"))
+        """Return the model's answer, or '' if there is none."""
+        answer = yield from self._call.ask(Question(messages, VERIFICATION, _ACTIVITY, reply, schema))
+        if isinstance(answer, str):
+            yield self._state.record(Retried(reason=f"The goals could not be verified: {answer}"))
             return ""
-        return answered.text
+        return answer.text
 
-    def _goals(self, numbers: Sequence[int]) -> str:
+    def _numbered_goals(self, numbers: Sequence[int]) -> str:
         goals = self._state.start.task.goals
         return "\n".join(["The goals:", *(f"{number + 1}. {goals[number].text}" for number in numbers)])
 
 
 def _by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the verdict that an answer gives on each of the goals, an empty one where it gives none."""
-    said = _object(text).get("goals")
-    listed = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
-    by_goal = {one["n"]: one for one in listed if isinstance(one.get("n"), int)}
-    alone = listed[0] if len(listed) == len(numbers) == 1 else {}
-    return [(number, by_goal.get(number + 1) or alone) for number in numbers]
+    """Return the answer's verdict on each goal, empty if it gives none."""
+    verdicts = _first_object(text).get("goals")
+    valid = [verdict for verdict in verdicts if isinstance(verdict, dict)] if isinstance(verdicts, list) else []
+    by_goal = {one["n"]: one for one in valid if isinstance(one.get("n"), int)}
+    default = valid[0] if len(valid) == len(numbers) == 1 else {}
+    return [(number, by_goal.get(number + 1) or default) for number in numbers]
 
 
-def _verdict(number: int, one: Mapping[str, Any], proof: str, text: str) -> GoalVerdict:
-    """Return the verdict on a goal. It is 'cannot tell' where a goal is called met without a `proof`."""
-    why, finding = shorten(str(one.get("why") or ""), _WHY), one.get("verdict")
+def _verdict(number: int, claim: Mapping[str, Any], proof: str, text: str) -> GoalVerdict:
+    """Build the verdict on a goal: 'cannot tell' if it is called met without a `proof`."""
+    reason, finding = shorten(str(claim.get("why") or ""), _MAX_REASON), claim.get("verdict")
     if finding == "met" and proof:
-        return GoalVerdict(number, "met", proof, why)
+        return GoalVerdict(number, "met", proof, reason)
     if finding == "met":
-        return GoalVerdict(number, "cannot tell", why=f"{why} (its evidence was not found)".strip())
+        return GoalVerdict(number, "cannot tell", why=f"{reason} (its evidence was not found)".strip())
     if finding == "not met":
-        return GoalVerdict(number, "not met", why=why)
+        return GoalVerdict(number, "not met", why=reason)
     unread = "The verifier's answer cannot be read." if text else "The verifier did not answer."
-    return GoalVerdict(number, "cannot tell", why=why or unread)
+    return GoalVerdict(number, "cannot tell", why=reason or unread)
 
 
-def _proof(one: Mapping[str, Any], seen: str) -> str:
-    """Return the quote of a verdict if it occurs in what the model has seen, else ''."""
-    quote = str(one.get("evidence") or "")
-    return shorten(quote, _WHY) if _is_in(quote, _plain(seen)) else ""
+def _valid_quote(claim: Mapping[str, Any], prompt_text: str) -> str:
+    """Return the quote of a verdict if it occurs in the prompt, else ''."""
+    quote = str(claim.get("evidence") or "")
+    return shorten(quote, _MAX_REASON) if _occurs_in(quote, _single_spaced(prompt_text)) else ""
 
 
 def _entries(workspace: Workspace) -> list[WorkspaceEntry]:
     try:
-        return list(islice(workspace.walk(".", NOT_ENTERED), _WALKED))
+        return list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES))
     except CommandError:
         return []
 
 
-def _object(text: str) -> dict[str, Any]:
-    """Return the first JSON object in an answer, an empty one if there is none."""
+def _first_object(text: str) -> dict[str, Any]:
+    """Return the first JSON object in an answer, or an empty one."""
     start = text.find("{")
     try:
         return read_object(text, start)[0] if start >= 0 else {}
@@ -214,12 +242,12 @@ def _object(text: str) -> dict[str, Any]:
         return {}
 
 
-def _is_in(quote: str, plain: str) -> bool:
-    """Return whether every part of a quote occurs in the text. Ellipses and line breaks separate parts."""
-    parts = [part for part in (_plain(part).strip("\"'` ") for part in _PARTS.split(quote)) if part]
-    telling = [part for part in parts if len(part) >= _SHORTEST] or parts
-    return len("".join(telling)) >= _LEAST and all(part in plain for part in telling)
+def _occurs_in(quote: str, plain: str) -> bool:
+    """Return whether every part of a quote, separated by ellipses or line breaks, occurs in the text."""
+    parts = [part for part in (_single_spaced(part).strip("\"'` ") for part in _PARTS.split(quote)) if part]
+    significant = [part for part in parts if len(part) >= _MIN_PART] or parts
+    return len("".join(significant)) >= _MIN_QUOTE and all(part in plain for part in significant)
 
 
-def _plain(text: str) -> str:
+def _single_spaced(text: str) -> str:
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The work of a run so far: its files and programs, its goals, and the point at which a resumed run goes on."""
+"""Track the work of a run: files, programs, goals, and where a resumed run continues."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from autoagent.core.events import (
     Changed,
     Checked,
     Decided,
+    Drafted,
     Dropped,
     Ended,
     Event,
@@ -38,43 +39,41 @@ from autoagent.core.services import ProcessExit
 from autoagent.core.task import Goal, GoalVerdict
 from autoagent.text.facts import PURPOSE
 
-CHECK_SHOWN = 1200  # characters of what a check printed, its end
-_CALLS_KEPT = 8  # that the next one is compared with
-_OUTPUTS_KEPT = 5
-_WORDS = re.compile(r"[\s'\"|&;()<>=]+")  # what separates the words of a shell line
+MAX_CHECK_OUTPUT = 1200  # last characters of a check's output
+_MAX_CALLS = 8  # calls compared with the next
+_MAX_OUTPUTS = 5
+_SEPARATORS = re.compile(r"[\s'\"|&;()<>=]+")  # separators of words in a shell line
 
 
 class Work:
-    """Add every event in order.
+    """Fold events into the state of the work.
 
     Attributes:
         changed: workspace paths that the run has changed, in order, as the keys.
-        failed: those of them that were changed by a program that failed, or hold its code.
+        failed: paths changed by a failed program, or that hold its code.
         handled: workspace paths that the run has read or changed.
-        idle: commands since the newest change, or since an end was put off.
-        again: whether one of these was given twice.
+        idle: commands since the newest change, or since an end was rejected.
+        repeats: whether one of these occurred twice.
         tree: the newest snapshot of the workspace.
-        before: the newest snapshot when the last command began.
-        base: the snapshot when work on the present goals began, or '' if there is none yet.
-        ran: the calls that ran programs since files were last changed by other means, with their results.
-        loaded: the groups of commands that the agent has loaded.
-
-        met: of each goal, counted from 0, whether its check passed. Unknown once the user takes the workspace back.
-        put_off: whether an end was put off, and since then nothing was changed and no program has succeeded.
-        verdicts: the newest verdicts of the verifier, unless something has happened since. One for each judged goal.
-        told: whether the agent was told that the verifier finds a goal unmet, since the user last spoke.
-
+        before: the newest snapshot when the last command started.
+        base: the snapshot when work on the present goals began, or ''.
+        ran: calls that ran programs since files were last changed by other means, with their results.
+        loaded: command groups that the agent has loaded.
+        met: for each goal, from 0, whether its check passed; unknown after the user restores the workspace.
+        put_off: whether an end was rejected and since then nothing changed and no program succeeded.
+        verdicts: the verifier's newest verdicts, one per judged goal, unless something has happened since.
+        was_warned: whether the agent knows of a goal that the verifier finds unmet, since the user last spoke.
         step: the newest step.
-        unusable: the unusable replies of this process since the last usable one.
-        call: the call that was asked for and is neither refused nor done.
-        started: whether it began to run, so that nobody can know whether it did.
-        waiting: the further commands of a reply, until the user speaks or drops a memory that they were asked for
-            with, or the model has to look whether one of them has run.
-        returned: a result after which the step was not finished: remembered, and the run ended if it says so.
-        remembers: whether something of the run was kept in the memory.
-        newest_memory: the highest id of that, by store.
-        distilled: the facts of the run, once it has come to its end.
-        kept: how many of the facts were kept.
+        unusable: consecutive unusable replies of this process.
+        call: the call that is requested and neither refused nor done.
+        started: whether it started, so that its effects are unknown.
+        waiting: further calls of a reply, until the user speaks or drops a memory behind them, or the model has to
+            check whether one of them ran.
+        returned: a result whose step was not finished.
+        remembers: whether the run stored a memory.
+        newest_memory: the highest id of those, by store.
+        distilled: the facts of the run, after its end.
+        facts_stored: how many of them were stored.
     """
 
     NOT_KEPT = ("_specs",)  # in a checkpoint
@@ -85,14 +84,15 @@ class Work:
         self.failed: set[str] = set()
         self.handled: set[str] = set()
         self.idle = 0
-        self.again = False
+        self.repeats = False
         self.tree = self.before = self.base = ""
-        self.ran: deque[tuple[Call, Returned]] = deque(maxlen=_OUTPUTS_KEPT)
+        self.ran: deque[tuple[Call, Returned]] = deque(maxlen=_MAX_OUTPUTS)
         self.loaded: set[str] = set()
         self.met: dict[int, bool] = {}
         self.put_off = False
         self.verdicts: tuple[GoalVerdict, ...] = ()
-        self.told = False
+        self.was_warned = False
+        self.drafted: Drafted | None = None
         self.step = 0
         self.unusable = 0
         self.call: Call | None = None
@@ -102,48 +102,38 @@ class Work:
         self.remembers = False
         self.newest_memory: dict[str, int] = {}
         self.distilled: Answered | None = None
-        self.kept = 0
+        self.facts_stored = 0
         self._root = ""
         self._goals: tuple[Goal, ...] = ()
         self._outputs: dict[int, str] = {}  # of the checks
-        self._unchecked = False  # something has changed since the checks were run
-        self._ran: Call | None = None  # the newest that began
-        self._since: deque[str] = deque(maxlen=_CALLS_KEPT)  # the newest calls without a change
-        self._begun = ("", "")  # the newest command that began, and who allowed it
-        self._by = ""
-        self._ending = ("", "")  # the same for an end that was put off, if nothing has happened since
+        self._unchecked = False  # whether something has changed since the checks ran
+        self._ran: Call | None = None  # the newest started call
+        self._recent_calls: deque[str] = deque(maxlen=_MAX_CALLS)  # keys of the newest calls without a change
+        self._started = ("", "")  # the newest started command, and who allowed it
+        self._allowed_by = ""
+        self._ending = ("", "")  # the same for a rejected end, if nothing has happened since
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Apply one event."""
         self.step = max(self.step, event.step)
         match event:
             case RunStarted():
-                self._root = event.workspace.rstrip("/") + "/"
-                if event.task.goals != self._goals:
-                    self._goals, self.base, self.met = event.task.goals, self.tree, {}
-                if isinstance(event, Resumed):
-                    self.unusable = 0
-                if isinstance(event, (Resumed, Changed)):
-                    self._user_spoke()
+                self._begin(event)
             case Thought():
                 self.call, self.started, self.returned, self.unusable = event.call, False, None, 0
-                self.distilled = None
-                self.waiting = event.more or self.waiting[1:]
+                self.distilled, self.waiting = None, event.more or self.waiting[1:]
             case Rejected():
                 self.call, self.started, self.returned = None, False, None
-                self.unusable = 0 if event.off else self.unusable + 1  # well formed: the standstill ends it
+                self.unusable = 0 if event.off else self.unusable + 1  # well formed, so that the standstill ends it
                 self.waiting = self.waiting[1:]
             case Decided(allowed=True):
-                self._by = event.by
+                self._allowed_by = event.by
                 if self.call and event.args is not None:
                     self.call = replace(self.call, args=event.args)
             case Decided():
                 self.call, self.started = None, False
             case Started():
-                self.started, self.before, self._ran = True, self.tree, event.call
-                self._begun = (event.call.name, self._by)
-                self.again = self.again or event.call.key in self._since
-                self._since.append(event.call.key)
+                self._start(event)
             case Snapshot():
                 self.tree = event.tree
                 self.base = self.base or event.tree
@@ -154,57 +144,77 @@ class Work:
                 self.returned = None
             case Feedback():
                 self._user_spoke()
+                self._disagree()
                 self.waiting = ()
             case Dropped():
                 self.waiting = ()
             case Undone():
                 self._user_spoke()
+                self._disagree()
                 self.waiting, self.met, self._unchecked = (), {}, True
             case Rewound():
+                self._disagree()
                 self.waiting, self.returned, self.met, self._unchecked = (), None, {}, True
             case Forked():
                 self.waiting, self.returned = (), None
             case AgentMessage():
                 self._change(event.meta.products, failed=event.meta.failed)
             case Checked():
-                self.met[event.goal], self._outputs[event.goal] = event.met, event.output
-                self._unchecked = False
+                self.met[event.goal], self._outputs[event.goal], self._unchecked = event.met, event.output, False
+            case Drafted():
+                self.drafted = event
+                self.handled.update(event.shown if event.agree else ())
             case Verified():
                 self.verdicts = event.verdicts
             case Answered(purpose=purpose) if purpose == PURPOSE:
-                self.distilled, self.kept = event, 0
+                self.distilled, self.facts_stored = event, 0
             case Remembered():
-                self.remembers, self.kept = True, self.kept + 1
+                self.remembers, self.facts_stored = True, self.facts_stored + 1
                 newest = self.newest_memory.get(event.store, 0)
                 self.newest_memory[event.store] = max(newest, event.memory)
 
+    def _begin(self, event: RunStarted) -> None:
+        self._root = event.workspace.rstrip("/") + "/"
+        if event.task.goals != self._goals:
+            self._goals, self.base, self.met, self.drafted = event.task.goals, self.tree, {}, None
+        if isinstance(event, Resumed):
+            self.unusable = 0
+        if isinstance(event, (Resumed, Changed)):
+            self._user_spoke()
+
+    def _start(self, event: Started) -> None:
+        self.started, self.before, self._ran = True, self.tree, event.call
+        self._started = (event.call.name, self._allowed_by)
+        self.repeats = self.repeats or event.call.key in self._recent_calls
+        self._recent_calls.append(event.call.key)
+
     def doubt(self) -> None:
-        """Count the open call as begun: the event that is missing may have said so."""
+        """Count the open call as started, since the missing event may have said so."""
         if not self.started:
             self.started, self.before = True, self.tree
 
     def allowed_by(self, call: Call) -> str:
-        """Return who allowed this end of the run before it was put off, or '' if anything has happened since."""
+        """Return who allowed this end of the run before it was rejected, or '' if anything has happened since."""
         name, by = self._ending
         return by if call.name == name else ""
 
     def loaded_of(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
-        """Return the commands that are offered from the start, or whose group is loaded."""
+        """Return the commands offered from the start, or whose group is loaded."""
         return [spec for spec in specs if not spec.group or spec.group in self.loaded]
 
     # Goals: a check is a shell command of the user's that exits 0 once its goal is met --------------------------------
 
     @property
     def stale(self) -> bool:
-        """Whether there are checks, and something has changed since they were run."""
+        """Return whether there are checks, and something has changed since they ran."""
         return self._unchecked and any(goal.check for goal in self._goals)
 
     def check(
         self, run: Callable[[str], ProcessExit], labels: Callable[[], ResultMeta] = ResultMeta
     ) -> Iterator[Checked]:
-        """Run the checks and yield the outcome of each. `run` raises CommandError if a check cannot be run.
+        """Run the checks and yield each outcome. `run` raises CommandError if a check cannot run.
 
-        `labels` returns the labels of the output of a program that has just run.
+        `labels` returns the labels of the output of the program that just ran.
         """
         for number, goal in enumerate(self._goals):
             if goal.check is None:
@@ -214,64 +224,70 @@ class Work:
             except CommandError as error:
                 yield Checked(goal=number, met=False, output=str(error))
                 continue
-            how = (end.limit and f"stopped at the limit of {end.limit}") or end.signal or f"exit status {end.status}"
-            printed = end.output.decode("utf-8", "replace").strip()
-            cut = printed if len(printed) <= CHECK_SHOWN else f"…{printed[-CHECK_SHOWN:]}"
+            end_reason = (
+                (end.limit and f"stopped at the limit of {end.limit}") or end.signal or f"exit status {end.status}"
+            )
+            output = end.output.decode("utf-8", "replace").strip()
+            cut = output if len(output) <= MAX_CHECK_OUTPUT else f"…{output[-MAX_CHECK_OUTPUT:]}"
             data = labels().to_json() if end.status != 0 and end.output.strip() else {}
-            yield Checked(goal=number, met=end.status == 0, output=f"{how}. {cut}".strip(), data=data)
+            yield Checked(goal=number, met=end.status == 0, output=f"{end_reason}. {cut}".strip(), data=data)
 
     def change_notice(self, event: Checked, quote: Callable[[str], str] = str) -> str:
-        """Describe the news in an outcome not yet added: a goal whose state changed, or whose check printed other text.
+        """Describe the news in an outcome: a goal whose state or check output changed, before it is added.
 
-        `quote` puts marks around the output of programs, which may come from outside.
+        `quote` puts marks around program output, which may come from outside.
         """
-        before = self.met.get(event.goal)
-        if event.met == before and (event.met or event.output == self._outputs[event.goal]):
+        was_met = self.met.get(event.goal)
+        if event.met == was_met and (event.met or event.output == self._outputs[event.goal]):
             return ""
-        named = f"Goal {event.goal + 1} ({self._goals[event.goal].text})"
+        goal = f"Goal {event.goal + 1} ({self._goals[event.goal].text})"
         if event.met:
-            return f"{named} is met now, as its check says."
-        how = "was met and is not any more since this step" if before else "is not met yet"
-        return f"{named} {how}. Its check says: {quote(event.output)}"
+            return f"{goal} is met now, as its check says."
+        change = "was met and is not any more since this step" if was_met else "is not met yet"
+        return f"{goal} {change}. Its check says: {quote(event.output)}"
 
     def failing(self, quote: Callable[[str], str] = str) -> str:
-        """Name in one line the goals whose checks fail, with their output if it needs no marks."""
+        """Name in one line the goals whose checks fail, with output that needs no marks."""
         outputs = {number: self._outputs[number] for number, met in self.met.items() if not met}
-        said = {number: f": {told}" if quote(told) == told else "." for number, told in outputs.items()}
+        suffixes = {number: f": {output}" if quote(output) == output else "." for number, output in outputs.items()}
         return " ".join(
-            f"The check of goal {number + 1} fails{' '.join(what.split())}" for number, what in said.items()
+            f"The check of goal {number + 1} fails{' '.join(suffix.split())}" for number, suffix in suffixes.items()
         )
 
-    def unmet(self, quote: Callable[[str], str] = str, given_up: Collection[int] = ()) -> str:
-        """Explain why the run may not end yet, with the output of the checks, quoted as in `change_notice`.
+    def unmet(self, quote: Callable[[str], str] = str, abandoned: Collection[int] = ()) -> str:
+        """Explain why the run may not end yet, with the checks' output, quoted as in `change_notice`.
 
-        '' if all passed, not counting the goals `given_up`, by numbers from 0.
+        Returns '' if all passed, apart from the goals in `abandoned`, counted from 0.
         """
         lines = [
             f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"
             for number, goal in enumerate(self._goals)
-            if self.met.get(number) is False and number not in given_up
+            if self.met.get(number) is False and number not in abandoned
         ]
         return "\n".join(["Not ended yet.", *lines, "Do what is missing, then finish."]) if lines else ""
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def _user_spoke(self) -> None:
-        self.told = self.put_off = False
+        self.was_warned = self.put_off = False
         self.verdicts = ()
-        self._begun = self._ending = ("", "")
+        self._started = self._ending = ("", "")
+
+    def _disagree(self) -> None:
+        """Let no agreement of drafts count: the user has said more than they knew, or taken their work back."""
+        self.drafted = self.drafted and replace(self.drafted, agree=0)
 
     def _returned(self, event: Returned) -> None:
         meta, call = event.meta, self._ran
-        if event.wants_a_look:
+        if event.needs_review:
             self.waiting = ()
         self._unchecked = self._unchecked or bool(meta.products)
         spec = self._specs.get(call.name) if call else None
         effects = spec.effects if spec else None
         self.put_off = self.put_off or meta.put_off
-        self._ending = self._begun if meta.put_off else ("", "")
+        self._ending = self._started if meta.put_off else ("", "")
         if meta.put_off:
-            self.told = self.told or bool(self.verdicts)
+            self.was_warned = self.was_warned or bool(self.verdicts)
         elif meta.products or spec is None or spec.risk != "read":
             self.verdicts = ()
         runs = effects is not None and effects.runs_programs
@@ -294,13 +310,13 @@ class Work:
         (self.failed.update if failed else self.failed.difference_update)(paths)
         self.idle = 0 if paths else self.idle + 1
         if paths:
-            self.again = self.put_off = False
-            self._since.clear()
+            self.repeats = self.put_off = False
+            self._recent_calls.clear()
 
     def _named(self, call: Call, spec: CommandSpec | None) -> Iterator[str]:
-        """Yield the paths that a call names: its arguments that are paths, and the words of a shell line."""
+        """Yield the paths in a call: its path arguments, and the words of a shell line."""
         for parameter in spec.parameters if spec is not None else ():
             value = call.args.get(parameter.name)
             if isinstance(value, str) and parameter.meaning in ("path", "shell"):
-                for word in [value] if parameter.meaning == "path" else _WORDS.split(value):
+                for word in [value] if parameter.meaning == "path" else _SEPARATORS.split(value):
                     yield posixpath.normpath(word.removeprefix(self._root).removeprefix("/workspace/"))

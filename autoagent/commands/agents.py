@@ -1,6 +1,6 @@
 """Commands on sub-agents: they work in the background while the agent that started them goes on.
 
-A sub-agent's words carry the labels of what it has read: they are as untrusted, and as private, as its sources.
+A sub-agent's messages carry the labels of its sources: they are as untrusted, and as private.
 """
 
 from __future__ import annotations
@@ -109,20 +109,20 @@ def delete_agent(context: Context, key: Key) -> CommandOutput:
 def _line(agent: SubAgent) -> str:
     steps = f"{agent.steps} step{'' if agent.steps == 1 else 's'}"
     if agent.status == "running":
-        stands = f"running for {agent.seconds:.0f} s, {steps}."
+        status = f"running for {agent.seconds:.0f} s, {steps}."
     elif agent.status == "asking":
-        stands = f"waits for the user's answer to a question, {steps}."
+        status = f"waits for the user's answer to a question, {steps}."
     else:
-        stands = f"ended ({agent.status}) after {steps}: {agent.reason}"
-    said = f" It said last: {' '.join(agent.said.split())}" if agent.said and agent.said != agent.reason else ""
-    return f"{agent.key}. {agent.name}: {stands}{said}"
+        status = f"ended ({agent.status}) after {steps}: {agent.reason}"
+    last_message = f" It said last: {' '.join(agent.said.split())}" if agent.said and agent.said != agent.reason else ""
+    return f"{agent.key}. {agent.name}: {status}{last_message}"
 
 
 def _meta(agents: Sequence[SubAgent]) -> ResultMeta:
-    """Return the labels that the words of these agents carry."""
-    carried = [agent.origin.labels for agent in agents]
-    sources = dict.fromkeys(meta.untrusted for meta in carried if meta.untrusted)
-    return ResultMeta(untrusted=", ".join(sources), private=any(meta.private for meta in carried))
+    """Combine the labels of everything these agents have read."""
+    labels = [agent.origin.labels for agent in agents]
+    sources = dict.fromkeys(meta.untrusted for meta in labels if meta.untrusted)
+    return ResultMeta(untrusted=", ".join(sources), private=any(meta.private for meta in labels))
 
 
 COMMANDS = (start_agent, message_agent, list_agents, delete_agent)

@@ -1,7 +1,7 @@
-"""The commands that run programs, all of them in the sandbox, and those that ask the model about code.
+"""Run programs in the sandbox, and ask the model about code.
 
-A Python program runs from the exact bytes that were checked and shown: they go to the interpreter on standard input,
-and the file is not read again.
+A Python program runs from the exact bytes shown for approval: they go to the interpreter on standard input, and the
+file is not read again.
 """
 
 from __future__ import annotations
@@ -109,16 +109,16 @@ def execute_python_file(
 
 
 def _code_file(name: str) -> str:
-    """Return the path at which code is kept under a plain name. `.py` may be missing."""
+    """Return the path of a code file, given its plain name. The suffix `.py` is optional."""
     if "/" in name or not name.strip() or name in (".", ".."):
         raise CommandError(f"{shown(name)} is no plain file name; use one without a folder, such as 'main.py'.")
     return f"{CODE_FOLDER}/{name}" if name.endswith(".py") else f"{CODE_FOLDER}/{name}.py"
 
 
 def _source(context: Context, filename: str) -> tuple[bytes, str]:
-    """Read a Python file that may be run. Return its bytes and their text."""
-    found = context.workspace.find(filename, follow=False)
-    if found is not None and found.kind == "link":
+    """Read a Python file to run. Return its bytes and its text."""
+    entry = context.workspace.find(filename, follow=False)
+    if entry is not None and entry.kind == "link":
         raise CommandError(f"{shown(filename)} is a symbolic link; name the file itself.")
     source = context.workspace.read(filename, SOURCE_LIMIT + 1)
     if not filename.endswith(".py"):
@@ -132,7 +132,7 @@ def _source(context: Context, filename: str) -> tuple[bytes, str]:
 
 
 def _source_note(context: Context, filename: str, source: bytes, text: str) -> str:
-    """Describe a file before it is run. Another content gives another note."""
+    """Describe a file before it runs. The note changes with the content."""
     digest = hashlib.sha256(source).hexdigest()
     name = context.workspace.display(filename)
     return f"Runs {name} ({len(source):,} bytes, SHA-256 {digest}):\n{text}"
@@ -176,7 +176,7 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
 )
 def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     exit = context.sandbox.run(_arguments(context, command_line))
-    waits = _still_run(context.sandbox.programs()) if "sleep" in programs(command_line) else None
+    waits = _any_running(context.sandbox.programs()) if "sleep" in programs(command_line) else None
     return _result(exit, ResultMeta(waits=waits))
 
 
@@ -228,9 +228,9 @@ def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandO
     autogpt=_AUTOGPT,
 )
 def list_programs(context: Context) -> CommandOutput:
-    found = context.sandbox.programs()
-    text = "\n".join(map(_listed, found)) or "No program was started in the background."
-    return CommandOutput(text, ResultMeta(waits=_still_run(found)))
+    background = context.sandbox.programs()
+    text = "\n".join(map(_program_line, background)) or "No program was started in the background."
+    return CommandOutput(text, ResultMeta(waits=_any_running(background)))
 
 
 @command(
@@ -243,11 +243,11 @@ def list_programs(context: Context) -> CommandOutput:
     autogpt=_AUTOGPT,
 )
 def stop_program(context: Context, pid: Annotated[int, "as list_programs shows it", "text"]) -> str:
-    return _listed(context.sandbox.stop(pid))
+    return _program_line(context.sandbox.stop(pid))
 
 
 def _arguments(context: Context, line: str) -> list[str]:
-    """Return the arguments that a shell line is run as. Raises CommandError if it may not run."""
+    """Return the argument vector for a shell line. Raises CommandError if it may not run."""
     if "\0" in line:
         raise CommandError("The command holds a null character, which no argument of a program can hold.")
     if not line.strip():
@@ -265,7 +265,7 @@ def _arguments(context: Context, line: str) -> list[str]:
 
 
 def _new_log(context: Context, line: str) -> str:
-    """Return a path, not yet in use, for a program's output. It is named after the program."""
+    """Return an unused path for a program's output, named after the program."""
     name = re.sub(r"[^\w.-]", "_", name_of(next(iter(programs(line)), "program")))[:40].lstrip(".-") or "program"
     number = 1
     while context.workspace.find(path := f"{LOG_FOLDER}/{name}-{number}.log", follow=False) is not None:
@@ -273,19 +273,19 @@ def _new_log(context: Context, line: str) -> str:
     return path
 
 
-def _listed(program: BackgroundProcess) -> str:
+def _program_line(program: BackgroundProcess) -> str:
     state = "running" if program.exit is None else ending(program.exit)
     return f"{program.pid}: {state}; {program.command}; prints to {program.output}"
 
 
-def _still_run(programs: Sequence[BackgroundProcess]) -> bool:
+def _any_running(programs: Sequence[BackgroundProcess]) -> bool:
     return any(program.exit is None for program in programs)
 
 
 def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
-    """Return the output of a program that has ended. A program that fails is no failure of the command."""
-    how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
-    return CommandOutput(described(exit), replace(meta, failed=has_failed(exit), details=how))
+    """Build the result of a finished program. A failing program is no failure of the command."""
+    details = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
+    return CommandOutput(described(exit), replace(meta, failed=has_failed(exit), details=details))
 
 
 # Asking the model --------------------------------------------------------------------------------------------------
@@ -301,13 +301,13 @@ def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
     autogpt=["analyze_code", "evaluate_code"],
 )
 def analyze_code(context: Context, code: Code) -> str:
-    return _asked(context, "List what should be improved in this code: faults first, then clarity. Be specific.", code)
+    return _answer(context, "List what should be improved in this code: faults first, then clarity. Be specific.", code)
 
 
 @command("improve_code", "Have code improved", risk="read", rare=True, effects=Effects(), autogpt=["improve_code"])
 def improve_code(context: Context, suggestions: Annotated[list[str], "what to improve"], code: Code) -> str:
     task = "Improve this code as suggested, and answer with the whole improved code alone. The suggestions:"
-    return _asked(context, "\n".join([task, *(f"- {suggestion}" for suggestion in suggestions)]), code)
+    return _answer(context, "\n".join([task, *(f"- {suggestion}" for suggestion in suggestions)]), code)
 
 
 @command(
@@ -315,13 +315,11 @@ def improve_code(context: Context, suggestions: Annotated[list[str], "what to im
 )
 def write_tests(context: Context, code: Code, focus: Annotated[list[str], "what the tests should cover"]) -> str:
     task = "Write tests for this code, and answer with the whole test file alone. What they should cover above all:"
-    return _asked(context, "\n".join([task, *(f"- {topic}" for topic in focus)]), code)
+    return _answer(context, "\n".join([task, *(f"- {topic}" for topic in focus)]), code)
 
 
-def _asked(context: Context, task: str, code: str) -> str:
-    """Ask the model to do a task on code, which is fenced so
-    that the code cannot close the fence. Return its answer.
-    """
+def _answer(context: Context, task: str, code: str) -> str:
+    """Ask the model to do a task on code, fenced so that the code cannot close the fence. Return the answer."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
     try:
         return context.complete(f"{task}\n\n{fence}\n{code}\n{fence}")
@@ -330,14 +328,6 @@ def _asked(context: Context, task: str, code: str) -> str:
 
 
 COMMANDS: tuple[Command, ...] = (
-    execute_python_code,
-    execute_python_file,
-    execute_shell,
-    verify,
-    execute_shell_popen,
-    list_programs,
-    stop_program,
-    analyze_code,
-    improve_code,
-    write_tests,
-)
+    execute_python_code, execute_python_file, execute_shell, verify, execute_shell_popen, list_programs,
+    stop_program, analyze_code, improve_code, write_tests,
+)  # fmt: skip

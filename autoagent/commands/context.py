@@ -1,33 +1,33 @@
-"""The context of a command: all that it may touch. Never the agent, the console or the settings as a whole."""
+"""Define a command's context: everything it may use, but never the agent, the console or all settings."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from autoagent.core.errors import CommandError
 from autoagent.core.events import Returned
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Origin
 from autoagent.core.model import Usage
-from autoagent.core.protocols import Media, Memory, Sandbox, SubAgents, Web
+from autoagent.core.protocols import Memory, Sandbox, SubAgents, Web
 from autoagent.network.addresses import Address
 from autoagent.workspace.gate import Workspace
 
 Setting = Callable[[str], Any]
-"""Returns the setting of a name."""
+"""Returns a setting by name."""
 
 
 class _Absent:
-    """A stand-in for a missing service: any use of it is refused."""
+    """Stand in for a missing service, and refuse any use."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, service: str) -> None:
+        self._service = service
 
     def __getattr__(self, name: str) -> Any:
-        raise CommandError(f"There is {self._what} in this run.")
+        raise CommandError(f"There is {self._service} in this run.")
 
 
 def _no_model(prompt: str) -> str:
@@ -39,7 +39,7 @@ def _no_setting(name: str) -> Any:
 
 
 def in_a_shell(line: str) -> Sequence[str]:
-    """Return the arguments that run a line in a shell."""
+    """Return the argument vector to run a line in a shell."""
     return ("/bin/sh", "-c", line)
 
 
@@ -50,7 +50,8 @@ class Context:
     `ask(question, timeout)` returns the user's answer, `timeout` in seconds or None to wait. It raises CommandError
     if nobody can answer or nobody did in time. `run` is the id of the run, kept with each memory as its source.
     `complete(prompt)` asks the thinking model, `summarise(prompt)` the fast one. They raise ModelError, or CommandError
-    without one. `take_usage()` returns the usage of both and of media since its last call. `progress` shows the user a
+    without one. `take_usage()` returns the usage of both since its last call, and what
+    commands told `spend(usd)` that they cost, None if unknown. `progress` shows the user a
     line on the progress of a long command. `pause(seconds)` waits, and raises StopRun if the run is to end meanwhile.
 
     `python` is the interpreter of Python programs. `shell_rule(line)` returns the arguments to run a shell line with,
@@ -71,6 +72,7 @@ class Context:
     summarise: Callable[[str], str] = _no_model
     dream: Callable[[Context, str], str] = lambda context, prompt: context.complete(prompt)
     take_usage: Callable[[], Usage] = Usage
+    spend: Callable[[float | None], None] = lambda usd: None
     progress: Callable[[str], None] = lambda text: None
     pause: Callable[[float], None] = time.sleep
     origin: Callable[[], Origin] = Origin
@@ -84,7 +86,6 @@ class Context:
     unanswered: str = ""
     git_authorization: Callable[[Address], str] = lambda address: ""
     setting: Setting = _no_setting
-    sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))  # noqa: RUF009 - it has no state
-    web: Web = cast(Web, _Absent("no way to the web"))  # noqa: RUF009
-    media: Media = cast(Media, _Absent("no provider of media"))  # noqa: RUF009
-    agents: SubAgents = cast(SubAgents, _Absent("no way to start agents"))  # noqa: RUF009
+    sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))
+    web: Web = cast(Web, _Absent("no way to the web"))
+    agents: SubAgents = cast(SubAgents, _Absent("no way to start agents"))

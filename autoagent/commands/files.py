@@ -1,4 +1,4 @@
-"""The commands on files of the workspace. Each path goes through the gate, which may refuse it."""
+"""Read and change files in the workspace. Each path passes the gate, which may refuse it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_named, shown
 
-READ_LIMIT = 1_000_000  # bytes of one file that are at most changed
-PAGED_LIMIT = 16_000_000  # bytes of one file that are read page by page
-LIST_LIMIT = 500  # names in one list
-COUNT_LIMIT = 1_000_000  # files and folders that are counted
-SEARCH_LIMIT = 16_000_000  # bytes that one search reads
+READ_LIMIT = 1_000_000  # bytes of one file to edit
+MAX_READ_BYTES = 16_000_000  # page by page
+MAX_LISTED_NAMES = 500
+MAX_COUNTED_ENTRIES = 1_000_000
+MAX_SEARCH_BYTES = 16_000_000
 SEARCH_SECONDS = 10.0
-MATCH_LIMIT = 200  # lines in the answer to one search
+MAX_MATCHES = 200
 
 Filename = Annotated[str, "path relative to the workspace", "path"]
 Present = Annotated[str, "path relative to the workspace", "path", EXISTING]
@@ -45,35 +45,35 @@ def read_file(
 ) -> CommandOutput:
     if "://" in filename:
         raise CommandError(f"{shown(filename)} is an address of the web, not a file; browse_website reads pages.")
-    data = context.workspace.read(filename, PAGED_LIMIT + 1)
+    data = context.workspace.read(filename, MAX_READ_BYTES + 1)
     if (document := _document(context, filename, data)) is not None:
         text, notes = document.text, [document.note]
     else:
-        decoded, cut = _decoded(filename, data, PAGED_LIMIT)
+        decoded, cut = _decode_text(filename, data, MAX_READ_BYTES)
         text, notes = decoded.text, [decoded.note]
         if cut:
-            notes.append(f"only the first {PAGED_LIMIT:,} bytes can be read")
+            notes.append(f"only the first {MAX_READ_BYTES:,} bytes can be read")
     if not text:
         return CommandOutput("\n".join([f"[{filename}: empty]", *(f"[{filename}: {note}]" for note in notes if note)]))
     part = page(text, context.has_room, first=first_line, lines=lines, column=column)
     if not part.whole:
         notes.append(part.note(f"read_file({json.dumps(filename, ensure_ascii=False)}, "))
     shown_text = part.text if part.whole else part.text.removesuffix("\n")
-    noted = [note if note.startswith("[") else f"[{filename}: {note}]" for note in notes if note]
-    return CommandOutput("\n".join([shown_text, *noted]), ResultMeta(page=(part.first, part.last, part.total)))
+    note_lines = [note if note.startswith("[") else f"[{filename}: {note}]" for note in notes if note]
+    return CommandOutput("\n".join([shown_text, *note_lines]), ResultMeta(page=(part.first, part.last, part.total)))
 
 
-# write, append, edit, delete: what each would change, then the change ----------------------------------------------
+# write, append, edit, delete: each preview, then the change itself -------------------------------------------------
 
 
 def _preview_write(context: Context, filename: str, text: str) -> str:
-    found = context.workspace.find(filename)
-    if found is None:
+    entry = context.workspace.find(filename)
+    if entry is None:
         return _diff(context, filename, "", text)
     _refuse_mask(context, filename, text)
     before = decode(context.workspace.read(filename, READ_LIMIT + 1))
-    if before is None or found.size > READ_LIMIT:
-        return f"Replaces all {_count(found.size, 'byte')} of {found.path}.\n{_diff(context, filename, '', text)}"
+    if before is None or entry.size > READ_LIMIT:
+        return f"Replaces all {_count(entry.size, 'byte')} of {entry.path}.\n{_diff(context, filename, '', text)}"
     return _diff(context, filename, before.text, text)
 
 
@@ -90,17 +90,17 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
 )
 def write_to_file(context: Context, filename: Filename, text: WholeText) -> CommandOutput:
     _refuse_mask(context, filename, text)
-    data = _encoded(text, Decoded(""))
+    data = _encode_text(text, Decoded(""))
     if context.workspace.size(filename) == len(data) and context.workspace.read(filename, len(data) + 1) == data:
         return CommandOutput(
             f"{context.workspace.display(filename)} holds this very text already; nothing was changed."
         )
     context.workspace.write(filename, data)
-    return _changed(context, filename, f"Wrote {_size(text)} to", now=text)
+    return _change_report(context, filename, f"Wrote {_size(text)} to", text=text)
 
 
 def _refuse_mask(context: Context, filename: str, text: str) -> None:
-    """Refuse to write the letters that stood for a secret of the file over the secret itself."""
+    """Refuse to overwrite a secret in the file with its mask."""
     if MASK not in text or context.workspace.find(filename) is None:
         return
     before = decode(context.workspace.read(filename, READ_LIMIT))
@@ -133,16 +133,16 @@ def append_to_file(
 ) -> CommandOutput:
     before, cut = _text_so_far(context, filename)
     added = _with_line_ends_of(before.text, text)
-    data = _encoded(added, Decoded("", before.encoding))
+    data = _encode_text(added, Decoded("", before.encoding))
     if context.workspace.find(filename) is None:
         context.workspace.write(filename, data)
     else:
         context.workspace.append(filename, data)
-    return _changed(context, filename, f"Appended {_size(text)} to", now="" if cut else before.text + added)
+    return _change_report(context, filename, f"Appended {_size(text)} to", text="" if cut else before.text + added)
 
 
 def _preview_edit(context: Context, filename: str, old: str, new: str, everywhere: bool = False) -> str:
-    before, after, _ = _edited(context, filename, old, new, everywhere)
+    before, after, _ = _apply_edit(context, filename, old, new, everywhere)
     return _diff(context, filename, before.text, after)
 
 
@@ -162,21 +162,21 @@ def edit_file(
     new: Annotated[str, "what takes its place"],
     everywhere: Annotated[bool, "whether old is more than once in it, and each is replaced"] = False,
 ) -> CommandOutput:
-    before, after, count = _edited(context, filename, old, new, everywhere)
-    context.workspace.write(filename, _encoded(after, before))
+    before, after, count = _apply_edit(context, filename, old, new, everywhere)
+    context.workspace.write(filename, _encode_text(after, before))
     times = f" {count} times" if count > 1 else ""
-    return _changed(context, filename, f"Replaced {_size(old)} by {_size(new)}{times} in", now=after)
+    return _change_report(context, filename, f"Replaced {_lines(old)} by {_lines(new)}{times} in", text=after)
 
 
 def _preview_delete(context: Context, filename: str) -> str:
-    found = context.workspace.find(filename, follow=False)
-    if found is None or found.kind == "folder":
+    entry = context.workspace.find(filename, follow=False)
+    if entry is None or entry.kind == "folder":
         raise CommandError(f"There is no file {filename}.")
-    if found.kind != "file":
-        return f"Deletes {_listed(found)}."
+    if entry.kind != "file":
+        return f"Deletes {_entry_line(entry)}."
     decoded = decode(context.workspace.read(filename, READ_LIMIT))
-    lines = f"{_lines(decoded.text)}, " if decoded and found.size <= READ_LIMIT else ""
-    return f"Deletes {found.path} ({lines}{_count(found.size, 'byte')})."
+    lines = f"{_lines(decoded.text)}, " if decoded and entry.size <= READ_LIMIT else ""
+    return f"Deletes {entry.path} ({lines}{_count(entry.size, 'byte')})."
 
 
 @command(
@@ -190,7 +190,7 @@ def _preview_delete(context: Context, filename: str) -> str:
 )
 def delete_file(context: Context, filename: Deleted) -> CommandOutput:
     context.workspace.delete(filename)
-    return _changed(context, filename, "Deleted")
+    return _change_report(context, filename, "Deleted")
 
 
 def _preview_move(context: Context, filename: str, new_name: str) -> str:
@@ -213,22 +213,22 @@ def move_file(
 ) -> CommandOutput:
     place = _free_place(context, filename, new_name)
     before = context.workspace.display(filename)
-    context.workspace.read(filename, 1)  # where its content comes from goes with it
+    context.workspace.read(filename, 1)  # the labels of its content move with it
     context.workspace.rename(filename, place)
     after = context.workspace.display(place)
     return CommandOutput(f"Moved {before} to {after}.", ResultMeta(changed=(before, after)))
 
 
 def _free_place(context: Context, filename: str, new_name: str) -> str:
-    """Return the new path of a file, in a folder of that name if there is one. Refuse the place of another file."""
-    found = context.workspace.find(filename, follow=False)
-    if found is None or found.kind != "file":
+    """Return the new path of a file, inside the folder if `new_name` is one. Refuse an existing file."""
+    source = context.workspace.find(filename, follow=False)
+    if source is None or source.kind != "file":
         raise CommandError(f"There is no file {shown(filename)} to move.")
-    there = context.workspace.find(new_name)
-    if new_name.endswith("/") or (there is not None and there.kind == "folder"):
-        new_name = f"{new_name.rstrip('/')}/{found.path.rpartition('/')[2]}"
-        there = context.workspace.find(new_name)
-    if there is not None:
+    target = context.workspace.find(new_name)
+    if new_name.endswith("/") or (target is not None and target.kind == "folder"):
+        new_name = f"{new_name.rstrip('/')}/{source.path.rpartition('/')[2]}"
+        target = context.workspace.find(new_name)
+    if target is not None:
         raise CommandError(f"There is a file {shown(new_name)} already; delete it first, or choose another name.")
     return new_name
 
@@ -250,15 +250,15 @@ def list_files(context: Context, directory: Directory = ".") -> str:
     total = 0
     for entry in context.workspace.walk(folder_named(directory), NOT_ENTERED):
         total += 1
-        if len(names) < LIST_LIMIT:
-            names.append(_listed(entry))
-        if total == COUNT_LIMIT:
+        if len(names) < MAX_LISTED_NAMES:
+            names.append(_entry_line(entry))
+        if total == MAX_COUNTED_ENTRIES:
             break
     if not names:
         return f"{'The workspace' if folder_named(directory) in ('.', './') else directory} is empty."
     if total > len(names):
-        least = "at least " if total == COUNT_LIMIT else ""
-        names.append(f"[{total - len(names):,} more, {least}{total:,} in all; name a folder to see what is in it]")
+        at_least = "at least " if total == MAX_COUNTED_ENTRIES else ""
+        names.append(f"[{total - len(names):,} more, {at_least}{total:,} in all; name a folder to see what is in it]")
     return "\n".join(names)
 
 
@@ -275,9 +275,9 @@ def search_in_files(
     pattern: Annotated[str, "regular expression, matched line by line", "text"],
     directory: Annotated[str, "folder or file relative to the workspace", "path", DETAIL] = ".",
 ) -> str:
-    texts, skipped = _searchable(context, folder_named(directory))
+    texts, skipped = _read_texts(context, folder_named(directory))
     try:
-        matches = matching.search(pattern, texts, limit=MATCH_LIMIT + 1, seconds=SEARCH_SECONDS)
+        matches = matching.search(pattern, texts, limit=MAX_MATCHES + 1, seconds=SEARCH_SECONDS)
     except ValueError as error:
         raise CommandError(f"The pattern {shown(pattern)} cannot be used: {error}.") from error
     except TimeoutError:
@@ -285,50 +285,50 @@ def search_in_files(
             f"The search was stopped after {SEARCH_SECONDS:.0f} seconds; "
             f"use a simpler pattern than {shown(pattern)}, or a smaller folder."
         ) from None
-    lines = [f"{_printable(name)}:{number}: {line}" for name, number, line in matches[:MATCH_LIMIT]]
+    lines = [f"{_printable(name)}:{number}: {line}" for name, number, line in matches[:MAX_MATCHES]]
     if not lines:
         lines.append(f"Nothing matches {shown(pattern)} in {_count(len(texts), 'file')}.")
-    if len(matches) > MATCH_LIMIT:
-        lines.append(f"[the first {MATCH_LIMIT} matches; there are more: use a narrower pattern or a smaller folder]")
+    if len(matches) > MAX_MATCHES:
+        lines.append(f"[the first {MAX_MATCHES} matches; there are more: use a narrower pattern or a smaller folder]")
     if skipped:
         more = f" and {len(skipped) - 5:,} more" if len(skipped) > 5 else ""
         lines.append(f"[not searched: {', '.join(skipped[:5])}{more}]")
     return "\n".join(lines)
 
 
-def _searchable(context: Context, directory: str) -> tuple[dict[str, str], list[str]]:
-    """Return the texts of all text files up to the limit, by path, and a note on the files left out."""
-    found = context.workspace.find(directory)
-    entries = [found] if found and found.kind == "file" else context.workspace.walk(directory, NOT_ENTERED)
+def _read_texts(context: Context, directory: str) -> tuple[dict[str, str], list[str]]:
+    """Return the texts of all text files up to the limit, by path, and notes on the skipped files."""
+    start = context.workspace.find(directory)
+    entries = [start] if start and start.kind == "file" else context.workspace.walk(directory, NOT_ENTERED)
     texts: dict[str, str] = {}
     skipped = []
-    left = SEARCH_LIMIT
-    for entry in islice(entries, COUNT_LIMIT):
+    bytes_left = MAX_SEARCH_BYTES
+    for entry in islice(entries, MAX_COUNTED_ENTRIES):
         if entry.kind == "unreadable":
-            skipped.append(_listed(entry))
+            skipped.append(_entry_line(entry))
         if entry.kind != "file":
             continue
-        if left <= 0:
+        if bytes_left <= 0:
             skipped.append("all files that come after it")
             break
         try:
-            data = context.workspace.read(entry.path, left)
-        except CommandError as error:  # this one cannot be read, or is gone; the others can
+            data = context.workspace.read(entry.path, bytes_left)
+        except CommandError as error:  # unreadable or deleted meanwhile: search the other files
             skipped.append(str(error).rstrip("."))
             continue
-        left -= len(data)
+        bytes_left -= len(data)
         decoded = decode(data, whole=len(data) == entry.size)
         if decoded is None:
-            skipped.append(f"{_listed(entry)} (binary)")
+            skipped.append(f"{_entry_line(entry)} (binary)")
         else:
             texts[entry.path] = decoded.text
             if len(data) < entry.size:
-                skipped.append(f"{_listed(entry)} after its first {len(data):,} bytes")
+                skipped.append(f"{_entry_line(entry)} after its first {len(data):,} bytes")
     return texts, skipped
 
 
-def _edited(context: Context, filename: str, old: str, new: str, everywhere: bool) -> tuple[Decoded, str, int]:
-    """Return the file before the edit, its text after it, and how many passages are replaced."""
+def _apply_edit(context: Context, filename: str, old: str, new: str, everywhere: bool) -> tuple[Decoded, str, int]:
+    """Return the file before the edit, its text afterwards, and the number of replacements."""
     before, cut = _text(context, filename)
     if cut:
         raise CommandError(f"{filename} is larger than {READ_LIMIT:,} bytes, too large to edit.")
@@ -342,20 +342,20 @@ def _edited(context: Context, filename: str, old: str, new: str, everywhere: boo
     if not old:
         raise CommandError("The old text is empty; give the passage that is to be replaced.")
     if count == 0:
-        raise CommandError(f"The old text is not in {filename}{_nearest(old, before.text, filename)}")
+        raise CommandError(f"The old text is not in {filename}{_nearest_hint(old, before.text, filename)}")
     if count > 1 and not everywhere:
         raise CommandError(
             f"The old text is {count} times in {filename}; give more of what stands around the one, or replace each "
             "with everywhere=true."
         )
     text = before.text
-    if not new and not old.endswith("\n"):  # lines that are taken out whole leave no empty ones behind
+    if not new and not old.endswith("\n"):  # a deleted line leaves no empty line behind
         text = re.sub(rf"^{re.escape(old)}(?:\r?\n|\Z)", "", text, flags=re.MULTILINE)
     return before, text.replace(old, new), count
 
 
 def _with_line_ends_of(existing: str, text: str) -> str:
-    r"""Give the text the line ends of the existing file: models always write `\n`."""
+    r"""Convert the text to the line ends of the existing file: models always write `\n`."""
     return _with_crlf(text) if _ends_lines_in_crlf(existing) else text
 
 
@@ -367,20 +367,20 @@ def _with_crlf(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
-def _nearest(old: str, text: str, filename: str) -> str:
-    """Describe the line most like the first line of the missing text, or another likely meaning."""
-    wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
+def _nearest_hint(old: str, text: str, filename: str) -> str:
+    """Describe the closest match for the first line of the missing text, or another likely meaning."""
+    first_line = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
     lines = [line.strip()[:200] for line in text.splitlines()]
-    near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.5)
-    if near:
-        return f". The nearest line is {lines.index(near[0]) + 1}: {near[0]!r}"
+    matches = difflib.get_close_matches(first_line, lines, n=1, cutoff=0.5)
+    if matches:
+        return f". The nearest line is {lines.index(matches[0]) + 1}: {matches[0]!r}"
     if old in filename:
         return ", but in its name: move_file renames it."
     return ". Copy it word for word from what read_file shows."
 
 
 def _document(context: Context, filename: str, begins: bytes) -> DocumentText | None:
-    """Extract a PDF, DOCX or XLSX file, given how it begins. Return None for any other file."""
+    """Extract a PDF, DOCX or XLSX file, recognized by its first bytes. Return None for any other file."""
     if not begins.startswith((documents.PDF, documents.ARCHIVE)):
         return None
     data = context.workspace.read(filename, documents.DOCUMENT_LIMIT + 1)
@@ -393,19 +393,17 @@ def _document(context: Context, filename: str, begins: bytes) -> DocumentText | 
 
 
 def _text(context: Context, filename: str) -> tuple[Decoded, bool]:
-    """Return the text of a file up to the limit, and whether the file continues beyond it."""
-    return _decoded(filename, context.workspace.read(filename, READ_LIMIT + 1))
+    """Return the text of a file up to the limit, and whether it was cut."""
+    return _decode_text(filename, context.workspace.read(filename, READ_LIMIT + 1))
 
 
 def _text_so_far(context: Context, filename: str) -> tuple[Decoded, bool]:
-    """Do as `_text`, but treat a missing file as empty, as appending creates it."""
+    """Return the same as `_text`, but an empty text for a missing file: appending creates it."""
     return (Decoded(""), False) if context.workspace.find(filename) is None else _text(context, filename)
 
 
-def _decoded(filename: str, data: bytes, limit: int = READ_LIMIT) -> tuple[Decoded, bool]:
-    """Decode these bytes, one of which lies beyond the limit
-    if the file continues. Return the text and whether it does.
-    """
+def _decode_text(filename: str, data: bytes, limit: int = READ_LIMIT) -> tuple[Decoded, bool]:
+    """Decode the bytes up to the limit. Return the text and whether it was cut."""
     cut = len(data) > limit
     decoded = decode(data[:limit], whole=not cut)
     if decoded is None:
@@ -414,7 +412,7 @@ def _decoded(filename: str, data: bytes, limit: int = READ_LIMIT) -> tuple[Decod
     return decoded, cut
 
 
-def _encoded(text: str, like: Decoded) -> bytes:
+def _encode_text(text: str, like: Decoded) -> bytes:
     try:
         return like.encode(text)
     except UnicodeEncodeError as error:
@@ -425,19 +423,19 @@ def _encoded(text: str, like: Decoded) -> bytes:
 
 
 def _diff(context: Context, filename: str, before: str, after: str) -> str:
-    name = context.workspace.display(filename)  # the person has to see where a link leads
+    name = context.workspace.display(filename)  # the user has to see the target of a link
     return unified(name, before, after, is_new=context.workspace.find(filename) is None)
 
 
-def _changed(context: Context, filename: str, done: str, now: str = "") -> CommandOutput:
-    """Report the change of the file, and any problem of the text that it holds now."""
+def _change_report(context: Context, filename: str, action: str, text: str = "") -> CommandOutput:
+    """Report the change, and any syntax problem in the new text."""
     name = context.workspace.display(filename)
-    wrong = form_error(name, now)
-    said = f"{done} {name}. It {wrong}." if wrong else f"{done} {name}."
-    return CommandOutput(said, ResultMeta(changed=(name,)))
+    problem = form_error(name, text)
+    report = f"{action} {name}. It {problem}." if problem else f"{action} {name}."
+    return CommandOutput(report, ResultMeta(changed=(name,)))
 
 
-def _listed(entry: WorkspaceEntry) -> str:
+def _entry_line(entry: WorkspaceEntry) -> str:
     name = _printable(entry.path)
     match entry.kind:
         case "folder":
@@ -469,12 +467,5 @@ def _count(number: int, thing: str) -> str:
 
 
 COMMANDS: tuple[Command, ...] = (
-    read_file,
-    write_to_file,
-    append_to_file,
-    edit_file,
-    move_file,
-    delete_file,
-    list_files,
-    search_in_files,
-)
+    read_file, write_to_file, append_to_file, edit_file, move_file, delete_file, list_files, search_in_files,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command that clones a repository: git as a program in the sandbox, which is told every address it connects to.
+"""Clone a repository with git in the sandbox, which is told every address to connect to.
 
 A first request of ours goes to the repository and follows its redirects, each one checked by the network guard. Git
 is then given the final URL together with the one IP address it may use, and follows no redirect. Nothing of the
@@ -30,8 +30,8 @@ from autoagent.settings import Settings
 from autoagent.workspace.gate import shown
 
 CLONE_SECONDS = 600.0
-FILES_LIMIT = 200_000  # files of a repository
-BYTES_LIMIT = 1 << 30  # of these files together; its history is one file, which the sandbox limits
+MAX_FILES = 200_000  # in one repository
+MAX_BYTES = 1 << 30  # of these files together; its history is one file, which the sandbox limits
 
 _OLDEST_GIT = (2, 37)  # the first to take http.curloptResolve; one before would resolve the name by itself
 _REFS = "/info/refs?service=git-upload-pack"
@@ -50,19 +50,11 @@ _ENVIRONMENT: Mapping[str, str] = {
     "GIT_LFS_SKIP_SMUDGE": "1",
 }
 _CONFIG = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.attributesFile=/dev/null",
-    "core.protectHFS=true",
-    "core.protectNTFS=true",
-    "credential.helper=",
-    "gc.auto=0",
-    "http.followRedirects=false",
-    "http.proxy=",
-    "safe.bareRepository=explicit",
-    "submodule.recurse=false",
-)
-# What is secret comes in by standard input: arguments can be read by everyone on the machine.
+    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.attributesFile=/dev/null", "core.protectHFS=true",
+    "core.protectNTFS=true", "credential.helper=", "gc.auto=0", "http.followRedirects=false", "http.proxy=",
+    "safe.bareRepository=explicit", "submodule.recurse=false",
+)  # fmt: skip
+# Secrets come by standard input: arguments are visible to every user of the machine.
 _FROM_INPUT = 'IFS= read -r GIT_CONFIG_VALUE_0 && export GIT_CONFIG_VALUE_0 && exec "$@" </dev/null'
 # Prints files, bytes and submodules; ends early where there is too much of it. A link or a file: type blob.
 _MEASURE = """git "$@" ls-tree -r -l HEAD 2>/dev/null | awk -v files=%d -v bytes=%d '
@@ -72,7 +64,7 @@ END { printf "%%d %%.0f %%d\\n", n, size, links }'"""
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The source of a clone: the address, and the Authorization header for it, '' for none."""
+    """Hold the source of a clone: its address, and its Authorization header or ''."""
 
     url: str
     protocol: str
@@ -81,9 +73,7 @@ class _Source:
 
 
 def github_authorization(settings: Settings) -> Callable[[Address], str]:
-    """Return a function that gives the Authorization header for an
-    address: the user's GitHub account for github.com over https, else ''.
-    """
+    """Return a function from an address to its Authorization header: '' except for github.com over https."""
 
     def authorization(address: Address) -> str:
         if not settings.github_api_key or address.origin != ("https", "github.com", 443):
@@ -95,8 +85,8 @@ def github_authorization(settings: Settings) -> Callable[[Address], str]:
 
 
 def _preview(context: Context, url: str, clone_path: str) -> str:
-    called = parse(url).url if not _is_file(url) else _in_workspace(context, url)
-    return f"Clones {called} into the folder {_target(context, clone_path)}."
+    source = parse(url).url if not _is_file(url) else _in_workspace(context, url)
+    return f"Clones {source} into the folder {_target(context, clone_path)}."
 
 
 @command(
@@ -114,28 +104,28 @@ def clone_repository(
     url: Annotated[str, "https address of the repository, without a password", "url"],
     clone_path: Annotated[str, "new folder relative to the workspace", "path"],
 ) -> CommandOutput:
-    where = _target(context, clone_path)
-    done = context.sandbox.run(["git", "version"], env=_ENVIRONMENT)
-    version = re.search(rb"git version (\d+)\.(\d+)", done.output)
+    target = _target(context, clone_path)
+    exit = context.sandbox.run(["git", "version"], env=_ENVIRONMENT)
+    version = re.search(rb"git version (\d+)\.(\d+)", exit.output)
     if not version or (int(version[1]), int(version[2])) < _OLDEST_GIT:
         oldest = ".".join(map(str, _OLDEST_GIT))
         raise CommandError(f"Repositories are cloned with git {oldest} or newer, which is not here.")
     source = _Source(f"./{_in_workspace(context, url)}", "file") if _is_file(url) else _remote(context, url)
-    empty = context.workspace.find(where) is not None
+    empty = context.workspace.find(target) is not None
     context.progress(f"Cloning {source.url} ...")
     try:
-        _fetch(context, source, where)
-        files, size, submodules = _measure(context, where)
+        _fetch(context, source, target)
+        files, size, submodules = _measure(context, target)
         if files:
-            argv = ["git", *_options(()), *_repository(where), "reset", "--quiet", "--hard"]
+            argv = ["git", *_options(()), *_repository(target), "reset", "--quiet", "--hard"]
             _require_success(context.sandbox.run(argv, seconds=CLONE_SECONDS, network=False, env=_ENVIRONMENT), source)
     except BaseException:  # whatever ended it, also Ctrl-C: no half of a repository stays
-        context.sandbox.run(["find", f"./{where}", *(["-mindepth", "1"] if empty else []), "-delete"])
+        context.sandbox.run(["find", f"./{target}", *(["-mindepth", "1"] if empty else []), "-delete"])
         raise
     left_out = f"; its {submodules} submodules were left out" if submodules else ""
     content = f"{files:,} files, {size:,} bytes" if files else "it is empty"
     return CommandOutput(
-        f"Cloned {source.url} into {where} ({content}{left_out}).", ResultMeta(changed=(where,), untrusted=url)
+        f"Cloned {source.url} into {target} ({content}{left_out}).", ResultMeta(changed=(target,), untrusted=url)
     )
 
 
@@ -143,13 +133,13 @@ def clone_repository(
 
 
 def _target(context: Context, clone_path: str) -> str:
-    """Return the folder to clone into as a plain path. It does not exist yet, or is empty."""
+    """Return the target folder as a plain path. Refuse a folder with content."""
     if context.workspace.display(clone_path) == ".":
         raise CommandError("The workspace itself is no place for a clone; name a new folder in it.")
-    found = context.workspace.find(clone_path)
-    if found is None:
+    entry = context.workspace.find(clone_path)
+    if entry is None:
         return context.workspace.display(clone_path)
-    if found.kind != "folder":
+    if entry.kind != "folder":
         raise CommandError(f"{clone_path} is not a folder; choose another name.")
     if next(context.workspace.walk(clone_path), None) is not None:
         raise CommandError(f"The folder {clone_path} is not empty; clone into a new one.")
@@ -161,7 +151,7 @@ def _is_file(url: str) -> bool:
 
 
 def _in_workspace(context: Context, url: str) -> str:
-    """Return the path of a file: URL relative to the workspace, in which it has to be."""
+    """Return the path of a file: URL relative to the workspace. Refuse paths outside."""
     path = unquote(urlsplit(url.strip()).path)
     try:
         return context.workspace.display(path)
@@ -170,20 +160,20 @@ def _in_workspace(context: Context, url: str) -> str:
 
 
 def _remote(context: Context, url: str) -> _Source:
-    """Follow the redirects of a repository's address. Return where it is, checked and bound to one IP address."""
-    asked = parse(url)
-    asked = dataclasses.replace(asked, target=asked.target.partition("?")[0].rstrip("/"))
-    authorization = context.git_authorization(asked)
+    """Follow the redirects of a repository's address. Return the final source, checked and pinned to one IP address."""
+    address = parse(url)
+    address = dataclasses.replace(address, target=address.target.partition("?")[0].rstrip("/"))
+    authorization = context.git_authorization(address)
     headers = {**_PROBE_HEADERS, **({"Authorization": authorization} if authorization else {})}
-    page = context.web.fetch(asked.url + _REFS, limit=4096, headers=headers)
+    page = context.web.fetch(address.url + _REFS, limit=4096, headers=headers)
     final = parse(page.url)
     if page.media_type != _ADVERTISEMENT or not final.target.endswith(_REFS):
-        raise CommandError(f"{asked.url} is no git repository that can be cloned over HTTP.")
+        raise CommandError(f"{address.url} is no git repository that can be cloned over HTTP.")
     final = dataclasses.replace(final, target=final.target.removesuffix(_REFS))
     host, port, ip = context.web.pin(final.url)
     if final.scheme == "http" and not refusal(ip):  # a private one is reached only where the user allows it
         raise CommandError(f"{final.url} would be cloned from a sender that nobody verified; use https.")
-    # Asked again: what is for the first host is not for the one it redirects to.
+    # Computed again: the credentials of the first host are not for the redirect's target.
     authorization = context.git_authorization(final)
     config = (f"http.curloptResolve={host}:{port}:{bracketed(ip)}",)
     return _Source(final.url, final.scheme, config, authorization)
@@ -193,8 +183,8 @@ def _remote(context: Context, url: str) -> _Source:
 
 
 def _fetch(context: Context, source: _Source, where: str) -> None:
-    """Fetch the history. The folder then holds nothing but `.git`."""
-    # Links stay files also for whoever works in the clone later: this one is written into its own settings.
+    """Fetch only the history: the folder then contains nothing but `.git`."""
+    # Written to the settings of the clone, so that links stay files for later work in it too.
     options = ["--quiet", "--no-checkout", "--no-local", "--template=", "--config", "core.symlinks=false"]
     argv = ["git", *_options(source.config), "clone", *options, "--", source.url, f"./{where}"]
     env = {**_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": source.protocol}
@@ -206,23 +196,23 @@ def _fetch(context: Context, source: _Source, where: str) -> None:
         data = f"Authorization: {source.authorization}\n".encode()
         argv = ["/bin/sh", "-c", _FROM_INPUT, "sh", *argv]
     network = source.protocol != "file"
-    done = context.sandbox.run(argv, seconds=CLONE_SECONDS, network=network, env=env, data=data)
-    _require_success(done, source)
+    exit = context.sandbox.run(argv, seconds=CLONE_SECONDS, network=network, env=env, data=data)
+    _require_success(exit, source)
 
 
 def _measure(context: Context, where: str) -> tuple[int, int, int]:
-    """Measure files, bytes and submodules of a checkout. Raises CommandError if there are too many."""
-    script = _MEASURE % (FILES_LIMIT, BYTES_LIMIT)
-    done = context.sandbox.run(
+    """Count the files, bytes and submodules of a checkout. Raises CommandError beyond the limits."""
+    script = _MEASURE % (MAX_FILES, MAX_BYTES)
+    exit = context.sandbox.run(
         ["/bin/sh", "-c", script, "sh", *_options(()), *_repository(where)], env=_ENVIRONMENT, network=False
     )
-    counted = re.fullmatch(rb"(\d+) (\d+) (\d+)", done.output.strip())
-    if done.limit or not counted:
-        raise CommandError(f"The repository was not written: {done.limit or 'its files cannot be counted'}.")
-    files, size, submodules = (int(number) for number in counted.groups())
-    if files > FILES_LIMIT or size > BYTES_LIMIT:
+    counts = re.fullmatch(rb"(\d+) (\d+) (\d+)", exit.output.strip())
+    if exit.limit or not counts:
+        raise CommandError(f"The repository was not written: {exit.limit or 'its files cannot be counted'}.")
+    files, size, submodules = (int(number) for number in counts.groups())
+    if files > MAX_FILES or size > MAX_BYTES:
         raise CommandError(
-            f"The repository has more than {FILES_LIMIT:,} files or {BYTES_LIMIT:,} bytes, too much to be written."
+            f"The repository has more than {MAX_FILES:,} files or {MAX_BYTES:,} bytes, too much to be written."
         )
     return files, size, submodules
 
@@ -235,18 +225,18 @@ def _options(more: tuple[str, ...]) -> list[str]:
     return [word for entry in (*_CONFIG, *more) for word in ("-c", entry)]
 
 
-def _require_success(done: ProcessExit, source: _Source) -> None:
-    if done.status == 0:
+def _require_success(exit: ProcessExit, source: _Source) -> None:
+    if exit.status == 0:
         return
-    output = done.output.decode(errors="replace")
-    if done.limit or done.signal:
-        problem = f"git was stopped: {done.limit or done.signal}"
+    output = exit.output.decode(errors="replace")
+    if exit.limit or exit.signal:
+        problem = f"git was stopped: {exit.limit or exit.signal}"
     elif "signal 25" in output or "File too large" in output:  # SIGXFSZ, EFBIG
         problem = "it is larger than one file may be (AUTOAGENT_SANDBOX_FILE)"
     else:
-        # Of git's own words alone: what the server says ("remote: ...") is not to be trusted.
+        # Quote only git's own messages: text from the server ("remote: ...") is untrusted.
         words = re.findall(r"^(?:fatal|error): (?!remote)([ -~]{1,200})", output, re.MULTILINE)
-        problem = f"git failed with exit status {done.status}" + (f": {shown(words[-1])}" if words else "")
+        problem = f"git failed with exit status {exit.status}" + (f": {shown(words[-1])}" if words else "")
     raise CommandError(f"{source.url} was not cloned: {problem}.")
 
 

@@ -1,6 +1,4 @@
-"""Commands by which a level of a hierarchical run hands work to the next. They change nothing themselves: the other
-level's calls are authorized one by one, and a call interrupted by a crash continues.
-"""
+"""Hand work from one level of a hierarchical run to the next, whose calls are authorized one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def execute_task(
     task: Annotated[str, "what is to be done", "text"],
     context: Annotated[str, "all that must be known for it", "text"] = "",
 ) -> CommandOutput:
-    return _delegated(here, task, context)
+    return _delegate(here, task, context)
 
 
 @command(
@@ -49,10 +47,10 @@ def think(
     question: Annotated[str, "what is to be thought through", "text"],
     context: Annotated[str, "all that must be known for it", "text"] = "",
 ) -> CommandOutput:
-    return _delegated(here, question, context)
+    return _delegate(here, question, context)
 
 
-def _delegated(here: Context, task: str, context: str) -> CommandOutput:
+def _delegate(here: Context, task: str, context: str) -> CommandOutput:
     result, meta = here.agents.delegate(task, context, call=here.call, origin=here.origin())
     files = f"\nFiles changed: {', '.join(meta.changed)}." if meta.changed else ""
     return CommandOutput(f"{result}{files}", meta)

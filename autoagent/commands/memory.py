@@ -1,4 +1,4 @@
-"""Commands on the long-term memory."""
+"""Add to, search and age the long-term memory."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def memory_add(
     text: Annotated[str, "what to remember, in full sentences", "text"],
     about_user: Annotated[bool, "true: about the user himself, for all his folders", "exact", DETAIL] = False,
 ) -> CommandOutput:
-    origin, kept = context.origin(), context.mask(text)
+    origin, masked_text = context.origin(), context.mask(text)
     kind, source = (USER if about_user else "note"), origin.source or "agent"
     try:
-        memory = context.memory.add(kept, kind=kind, source=source, trusted=origin.trusted, run=context.run)
+        memory = context.memory.add(masked_text, kind=kind, source=source, trusted=origin.trusted, run=context.run)
     except (ModelError, StateError) as error:  # the run can go on without this memory
         raise CommandError(f"It was not remembered: {error}") from error
     if memory is None:
         raise CommandError("Nothing was remembered, as the text is empty.")
-    without = f", with {MASK} in place of a secret" if kept != text else ""
+    without = f", with {MASK} in place of a secret" if masked_text != text else ""
     return CommandOutput(
         f"Remembered as memory {memory_name(memory)}{without}.", ResultMeta(kept=True, details={"memory": memory})
     )
@@ -77,27 +77,27 @@ def recall(
     run: Annotated[str, "how the name of the run begins", "exact", DETAIL] = "",
     source: Annotated[str, "a part of the name of the source", "exact", DETAIL] = "",
 ) -> CommandOutput:
-    first, last = _moment(since, "since"), _moment(until, "until", whole_day=True)
-    asks = any((since, until, kind, run, source))
-    if not (asks or query.strip()):
+    first, last = _timestamp(since, "since"), _timestamp(until, "until", whole_day=True)
+    has_filter = any((since, until, kind, run, source))
+    if not (has_filter or query.strip()):
         raise CommandError("Say in `query` what the memories are about, or narrow them down by the other arguments.")
 
-    def meant(memory: RetrievedMemory) -> bool:
+    def matches_filter(memory: RetrievedMemory) -> bool:
         of_kind, of_run = kind in ("", memory.kind), memory.run.startswith(run)
         return of_kind and of_run and source in origin_of(memory.source) and first <= memory.made < (last or math.inf)
 
     try:
-        found = context.memory.recall(context.mask(query), meant=meant if asks else None)
+        search = context.memory.recall(context.mask(query), meant=matches_filter if has_filter else None)
     except (ModelError, StateError) as error:  # the run can go on without what it would have recalled
         raise CommandError(f"The memory cannot be searched: {error}") from error
-    memories = found.memories
-    lines = [_line(number, memory) for number, memory in enumerate(memories, 1)] or ["No memory fits."]
-    if outside := sum(other.reason == FROM_OUTSIDE for other in found.left_out):
+    memories = search.memories
+    lines = [_line(number, memory) for number, memory in enumerate(memories, 1)] or ["No memory matches."]
+    if outside := sum(other.reason == FROM_OUTSIDE for other in search.left_out):
         lines.append(f"({outside} more that may fit come from outside, and are left out in this run: MEMORY_TRUST.)")
-    if found.problem:
-        lines.append(f"(Searched by words alone: {found.problem})")
-    if found.unranked:
-        lines.append(f"(In the usual order, not the model's: {found.unranked})")
+    if search.problem:
+        lines.append(f"(Searched by words alone: {search.problem})")
+    if search.unranked:
+        lines.append(f"(In the usual order, not the model's: {search.unranked})")
     return CommandOutput("\n".join(lines), _meta(memories))
 
 
@@ -128,8 +128,8 @@ def sleep(context: Context) -> CommandOutput:
     return CommandOutput(f"{slept}, and dreamt ({UNTRUSTED}):\n{_quoted(dream.text)}", meta)
 
 
-def _moment(text: str, name: str, *, whole_day: bool = False) -> float:
-    """Return a date of this time zone in seconds since the epoch, 0 for none; of a `whole_day` the end."""
+def _timestamp(text: str, name: str, *, whole_day: bool = False) -> float:
+    """Convert a local date to seconds since the epoch, 0 for none. With `whole_day`, return the end of that day."""
     try:
         day = timedelta(days=1 if whole_day and len(text) <= len("2026-11-24") else 0)
         return (datetime.fromisoformat(text) + day).timestamp() if text else 0.0
@@ -138,7 +138,7 @@ def _moment(text: str, name: str, *, whole_day: bool = False) -> float:
 
 
 def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
-    """Return the labels of a recall's result: the sources of its untrusted texts, and whether it holds private data."""
+    """Return the labels of a recall: the first untrusted source, and whether any result is private."""
     outside = [memory.source or f"memory {memory_name(memory.id)}" for memory in memories if not memory.trusted]
     return ResultMeta(
         untrusted=outside[0] if outside else "",
@@ -149,7 +149,7 @@ def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
 
 
 def _line(number: int, memory: RetrievedMemory) -> str:
-    """Render one result. Each line of a text from outside is quoted, so that it cannot pass for another memory."""
+    """Render one result, quoting each line of an untrusted text so that it cannot pass for another memory."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
     if memory.superseded_by is not None:
         when += ", superseded by a newer one"

@@ -1,7 +1,7 @@
-"""The registry: all commands, those usable here, and how a call is checked and run.
+"""Declare commands, and check and run their calls.
 
 A command is a plain typed function under `@command`. Its name, label, arguments, prompt line and JSON schema all
-come from that one place. The first argument is the Context. The model passes the others.
+come from that declaration. The first argument is the Context, and the model passes the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
 from autoagent.core.commands import (
@@ -37,17 +37,14 @@ from autoagent.core.commands import (
 )
 from autoagent.core.errors import CommandError, ReplyError
 
-if TYPE_CHECKING:
-    from autoagent.settings import Settings
-
-Available = Callable[["Settings"], str]
-"""Why a command cannot be used with these settings; '' where it can."""
+Available = Callable[[Any], str]
+"""Explains why a command is unavailable with these settings, or returns ''."""
 
 Assess = Callable[..., Risk]
-"""The risk of one call, from the arguments of its command."""
+"""Rates the risk of one call from its arguments."""
 
 Around = Callable[[Call, Callable[[], Result]], Result]
-"""A hook around a command: the call, and how to run it."""
+"""Wraps the execution of a call. The second argument runs it."""
 
 # AutoGPT's older names of arguments, taken where the command has no argument of that name itself.
 ARGUMENT_ALIASES: Mapping[str, str] = {
@@ -68,7 +65,7 @@ ARGUMENT_ALIASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """A command's answer where text alone is not enough."""
+    """Hold a command's result: its text and its metadata."""
 
     text: str
     meta: ResultMeta = PLAIN
@@ -76,7 +73,7 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its spec, its function, its preview, its condition and the risk of its calls."""
+    """Hold a command: spec, function, preview, availability and risk assessment."""
 
     spec: CommandSpec
     function: Callable[..., str | CommandOutput]
@@ -106,7 +103,7 @@ def command(
     stand_in: str = "",
     levels: Iterable[LevelName] = ("executor",),
 ) -> Callable[[Callable[..., str | CommandOutput]], Command]:
-    """Make a typed function a command. Its category is the name of its module where none is given.
+    """Turn a typed function into a command. Its category defaults to the name of its module.
 
     `risk` "read" declares that it changes nothing: if a crash lost its result, it is simply run again. `preview` takes
     the same arguments and returns the change that the call would make, as a diff or a note, '' for none. `assess`, with
@@ -191,10 +188,9 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
 
 
 class Registry:
-    """The commands of one run, in a fixed order.
+    """Hold the commands of one run, in a fixed order.
 
-    `switched_off` maps names of known commands that cannot be used here to the reason, `stand_ins` some of them to the
-    command that takes their calls.
+    `switched_off` maps unavailable commands to the reason, `stand_ins` some of them to a replacement for their calls.
     """
 
     def __init__(
@@ -210,9 +206,9 @@ class Registry:
         self._around = around
         self._named: dict[str, Command] = {}
         for names in (lambda spec: (spec.name,), lambda spec: spec.aliases, lambda spec: (spec.label,)):
-            for one in self._commands.values():
-                for name in names(one.spec):
-                    self._named.setdefault(folded(name), one)
+            for registered in self._commands.values():
+                for name in names(registered.spec):
+                    self._named.setdefault(folded(name), registered)
 
     @property
     def specs(self) -> tuple[CommandSpec, ...]:
@@ -220,28 +216,26 @@ class Registry:
 
     @property
     def pages_results(self) -> str:
-        """The name of the command that shows parts of an earlier result, or '' if there is none."""
+        """Return the name of the command for paging earlier results, or ''."""
         return next((spec.name for spec in self.specs if spec.effects and spec.effects.pages_results), "")
 
     def only(self, names: Iterable[str], reason: str) -> Registry:
-        """Return the registry with only these commands, in its
-        own order. The others are switched off for the reason.
-        """
-        wanted = set(names)
-        kept = [c for name, c in self._commands.items() if name in wanted]
+        """Return the registry with only these commands, in its own order. The reason explains any other."""
+        allowed = set(names)
+        kept = [c for name, c in self._commands.items() if name in allowed]
         if not any(c.spec.effects and c.spec.effects.loads_commands for c in kept):
             kept = [replace(c, spec=replace(c.spec, group="")) if c.spec.group else c for c in kept]
-        left_out = [c.spec for name, c in self._commands.items() if name not in wanted]
+        left_out = [c.spec for name, c in self._commands.items() if name not in allowed]
         off = {name: reason for spec in left_out for name in (spec.name, *spec.aliases)}
         return Registry(kept, {**self.switched_off, **off}, self.stand_ins, self._around)
 
     def grouped(self, groups: Mapping[str, str], loader: Command) -> Registry:
-        """Return the registry with the commands named in `groups` in these groups, and the command that loads one."""
+        """Return the registry with commands assigned to `groups`, plus the command to load a group."""
         made = (replace(c, spec=replace(c.spec, group=groups.get(name, ""))) for name, c in self._commands.items())
         return Registry([*made, loader], self.switched_off, self.stand_ins, self._around)
 
     def around(self, hook: Around) -> Registry:
-        """Return the registry with a hook around each command that runs, outside of those that are there."""
+        """Return the registry with a hook around each execution, outside any earlier hook."""
         inner = self._around
 
         def both(call: Call, run: Callable[[], Result]) -> Result:
@@ -251,21 +245,20 @@ class Registry:
 
     def without(self, names: Collection[str], reason: str) -> Registry:
         """Return the registry with these commands switched off for a reason."""
-        return self.only([known for known in self._commands if known not in names], reason)
+        return self.only([name for name in self._commands if name not in names], reason)
 
     def check(self, call: Call) -> Call:
-        """Return the call under its present name, with its arguments under theirs, of the right types and no extras.
+        """Return the call with current names, and arguments of the right types and no extras.
 
         Raises:
-            ReplyError: an unknown name (the nearest is named), a missing, unknown or mistyped argument, or one that is
-                given under two of its names with two values.
+            ReplyError: an unknown name, or an argument that is missing, unknown, mistyped, or given with two values.
         """
         spec = self._find(call.name).spec
-        known = {p.name: p for p in spec.parameters}
+        parameters = {p.name: p for p in spec.parameters}
         given: dict[str, Any] = {}
         for key, value in call.args.items():
             renamed = ARGUMENT_ALIASES.get(key, key)
-            name = key if key in known or renamed not in known else renamed
+            name = key if key in parameters or renamed not in parameters else renamed
             if name in spec.ignored:
                 continue
             if name in given and given[name] != value:
@@ -274,12 +267,12 @@ class Registry:
                     "give it once."
                 )
             given[name] = value
-        if unknown := [key for key in given if key not in known]:
+        if unknown := [key for key in given if key not in parameters]:
             raise ReplyError(f"{spec.name} has no argument {unknown[0]!r}; it is {spec.signature()}.")
         args = {}
-        for name, parameter in known.items():
+        for name, parameter in parameters.items():
             if name in given and not (given[name] is None and not parameter.required):
-                args[name] = _checked(spec, parameter, given[name])
+                args[name] = _converted(spec, parameter, given[name])
             elif parameter.required:
                 raise ReplyError(f"The argument {name!r} is missing; the command is {spec.signature()}.")
         return Call(call.id, spec.name, args)
@@ -292,7 +285,7 @@ class Registry:
         """Return a checked call with its preview, if its command has one."""
         command = self._commands[call.name]
         risk = command.assess(context, **call.args) if command.assess else command.spec.risk
-        guarded = tuple(_guarded(call, command.spec, context)) if risk != "read" else ()
+        guarded = tuple(_guarded_paths(call, command.spec, context)) if risk != "read" else ()
         proposal = Proposal(call, command.spec, risk=risk, guarded=guarded)
         if command.preview is None:
             return proposal
@@ -303,48 +296,45 @@ class Registry:
         return replace(proposal, preview=preview or "This changes nothing.", changes=bool(preview))
 
     def execute(self, call: Call, context: Context) -> Result:
-        """Run a checked call. A CommandError and an OSError become a failed Result. Anything else propagates."""
+        """Run a checked call. A CommandError or OSError becomes a failed Result, anything else propagates."""
         if self._around is None:
-            return self._executed(call, context)
-        return self._around(call, lambda: self._executed(call, context))
+            return self._execute(call, context)
+        return self._around(call, lambda: self._execute(call, context))
 
-    def _executed(self, call: Call, context: Context) -> Result:
+    def _execute(self, call: Call, context: Context) -> Result:
         try:
             output = self._commands[call.name].function(context, **call.args)
         except CommandError as error:
             return Result(call.id, False, str(error))
         except OSError as error:
-            named = f": {error.filename}" if error.filename else ""
-            return Result(call.id, False, f"{error.strerror or error}{named}")
+            file_note = f": {error.filename}" if error.filename else ""
+            return Result(call.id, False, f"{error.strerror or error}{file_note}")
         if isinstance(output, CommandOutput):
             return Result(call.id, True, output.text, output.meta)
         return Result(call.id, True, output)
 
     def _find(self, name: str) -> Command:
-        """Return the command of a name, an alias or a label, in any case.
-
-        Raises ReplyError, which names the nearest.
-        """
-        wanted, spelled = name.strip(), folded(name)
-        found = self._named.get(spelled)
+        """Find a command by name, alias or label in any spelling. Raises ReplyError with the closest match."""
+        original, key = name.strip(), folded(name)
+        found = self._named.get(key)
         if found is not None:
             return found
         offered = ", ".join(self._commands)
-        if reason := self.switched_off.get(spelled):
-            if (stand_in := self.stand_ins.get(spelled, "")) in self._commands:
+        if reason := self.switched_off.get(key):
+            if (stand_in := self.stand_ins.get(key, "")) in self._commands:
                 return self._commands[stand_in]
             raise ReplyError(
-                f"The command {wanted!r} cannot be used here: {reason}. The commands are: {offered}.", off=True
+                f"The command {original!r} cannot be used here: {reason}. The commands are: {offered}.", off=True
             )
-        meant = next((one for one in self._commands.values() if spelled in one.spec.meant_by), None)
-        near = difflib.get_close_matches(spelled, self._named, n=1, cutoff=0.6)
-        meant = meant or (self._named[near[0]] if near else None)
-        hint = f" Did you mean {meant.spec.signature()}?" if meant else ""
-        raise ReplyError(f"There is no command {wanted!r}.{hint} The commands are: {offered}.")
+        suggestion = next((known for known in self._commands.values() if key in known.spec.meant_by), None)
+        similar = difflib.get_close_matches(key, self._named, n=1, cutoff=0.6)
+        suggestion = suggestion or (self._named[similar[0]] if similar else None)
+        hint = f" Did you mean {suggestion.spec.signature()}?" if suggestion else ""
+        raise ReplyError(f"There is no command {original!r}.{hint} The commands are: {offered}.")
 
 
-def _guarded(call: Call, spec: CommandSpec, context: Context) -> Iterator[str]:
-    """Yield the places that a call names and that only the user may allow to be written."""
+def _guarded_paths(call: Call, spec: CommandSpec, context: Context) -> Iterator[str]:
+    """Yield the paths in a call's arguments that need the user's permission to write."""
     for parameter in spec.parameters:
         if parameter.meaning in ("path", "entry") and isinstance(path := call.args.get(parameter.name), str):
             with suppress(CommandError):
@@ -354,12 +344,12 @@ def _guarded(call: Call, spec: CommandSpec, context: Context) -> Iterator[str]:
 
 
 def folded(name: str) -> str:
-    """Return the name as all spellings of it have it: `Read File` is read_file."""
+    """Normalize the spelling of a name: `Read File` becomes read_file."""
     return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
-def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
-    """Convert the value to the parameter's type, also a number or boolean written as a string."""
+def _converted(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
+    """Convert the value to the parameter's type, including numbers and booleans written as strings."""
     kind = parameter.kind
     if kind == "any":
         return value
@@ -372,18 +362,18 @@ def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     types_of_kind = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
-    right = isinstance(value, types_of_kind[kind]) and (kind == "boolean" or not isinstance(value, bool))
-    if not right:
+    has_type = isinstance(value, types_of_kind[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    if not has_type:
         raise ReplyError(
             f"The argument {parameter.name!r} of {spec.name} must be of type {kind}, not {type(value).__name__}; "
             f"the command is {spec.signature()}."
         )
     if kind == "array" and parameter.schema is None:
-        wanted = types_of_kind[parameter.item]
-        if wanted is int:
+        item_type = types_of_kind[parameter.item]
+        if item_type is int:
             value = [_from_text(parameter.item, item) if isinstance(item, str) else item for item in value]
         for number, item in enumerate(value, 1):
-            if not isinstance(item, wanted) or isinstance(item, bool):
+            if not isinstance(item, item_type) or isinstance(item, bool):
                 raise ReplyError(
                     f"The argument {parameter.name!r} of {spec.name} must be a list of {parameter.item}s; item "
                     f"{number} of it is of type {type(item).__name__}."
@@ -395,7 +385,7 @@ def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
 
 
 def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
-    """Refuse NaN, infinities and integers beyond every float, which Python's JSON reads but no command can use."""
+    """Refuse NaN, infinities and integers beyond the range of floats, all of which JSON parsing accepts."""
     try:
         number = float(value)
     except OverflowError:
@@ -406,7 +396,7 @@ def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
 
 
 def _from_text(kind: str, text: str) -> Any:
-    """Parse a text as another type, else return the text. One text becomes a list of one."""
+    """Parse a text as another type, or return it unchanged. A plain text becomes a list of one item."""
     word = text.strip().lower()
     if kind == "array":
         return _list_from_text(text)

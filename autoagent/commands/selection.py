@@ -1,29 +1,30 @@
-"""The commands there are, those that this machine and these settings allow, and those that suit the goals."""
+"""Select commands: all, those this machine and these settings allow, and those offered to the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from difflib import get_close_matches
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
-from autoagent.commands.added import AddedCommands, added_commands
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, Registry, command
-from autoagent.core.commands import CommandSpec, Effects, prompt_line
+from autoagent.core.commands import SOURCE, CommandSpec, Effects, nearest, prompt_line, source_in
 from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.model import SMALL_WINDOW
-from autoagent.core.tool_servers import PREFIX
+from autoagent.registry.plugins import Plugin, plugins
 from autoagent.settings import Settings
 
 LOADER = "more_commands"
-"""The command that loads a group of others."""
+"""The name of the command for loading a group of others."""
 
-# Each is a module here with its commands.
-_OWN = ("files", "code", "web", "git", "media", "agents", "levels", "memory", "system")
+TAKEN = "the name is taken, or reserved for the tools of servers"
 
-_AUTOGPT = "autogpt.commands."  # before the names of its modules, which its settings hold
+# Each module here declares COMMANDS.
+_OWN = ("files", "code", "web", "git", "agents", "levels", "memory", "system")
+
+_AUTOGPT = "autogpt.commands."  # the prefix of its module names, as its settings have them
 _AUTOGPT_ALONE = ("times",)  # its modules without a counterpart among the commands here
 
 
@@ -33,16 +34,55 @@ def own_commands() -> tuple[Command, ...]:
     return tuple(command for module in modules for command in module.COMMANDS)
 
 
+@dataclass(frozen=True, slots=True)
+class AddedCommands:
+    """Hold the commands of one plug-in, and its problem in a line, or ''."""
+
+    plugin: Plugin
+    commands: tuple[Command, ...]
+    problem: str = ""
+
+
 @cache
 def added() -> tuple[AddedCommands, ...]:
-    """Return the plug-ins' additions, with any problems."""
+    """Return the plug-ins' commands and problems. A name or alias already taken keeps its meaning."""
     specs = [command.spec for command in own_commands()]
-    return tuple(added_commands({name for spec in specs for name in (spec.name, *spec.aliases)}))
+    return tuple(_plugin_commands({name for spec in specs for name in (spec.name, *spec.aliases)}))
+
+
+def _plugin_commands(taken: set[str]) -> Iterator[AddedCommands]:
+    for plugin in plugins("commands"):
+        try:
+            offered = tuple(plugin.load().COMMANDS)
+            invalid = next((item for item in offered if not isinstance(item, Command)), None)
+            if invalid is not None:
+                raise plugin.refuse(f"cannot be used: {invalid!r} in its COMMANDS is not made by @command")
+        except SetupError as error:
+            yield AddedCommands(plugin, (), str(error))
+        except (AttributeError, TypeError):
+            yield AddedCommands(plugin, (), str(plugin.refuse("cannot be used: it has no list of COMMANDS")))
+        else:
+            free, left_out = with_free_names(offered, taken)
+            problem = f"adds {', '.join(left_out)}, which is left out: {TAKEN}"
+            yield AddedCommands(plugin, free, str(plugin.refuse(problem)) if left_out else "")
+
+
+def with_free_names(commands: Iterable[Command], taken: set[str]) -> tuple[tuple[Command, ...], list[str]]:
+    """Return the commands with unused names, which are added to `taken`, and the names of the others."""
+    free, left_out = [], []
+    for candidate in commands:
+        names = {candidate.spec.name, *candidate.spec.aliases}
+        if taken.isdisjoint(names) and not any(source_in(name.lower()) for name in names):
+            taken |= names
+            free.append(candidate)
+        else:
+            left_out.append(candidate.spec.name)
+    return tuple(free), left_out
 
 
 def all_commands() -> tuple[Command, ...]:
-    """Return every command, in the order of the prompt: those of plug-ins come last."""
-    return (*own_commands(), *(command for one in added() for command in one.commands))
+    """Return every command, in the order of the prompt, with plug-ins last."""
+    return (*own_commands(), *(command for addition in added() for command in addition.commands))
 
 
 def categories() -> list[str]:
@@ -56,23 +96,23 @@ def all_specs() -> tuple[CommandSpec, ...]:
 
 
 def all_names() -> frozenset[str]:
-    """Return the names of all commands, those they had before among them."""
+    """Return the names and aliases of all commands."""
     return frozenset(name for spec in all_specs() for name in (spec.name, *spec.aliases))
 
 
 def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
-    """Return the commands usable with these settings. The others are known with the reason why they are not.
+    """Return the commands usable with these settings. The registry explains any other.
 
-    `more` are those of MCP servers and plug-ins, which are there only while these run. Raises SettingsError for a
-    category to switch off that there is not.
+    `more` are commands of running extensions. Raises SettingsError for an unknown category to switch off.
     """
     off: dict[str, str] = {}
     for category in settings.disabled_command_categories:
         reason = f"the category {category} is switched off (DISABLED_COMMAND_CATEGORIES)"
-        named = {one.spec.name: reason for one in more if category in (one.spec.name, one.spec.category)}
-        if not (named or category.startswith(PREFIX)):
-            named = dict.fromkeys(_meant("DISABLED_COMMAND_CATEGORIES", category, all_specs()), reason)
-        off.update(named)
+        matches = {extra.spec.name: reason for extra in more if category in (extra.spec.name, extra.spec.category)}
+        may_come = re.fullmatch(SOURCE, category) and not nearest(category, all_names())
+        if not (matches or may_come):
+            matches = dict.fromkeys(_command_names("DISABLED_COMMAND_CATEGORIES", category, all_specs()), reason)
+        off.update(matches)
     usable, reasons = [], {}
     stand_ins: dict[str, str] = {}
     for known in (*all_commands(), *more):
@@ -91,22 +131,22 @@ def _reason(command: Command, settings: Settings) -> str:
     """Explain why a command cannot be used with these settings, or '' if it can."""
     try:
         return command.available(settings) if command.available else ""
-    except SetupError as error:  # a plug-in that they choose
+    except SetupError as error:  # raised by the plug-in chosen in the settings
         return str(error)
 
 
 def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bool = False) -> Registry:
-    """Return the commands of a run: those the user names (names or categories, `all`), else all.
+    """Return the commands of a run: by the user's names or categories (or `all`), else all.
 
-    If the user names none, rare commands are loaded by group on demand. So are commands that distract a `guided` model,
-    and in a small window all but the most usual ones. The command that ends the run is always offered. Raises
-    SettingsError for a wanted name that is neither a command nor a category, or cannot be used here.
+    Without the user's choice, rare commands are loaded by group on demand. So are commands that distract a `guided`
+    model, and in a small window all but the usual commands. The command to end the run is always offered. Raises
+    SettingsError for an unknown or unusable name.
     """
     names = {spec.name for spec in registry.specs}
     chosen: set[str] = set()
     for name in wanted:
-        known = (*all_specs(), *registry.specs)
-        chosen |= names if name == "all" else set(_meant("--commands (AUTOAGENT_COMMANDS)", name, known))
+        specs = (*all_specs(), *registry.specs)
+        chosen |= names if name == "all" else set(_command_names("--commands (AUTOAGENT_COMMANDS)", name, specs))
         if reason := registry.switched_off.get(name):
             raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")
     if not wanted:
@@ -116,7 +156,7 @@ def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bo
 
 
 def grouped(registry: Registry, *, guided: bool, small: bool) -> Registry:
-    """Return the registry with a command that loads the groups of those which are not offered from the start."""
+    """Group the commands not offered from the start, and add a command to load a group."""
     groups: dict[str, list[str]] = {}
     for spec in registry.specs:
         if spec.rare or (small and not spec.always_offered) or (guided and spec.distracts):
@@ -140,25 +180,25 @@ def grouped(registry: Registry, *, guided: bool, small: bool) -> Registry:
         always_offered=True,
     )(more_commands)
     (parameter,) = loader.spec.parameters
-    held = "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items())
-    bound = replace(loader.spec, parameters=(replace(parameter, choices=tuple(groups), help=held),))
+    contents = "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items())
+    bound = replace(loader.spec, parameters=(replace(parameter, choices=tuple(groups), help=contents),))
     by_name = {name: group for group, names in groups.items() for name in names}
     return registry.grouped(by_name, replace(loader, spec=bound))
 
 
-def _meant(setting: str, name: str, specs: Iterable[CommandSpec]) -> list[str]:
-    """Return those of the commands that a category, a command (or alias) or a module of AutoGPT stands for.
+def _command_names(setting: str, name: str, specs: Iterable[CommandSpec]) -> list[str]:
+    """Return the commands of a category, a command name (or alias) or a module of AutoGPT.
 
-    Raises SettingsError if it is none of them. `setting` is where it was named.
+    Raises SettingsError, naming the `setting`, for any other name.
     """
     known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ALONE}
     for spec in specs:
         modules = (module if "." in module else _AUTOGPT + module for module in spec.autogpt)
-        for called in (spec.category, spec.name, *spec.aliases, *modules):
-            known.setdefault(called.lower(), []).append(spec.name)
+        for key in (spec.category, spec.name, *spec.aliases, *modules):
+            known.setdefault(key.lower(), []).append(spec.name)
     if name.lower() not in known:
-        near = get_close_matches(name.lower(), known, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        similar = nearest(name.lower(), known)
+        hint = f" Did you mean {similar}?" if similar else ""
         raise SettingsError(
             f"{setting}: there is neither a command nor a category {name!r}.{hint} The categories are "
             f"{', '.join(categories())}."

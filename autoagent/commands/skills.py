@@ -1,4 +1,4 @@
-"""The command that loads a skill: the text of its SKILL.md, and a copy of its files where programs can run them."""
+"""Load a skill: return its SKILL.md, and copy its files to where programs can run them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from autoagent.core.services import Skill
 COPIES = ".skills"  # the folder of the workspace for the files of loaded skills
 
 Contents = Callable[[Skill], Mapping[str, bytes]]
-"""The files of a skill, as they were trusted. Raises CommandError if they are not as they were."""
+"""Returns the trusted files of a skill. Raises CommandError if they have changed."""
 
 
 def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command, ...]:
-    """Return the command that loads one of these skills, or none if there are none."""
+    """Return the command to load a skill, or none without skills."""
     if not skills:
         return ()
     known = {skill.name: skill for skill in skills}
 
-    def found(name: str) -> Skill:
+    def find_skill(name: str) -> Skill:
         if name not in known:
             raise CommandError(f"There is no skill {name!r}; there are: {', '.join(known)}.")
         return known[name]
 
     def preview(context: Context, name: str) -> str:
-        skill = found(name)
+        skill = find_skill(name)
         copied = f" Its {len(skill.files)} further files are copied to {COPIES}/{name}." if skill.files else ""
         return f"{skill.description}{copied}"
 
@@ -44,12 +44,12 @@ def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command
         category="skills",
     )
     def load_skill(context: Context, name: Annotated[str, "one of the skills", "text"]) -> str:
-        skill = found(name)
+        skill = find_skill(name)
         written = contents(skill)
         places = [f"{COPIES}/{name}/{file}" for file in skill.files]
         for file, place in zip(skill.files, places, strict=True):
             context.workspace.write(place, written[file])
-        listed = "\n".join(f"- {place}" for place in places)
-        return f"{skill.body}\n\nFiles of this skill, copied into the workspace:\n{listed}" if places else skill.body
+        file_list = "\n".join(f"- {place}" for place in places)
+        return f"{skill.body}\n\nFiles of this skill, copied into the workspace:\n{file_list}" if places else skill.body
 
     return (load_skill,)

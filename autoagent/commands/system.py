@@ -1,4 +1,4 @@
-"""Commands about the run itself."""
+"""Ask the user, wait, page results and finish the run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from autoagent.text.deadline import moment
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.quoting import split
 
-LONGEST_WAIT = 3600.0  # seconds
-_BETWEEN_LOOKS = 0.2  # seconds
-_LOOKS_UNTIL = 5.0  # seconds between looks at the clock, which may be set
+MAX_WAIT_SECONDS = 3600.0
+_POLL_SECONDS = 0.2
+_CLOCK_POLL_SECONDS = 5.0  # the clock may be set meanwhile
 
 
 @command(
@@ -66,48 +66,48 @@ def wait_for(
 ) -> CommandOutput:
     if (program is None) == (filename is None):
         raise CommandError("Name either a program or a filename to wait for.")
-    look = _program_watch(context, program) if program is not None else _file_watch(context, filename or "")
-    seconds = min(max(seconds, 0.0), LONGEST_WAIT)
+    poll = _program_watch(context, program) if program is not None else _file_watch(context, filename or "")
+    seconds = min(max(seconds, 0.0), MAX_WAIT_SECONDS)
     end = time.monotonic() + seconds
     while True:
-        over, text = look()
-        left = end - time.monotonic()
-        if over:
+        done, text = poll()
+        remaining = end - time.monotonic()
+        if done:
             return CommandOutput(text, ResultMeta(waits=False))
-        if left <= 0:
+        if remaining <= 0:
             return CommandOutput(f"Time is up after {seconds:g} s: {text}", ResultMeta(waits=True))
-        context.pause(min(left, _BETWEEN_LOOKS))
+        context.pause(min(remaining, _POLL_SECONDS))
 
 
-_Look = Callable[[], tuple[bool, str]]
-"""Tells whether what is waited for has come, and how it stands."""
+_Poll = Callable[[], tuple[bool, str]]
+"""Returns whether the wait is over, and the current status."""
 
 
-def _program_watch(context: Context, pid: int) -> _Look:
-    def look() -> tuple[bool, str]:
-        # The newest one: the system may use the pid of one that has ended again.
-        found = next((known for known in reversed(context.sandbox.programs()) if known.pid == pid), None)
-        if found is None:
+def _program_watch(context: Context, pid: int) -> _Poll:
+    def poll() -> tuple[bool, str]:
+        # The newest: the system may reuse the pid of an ended program.
+        program = next((known for known in reversed(context.sandbox.programs()) if known.pid == pid), None)
+        if program is None:
             raise CommandError(f"There is no started program with pid {pid}; list_programs shows them.")
-        if found.exit is None:
-            return False, f"program {pid} still runs; what it prints goes to {found.output}."
-        return True, f"Program {pid} has ended: {ending(found.exit)}. What it printed is in {found.output}."
+        if program.exit is None:
+            return False, f"program {pid} still runs; what it prints goes to {program.output}."
+        return True, f"Program {pid} has ended: {ending(program.exit)}. What it printed is in {program.output}."
 
-    return look
+    return poll
 
 
-def _file_watch(context: Context, filename: str) -> _Look:
+def _file_watch(context: Context, filename: str) -> _Poll:
     name, before = context.workspace.display(filename), context.workspace.find(filename)
 
-    def look() -> tuple[bool, str]:
-        now = context.workspace.find(filename)
-        if now == before:
-            return False, f"{name} {'is not there' if now is None else 'has not changed'}."
-        if now is None:
+    def poll() -> tuple[bool, str]:
+        after = context.workspace.find(filename)
+        if after == before:
+            return False, f"{name} {'is not there' if after is None else 'has not changed'}."
+        if after is None:
             return True, f"{name} is gone."
-        return True, f"{name} {'is there now' if before is None else 'has changed'} ({now.size:,} bytes)."
+        return True, f"{name} {'is there now' if before is None else 'has changed'} ({after.size:,} bytes)."
 
-    return look
+    return poll
 
 
 @command(
@@ -126,8 +126,8 @@ def wait_until(
         until = moment(when, time.time())
     except ValueError as error:
         raise CommandError(f"{error}.") from None
-    while (left := until - time.time()) > 0:
-        context.pause(min(left, _LOOKS_UNTIL))
+    while (remaining := until - time.time()) > 0:
+        context.pause(min(remaining, _CLOCK_POLL_SECONDS))
     return CommandOutput(f"It is {datetime.fromtimestamp(until):%F %T}.", ResultMeta(waits=False))
 
 
@@ -164,16 +164,16 @@ def read_result(
     lines: Lines = None,
     column: Column = 1,
 ) -> CommandOutput:
-    found = context.returned(step)
-    if found is None:
+    returned = context.returned(step)
+    if returned is None:
         raise CommandError(f"Step {step} has no result.")
-    part = page(found.text, context.has_room, first=first_line, lines=lines, column=column)
-    source = found.meta.source
-    if not source and any(marks for _, marks in split(found.text)):  # a page may hold but one of the marks
+    part = page(returned.text, context.has_room, first=first_line, lines=lines, column=column)
+    source = returned.meta.source
+    if not source and any(marks for _, marks in split(returned.text)):  # a page may hold but one of the marks
         source = f"what step {step} quotes"
     text = "\n".join(filter(None, (part.text.removesuffix("\n"), part.note(f"read_result(step={step}, "))))
     shown = (part.first, part.last, part.total)
-    meta = ResultMeta(untrusted=source, private=found.meta.private, masked=found.meta.masked, page=shown)
+    meta = ResultMeta(untrusted=source, private=returned.meta.private, masked=returned.meta.masked, page=shown)
     return CommandOutput(text, meta)
 
 

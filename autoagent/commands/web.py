@@ -1,6 +1,6 @@
-"""The commands that search the web, read pages and fetch files.
+"""Search the web, read pages and fetch files.
 
-Everything they give comes from outside and says so in `ResultMeta.untrusted`.
+All results come from outside, and `ResultMeta.untrusted` says so.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from autoagent.documents import DOCUMENT_LIMIT, DocumentText
 from autoagent.network.addresses import parse
 from autoagent.settings import Settings
 
-WHOLE_LIMIT = 6_000  # characters of a page that is given as it is
-PARTS_LIMIT = 20  # parts of a long page that are summarised
-LINKS_SHOWN = 30  # below a page
-LINKS_LISTED = 300  # in a list of links alone
-HITS_LIMIT = 25
+MAX_WHOLE_CHARACTERS = 6_000  # a longer page is summarised
+MAX_PARTS = 20  # summarised of a long page
+MAX_PAGE_LINKS = 30  # below the text of a page
+MAX_LINKS = 300  # in a list of links
+MAX_HITS = 25
 
-_SHOW_EVERY = 0.5  # seconds between two lines of progress
+_PROGRESS_SECONDS = 0.5  # between two lines
 
 Url = Annotated[str, "https address of the page", "url"]
 Question = Annotated[str, "what to find out from the page", "text"]
 Query = Annotated[str, "words to search for", "text"]
-Count = Annotated[int, f"how many results, at most {HITS_LIMIT}"]
+Count = Annotated[int, f"how many results, at most {MAX_HITS}"]
 GoogleCount = Annotated[int, "how many results, at most 10"]
 
 _OUTSIDE = Effects(from_outside=True)
@@ -54,7 +54,7 @@ def _has_google(settings: Settings) -> str:
 
 @command("web_search", "Search the web", risk="network", aliases=["search"], effects=_OUTSIDE, autogpt=_SEARCH)
 def web_search(context: Context, query: Query, num_results: Count = 8) -> CommandOutput:
-    return _listed(query, context.web.search(_checked(query), _within(num_results)))
+    return _hit_list(query, context.web.search(_stripped_query(query), _clamp(num_results)))
 
 
 @command(
@@ -67,25 +67,25 @@ def web_search(context: Context, query: Query, num_results: Count = 8) -> Comman
     stand_in="web_search",
 )
 def google(context: Context, query: Query, num_results: GoogleCount = 8) -> CommandOutput:
-    return _listed(query, context.web.google(_checked(query), _within(num_results)))
+    return _hit_list(query, context.web.google(_stripped_query(query), _clamp(num_results)))
 
 
-def _checked(query: str) -> str:
+def _stripped_query(query: str) -> str:
     if not query.strip():
         raise CommandError("The query is empty; give words to search for.")
     return query.strip()
 
 
-def _within(count: int) -> int:
-    return max(1, min(count, HITS_LIMIT))
+def _clamp(count: int) -> int:
+    return max(1, min(count, MAX_HITS))
 
 
-def _listed(query: str, found: SearchResults) -> CommandOutput:
-    meta = ResultMeta(untrusted=f"results of {found.engine}", details={"engine": found.engine})
-    if not found.hits:
-        return CommandOutput(f"Nothing was found for {query!r} ({found.engine}); try other or fewer words.", meta)
-    lines = [f"Results for {query!r} ({found.engine}):"]
-    for number, hit in enumerate(found.hits, 1):
+def _hit_list(query: str, results: SearchResults) -> CommandOutput:
+    meta = ResultMeta(untrusted=f"results of {results.engine}", details={"engine": results.engine})
+    if not results.hits:
+        return CommandOutput(f"Nothing was found for {query!r} ({results.engine}); try other or fewer words.", meta)
+    lines = [f"Results for {query!r} ({results.engine}):"]
+    for number, hit in enumerate(results.hits, 1):
         lines += [f"{number}. {hit.title or hit.url}", f"   {hit.url}", *([f"   {hit.text}"] if hit.text else [])]
     lines.append("[to read one of these pages: browse_website with its url]")
     return CommandOutput("\n".join(lines), meta)
@@ -98,12 +98,12 @@ def _listed(query: str, found: SearchResults) -> CommandOutput:
 def browse_website(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
     parts = split(reading.text)
-    notes = _remembered(context, page.url, parts[:PARTS_LIMIT])
+    notes = _remember(context, page.url, parts[:MAX_PARTS])
     text = reading.text
-    if len(text) > WHOLE_LIMIT:
+    if len(text) > MAX_WHOLE_CHARACTERS:
         text, note = _summary(context, page.url, parts, question)
         notes.append(note)
-    return _output(page, reading, text, notes, links=LINKS_SHOWN)
+    return _output(page, reading, text, notes, links=MAX_PAGE_LINKS)
 
 
 @command("get_text_summary", "Summarise a web page", risk="network", rare=True, effects=_OUTSIDE, autogpt=_PAGES)
@@ -117,7 +117,7 @@ def get_text_summary(context: Context, url: Url, question: Question) -> CommandO
 @command("get_hyperlinks", "List the links of a web page", risk="network", rare=True, effects=_OUTSIDE, autogpt=_PAGES)
 def get_hyperlinks(context: Context, url: Url) -> CommandOutput:
     page, reading = _read(context, url)
-    return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=LINKS_LISTED)
+    return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=MAX_LINKS)
 
 
 def _read(context: Context, url: str) -> tuple[WebPage, DocumentText]:
@@ -125,15 +125,15 @@ def _read(context: Context, url: str) -> tuple[WebPage, DocumentText]:
     page = context.web.render(url, limit=DOCUMENT_LIMIT)
     kind = documents.kind_of(page.body, page.media_type, unquote(urlsplit(page.url).path))
     if kind is None:
-        what = page.media_type or "of a type that its server does not tell"
-        raise CommandError(f"{page.url} is {what}, which cannot be read as text.")
+        media_type = page.media_type or "of a type that its server does not tell"
+        raise CommandError(f"{page.url} is {media_type}, which cannot be read as text.")
     if page.cut and kind not in ("html", "text"):
         raise CommandError(f"{page.url} is larger than {DOCUMENT_LIMIT:,} bytes, too large to be read.")
     return page, documents.read(page.url, page.body, kind, url=page.url, charset=page.charset)
 
 
-def _remembered(context: Context, url: str, parts: list[str]) -> list[str]:
-    """Store the parts in the memory; a note where that failed, as the page can be read all the same."""
+def _remember(context: Context, url: str, parts: list[str]) -> list[str]:
+    """Store the parts in the memory. Return a note on failure, as the page is readable all the same."""
     try:
         for part in parts:
             context.memory.add(part, kind="page", source=url, trusted=False, run=context.run)
@@ -143,19 +143,19 @@ def _remembered(context: Context, url: str, parts: list[str]) -> list[str]:
 
 
 def _summary(context: Context, url: str, parts: list[str], question: str) -> tuple[str, str]:
-    """Summarise the parts against the question. Return the summary and a note of how much was read."""
-    taken = parts[:PARTS_LIMIT]
+    """Summarise the parts against the question. Return the summary and a note on its coverage."""
+    used = parts[:MAX_PARTS]
     try:
-        text = digest(context.summarise, taken, question, url, run=context.run, progress=context.progress)
+        text = digest(context.summarise, used, question, url, run=context.run, progress=context.progress)
     except ModelError as error:  # the run can go on without this summary
         raise CommandError(f"{url} could not be summarised: {error}") from error
-    if len(taken) < len(parts):
-        return text, f"a summary of the first {len(taken)} of {len(parts)} parts; the others were not read"
-    return text, f"a summary of {len(taken)} part{'s' if len(taken) > 1 else ''}"
+    if len(used) < len(parts):
+        return text, f"a summary of the first {len(used)} of {len(parts)} parts; the others were not read"
+    return text, f"a summary of {len(used)} part{'s' if len(used) > 1 else ''}"
 
 
 def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *, links: int) -> CommandOutput:
-    """Return the text under the address and title, with its links and any notes for the reader."""
+    """Build the result: address, title, text, links and notes."""
     lines = [page.url, *([f"Title: {reading.title}"] if reading.title else []), "", text]
     if not reading.text:
         lines.append("There is no text on it; it may need a browser to show (--browser-name chromium).")
@@ -202,7 +202,7 @@ def download_file(
             yield file
 
     try:
-        size = context.web.download(address.url, part, progress=_teller(context, where))
+        size = context.web.download(address.url, part, progress=_progress_reporter(context, where))
     except CommandError as error:
         if any(_is_kept(context, path) for path in parts):
             raise CommandError(f"{error} What came so far is kept; the same call goes on from there.") from error
@@ -213,28 +213,28 @@ def download_file(
 
 
 def _target(context: Context, filename: str) -> str:
-    """Return the file to be written, as a plain path."""
-    found = context.workspace.find(filename)
-    if found is not None and found.kind != "file":
+    """Return the plain path of the file to write."""
+    entry = context.workspace.find(filename)
+    if entry is not None and entry.kind != "file":
         raise CommandError(f"{filename} is not a file that could be replaced; choose another name.")
     return context.workspace.display(filename, of_file=True)
 
 
 def _is_kept(context: Context, path: str) -> bool:
-    """Return whether the part of a broken download can be reused. An empty one is deleted."""
-    found = context.workspace.find(path)
-    if found is not None and not found.size:
+    """Return whether a partial download can be resumed. Delete an empty file."""
+    entry = context.workspace.find(path)
+    if entry is not None and not entry.size:
         context.workspace.delete(path)
-    return found is not None and found.size > 0
+    return entry is not None and entry.size > 0
 
 
-def _teller(context: Context, name: str) -> Callable[[int, int | None], None]:
-    """Return a function that shows now and then how far the download is."""
+def _progress_reporter(context: Context, name: str) -> Callable[[int, int | None], None]:
+    """Return a function to report the progress of a download."""
     shown = time.monotonic()
 
     def tell(done: int, total: int | None) -> None:
         nonlocal shown
-        if (now := time.monotonic()) - shown >= _SHOW_EVERY:
+        if (now := time.monotonic()) - shown >= _PROGRESS_SECONDS:
             shown = now
             of_all = f" of {total / 1e6:,.1f}" if total else ""
             context.progress(f"{name}: {done / 1e6:,.1f}{of_all} MB")

@@ -1,7 +1,7 @@
-"""Conversion between records and the JSON of a file, by the records' annotations; and between events and log lines.
+"""Convert between records and JSON by the records' annotations, and between events and log lines.
 
-Files may be damaged or written by somebody else. msgspec checks the type of every field while reading. The checks it
-lacks are here. Unknown fields are dropped.
+Files may be damaged or foreign. msgspec checks the type of every field while reading, and the checks here cover the
+rest. Unknown fields are dropped.
 """
 
 from __future__ import annotations
@@ -18,22 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from autoagent.core.commands import ResultMeta
-from autoagent.core.events import (
-    EVENTS,
-    VERSION,
-    Event,
-    Labelled,
-    Prompted,
-    Recalled,
-    RunStarted,
-)
+from autoagent.core.events import EVENTS, VERSION, Event, Labelled, Prompted, Recalled, RunStarted
 from autoagent.core.frozen import dataclass
 
-if TYPE_CHECKING:  # it is imported when the first record is read
+if TYPE_CHECKING:  # imported when the first record is read
     import msgspec
 
 
-LATEST = 253_402_214_400.0  # seconds since 1970: the last of a year with four digits, in any time zone
+LATEST = 253_402_214_400.0  # epoch seconds: the last of a year with four digits, in any time zone
 _LARGEST = 2**63 - 1
 _ID = re.compile(r"[\w.-]*", re.ASCII)
 _LONG_NUMBER = re.compile(rb"\d{19}")  # harmless in a text, where it only costs a second look
@@ -60,20 +52,21 @@ def to_plain(record: Any) -> Any:
     return record
 
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})  # what most values are
-_FIELDS: dict[type[Any], tuple[str, ...]] = {}  # of the records met so far
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # the most common types
+_FIELDS: dict[type[Any], tuple[str, ...]] = {}  # cache by record type
 
 
 def from_line(kind: type[Record], line: bytes) -> Record:
-    """Return the record that a line of JSON is. Raises ValueError, which names the field that does not fit."""
+    """Read a record from a line of JSON. Raises ValueError, which names the invalid field."""
     import msgspec
 
     try:
         record: Record = _decoder(cast(Any, kind)).decode(line)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):  # no JSON, or half a pair of surrogates, which Python's own takes
-        return from_plain(kind, _loaded(line))
+    # no JSON, or half a surrogate pair, which the standard library accepts
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return from_plain(kind, _load_json(line))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if _LONG_NUMBER.search(line):
@@ -82,16 +75,14 @@ def from_line(kind: type[Record], line: bytes) -> Record:
 
 
 def lines_of(kind: type[Record], path: Path) -> Iterator[Record]:
-    """Yield the records in a file of lines, skipping lines torn
-    by a crash and lines that are no record. Raises OSError.
-    """
+    """Yield the records in a file of lines, skipping torn and malformed lines. Raises OSError."""
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with suppress(ValueError):
             yield from_line(kind, line)
 
 
 def from_plain(kind: type[Record], value: Any) -> Record:
-    """Return the record that a JSON value is. Raises ValueError, which names the field that does not fit."""
+    """Read a record from a JSON value. Raises ValueError, which names the invalid field."""
     import msgspec
 
     try:
@@ -105,7 +96,7 @@ def from_plain(kind: type[Record], value: Any) -> Record:
 
 
 def check_time(seconds: float) -> None:
-    """Raise ValueError for a time that no calendar of ours shows."""
+    """Raise ValueError for a time that no calendar shows."""
     if not 0 <= seconds <= LATEST:
         raise ValueError(f"{seconds:g} is no time, in seconds since 1970")
 
@@ -117,9 +108,9 @@ def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def _loaded(line: bytes) -> Any:
+def _load_json(line: bytes) -> Any:
     try:
-        return json.loads(line.decode(), parse_constant=_refuse)  # of bytes it would guess the encoding
+        return json.loads(line.decode(), parse_constant=_refuse)  # it would guess the encoding of bytes
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -129,7 +120,7 @@ def _refuse(constant: str) -> float:
 
 
 def _check_numbers(record: Any) -> None:
-    """Raise ValueError if a field holds a number that cannot be counted with."""
+    """Raise ValueError if a field holds a number too large to compute with."""
     for each in dataclasses.fields(record):
         value = getattr(record, each.name)
         for item in value if isinstance(value, tuple) else (value,):
@@ -149,7 +140,7 @@ class _Envelope:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The logged settings that are read as they are. The others are validated like any setting."""
+    """Hold the logged settings that are read unchanged. All others are validated like any setting."""
 
     budget: float = 0.0
     protected: tuple[str, ...] = ()
@@ -161,18 +152,18 @@ def to_json(event: Event) -> dict[str, Any]:
     return {"v": VERSION, "type": event.type, **to_plain(event)}
 
 
-def from_json(line: Mapping[str, Any]) -> Event:
-    """Return the event of a log line's object. Fields that this version does not know are dropped.
+def event_from_json(line: Mapping[str, Any]) -> Event:
+    """Read an event from a log line's object. Unknown fields are dropped.
 
     Raises:
-        ValueError: the object is no event: of an unknown type or a newer version, or a field that is missing or does
-            not fit, which is named.
+        ValueError: the object is no event: of an unknown type or a newer version, or with a missing or invalid
+            field, which is named.
     """
     return _event(lambda kind: from_plain(kind, line))
 
 
-def event_of(line: bytes, type: str = "") -> Event:
-    """Return the event of a line as it stands in the log; `type` is known where its beginning was read.
+def event_from_line(line: bytes, type: str = "") -> Event:
+    """Read an event from a log line. `type` is known if its beginning was read.
 
     Raises ValueError, as `from_json`.
     """
@@ -180,7 +171,7 @@ def event_of(line: bytes, type: str = "") -> Event:
 
 
 def _event(read: Callable[[type[Any]], Any], type: str = "") -> Event:
-    """Return the event that `read` gives when asked for a record type. Raises ValueError."""
+    """Return the event that `read` builds for its record type. Raises ValueError."""
     if not type:
         try:
             envelope = read(_Envelope)
@@ -193,12 +184,12 @@ def _event(read: Callable[[type[Any]], Any], type: str = "") -> Event:
     if kind is None:
         raise ValueError(f"unknown event type {type!r}")
     try:
-        return _checked(read(kind))
+        return _check(read(kind))
     except ValueError as error:
         raise ValueError(f"misshapen {kind.type} event: {error}") from None
 
 
-def _checked(event: Event) -> Event:
+def _check(event: Event) -> Event:
     for t in _times(event):
         check_time(t)
     if event.step < 0:
@@ -213,7 +204,7 @@ def _checked(event: Event) -> Event:
 
 
 def _times(event: Event) -> Iterator[float]:
-    """Yield every time of an event that is shown to somebody."""
+    """Yield every time of an event that is displayed."""
     yield event.t
     if isinstance(event, Prompted):
         yield event.at

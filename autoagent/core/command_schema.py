@@ -1,4 +1,4 @@
-"""JSON schemas of a command's arguments, of a whole reply and of native tools, made from command specs.
+"""Build JSON schemas of a command's arguments, a whole reply and native tools from command specs.
 
 A model constrained by these cannot write a malformed command. Other replies are checked against the same specs.
 """
@@ -28,7 +28,7 @@ TEXT_FORM = (
     "Answer with one JSON object of this form and nothing around it; it is read by a program. "
     "It holds exactly one command:\n" + json.dumps(_FORM, indent=4)
 )
-"""What a model is told of the form of its reply where nothing binds it to that."""
+"""The description of the reply format for models without an enforced schema."""
 
 
 def arguments(spec: CommandSpec) -> dict[str, Any]:
@@ -38,46 +38,46 @@ def arguments(spec: CommandSpec) -> dict[str, Any]:
     )
 
 
-def reply(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
+def reply(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS) -> dict[str, Any]:
     """Return the schema of a whole reply: the named thoughts, then a command with its arguments."""
     commands = [
         _object({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}, ["name", "args"])
         for spec in specs
     ]
-    said = {"thoughts": thoughts(named)} if named else {}
-    return _object({**said, "command": {"anyOf": commands}}, [*said, "command"])
+    members = {"thoughts": thoughts(thought_names)} if thought_names else {}
+    return _object({**members, "command": {"anyOf": commands}}, [*members, "command"])
 
 
-def tools(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
-    """Return the commands as OpenAI tools. The list of thoughts, if any are named, is an argument of each."""
-    return [{"type": "function", "function": _function(spec, named)} for spec in specs]
+def tools(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
+    """Return the commands as OpenAI tools. Named thoughts become a list argument of each."""
+    return [{"type": "function", "function": _function(spec, thought_names)} for spec in specs]
 
 
-def thoughts(named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
+def thoughts(names: Sequence[str] = THOUGHTS) -> dict[str, Any]:
     """Return the schema of the `thoughts` object with the named thoughts."""
-    return _object({name: {"type": "string"} for name in named}, list(named))
+    return _object({name: {"type": "string"} for name in names}, list(names))
 
 
-def _function(spec: CommandSpec, named: Sequence[str]) -> dict[str, Any]:
+def _function(spec: CommandSpec, thought_names: Sequence[str]) -> dict[str, Any]:
     schema = arguments(spec)
-    if named:
-        said = {"type": "array", "items": {"type": "string"}}  # in each tool, so no more than needed
-        schema["properties"] = {"thoughts": said, **schema["properties"]}
+    if thought_names:
+        thoughts_schema = {"type": "array", "items": {"type": "string"}}  # repeated in each tool, so minimal
+        schema["properties"] = {"thoughts": thoughts_schema, **schema["properties"]}
         schema["required"] = ["thoughts", *schema["required"]]
     return {"name": spec.name, "description": spec.label, "parameters": schema}
 
 
-def parameter(declared: Parameter) -> dict[str, Any]:
-    """Return the schema of the value of one argument."""
-    if declared.schema is not None:
-        return dict(declared.schema)
-    schema: dict[str, Any] = {"type": declared.kind}
-    if declared.kind == "array":
-        schema["items"] = {"type": declared.item}
-    if declared.choices:
-        schema["enum"] = list(declared.choices)
-    if declared.help:
-        schema["description"] = declared.help
+def parameter(spec: Parameter) -> dict[str, Any]:
+    """Return the schema of one argument's value."""
+    if spec.schema is not None:
+        return dict(spec.schema)
+    schema: dict[str, Any] = {"type": spec.kind}
+    if spec.kind == "array":
+        schema["items"] = {"type": spec.item}
+    if spec.choices:
+        schema["enum"] = list(spec.choices)
+    if spec.help:
+        schema["description"] = spec.help
     return schema
 
 

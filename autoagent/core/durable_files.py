@@ -1,4 +1,4 @@
-"""The program's own files: atomic replacement, durable appends and locks.
+"""Write the program's own files: atomic replacement, durable appends and locks.
 
 Commands access the workspace through its gate instead (workspace/gate).
 """
@@ -15,17 +15,17 @@ from io import BufferedRandom
 from pathlib import Path
 
 DRAFT = re.compile(r"\.autoagent-[0-9a-f]{16}\.tmp")
-"""The name of a file that `replace_in` has not yet put in its place."""
+"""The name of a file that `replace_in` has not yet renamed to its target."""
 _drafts: set[str] = set()
-"""Those that this process is writing. A program could give a file such a name, but not one of these."""
+"""Drafts of this process. Another program could use such a name, but none of these."""
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator[BufferedRandom]:
     """Yield a file to fill. It replaces `path` once the block ends without an error.
 
-    Readers and a crash see the old content or the new. After a power cut that holds only if `synced`. Raises OSError
-    and leaves no partial file behind.
+    Readers and a crash see the old content or the new; after a power cut that holds only if `synced`. Raises OSError
+    and leaves no partial file.
     """
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new")
     try:
@@ -42,20 +42,29 @@ def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator
 
 
 def add_lines(path: Path, lines: str) -> None:
-    """Append lines to a private file and sync it. Create the file and its folder (0700) if needed. Raises OSError."""
+    """Append lines to a private file and sync it, creating file and folder (0700). Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "a+b") as file:
         if file.tell() and os.pread(descriptor, 1, file.tell() - 1) != b"\n":
-            lines = f"\n{lines}"  # the last one was torn by a crash
-        file.write(lines.encode())  # one write, so that those of two processes do not mix
+            lines = f"\n{lines}"  # the last line was torn by a crash
+        file.write(lines.encode())  # a single write, so that two processes do not interleave
         file.flush()
         os.fsync(descriptor)
 
 
+def sync_folder(folder: Path) -> None:
+    """Sync the folder, without which a new file would not survive a power cut. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def sole_writer_of(path: Path) -> Iterator[None]:
-    """Wait for the lock of a folder or file and hold it. Create a missing file. Raises OSError."""
+    """Wait for the lock of a folder or file and hold it. Creates a missing file. Raises OSError."""
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
@@ -65,8 +74,18 @@ def sole_writer_of(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def held(parent: int | None, name: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield a path to this very entry of an open folder, whatever its mode, and its status. Raises OSError."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        yield f"/proc/self/fd/{descriptor}", os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
-    """Replace a name in an open folder by a file with this mode, None for the default. S_IFLNK makes a link to `data`.
+    """Replace a name in an open folder by a file with this mode (None: default); S_IFLNK makes a link to `data`.
 
     The file is written beside it and renamed over it: readers and crashes see the old or the new content, and links are
     not followed. Raises OSError. The folder is not synced.
@@ -86,7 +105,7 @@ def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
             finally:
                 os.close(descriptor)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:  # Ctrl-C too leaves no half of a file behind
+    except BaseException:  # Ctrl-C too leaves no partial file
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=parent)
         raise
@@ -95,13 +114,13 @@ def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
 
 
 def is_draft(path: str) -> bool:
-    """Return whether this process is writing the file, to put it in the place of another one."""
+    """Return whether this process is writing the file as a draft."""
     return path.rpartition("/")[2] in _drafts
 
 
 def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all of it, down to the disk."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
+    """Write all data and sync it."""
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
     os.fsync(descriptor)

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 class AutoagentError(Exception):
-    """The base class. Never raised itself."""
+    """The base class, never raised itself."""
 
 
 class ForModel(AutoagentError):
-    """Its text is written for the model and goes into the history."""
+    """An error for the model: its text goes into the history."""
 
 
 class CommandError(ForModel):
-    """A command could not do its work. The text becomes a failed Result."""
+    """A command that could not do its work. The text becomes a failed Result."""
 
 
 class ReplyError(ForModel):
-    """The model's reply is not one valid command. The text says why and where.
+    """A model's reply that is not one valid command. The text says why and where.
 
     `command` names a command that was given placeholders instead of values. `off`: it is one of the program's commands,
-    which this agent does not have, such as one of another level.
+    but not one of this agent's, such as one of another level.
     """
 
     def __init__(self, problem: str, command: str = "", *, off: bool = False) -> None:
@@ -56,39 +56,39 @@ class ForUser(AutoagentError):
 
 
 class SettingsError(ForUser):
-    """A flag, a variable or a settings file that cannot be used as it is."""
+    """A flag, variable or settings file that cannot be used."""
 
     exit_code = 2
 
 
 class SetupError(ForUser):
-    """The model cannot be used at all: no key, a refused key, an unknown model, weights that are missing."""
+    """A model that cannot be used at all: no key, a refused key, an unknown model, missing weights."""
 
     exit_code = 3
 
 
 class ModelError(ForUser):
-    """The endpoint did not answer usably, after every retry it deserved."""
+    """An endpoint that did not answer usably, after all retries."""
 
 
 class Unreachable(ModelError):
-    """The endpoint gave no usable answer within the patience. It may later."""
+    """An endpoint without a usable answer within the patience, which may answer later."""
 
 
 class ContextOverflow(ModelError):
-    """The endpoint rejects the prompt as too long. The loop may retry with a shorter prompt."""
+    """A prompt that the endpoint rejects as too long. The loop may retry with a shorter one."""
 
 
 class QuotaExceeded(ModelError):
-    """The account behind the key is out of money. Waiting does not help."""
+    """An account out of money. Waiting does not help."""
 
 
 class StateError(ForUser):
-    """Something of the program's own on disk cannot be read or written: a log, the memory, a folder."""
+    """A log, memory or folder of the program that cannot be read or written."""
 
 
 class StopRun(AutoagentError):
-    """Ends a run. The loop writes the outcome to the log."""
+    """The end of a run. The loop logs the outcome."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
@@ -96,7 +96,7 @@ class StopRun(AutoagentError):
 
 
 class NoMoneyException(StopRun):
-    """The run's money does not cover the next call. `amount` is the known spending in USD."""
+    """A run whose money does not cover the next call. `amount` is the known spending in USD."""
 
     def __init__(self, outcome: Outcome, amount: float = 0.0) -> None:
         super().__init__(outcome)
@@ -116,5 +116,5 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(cause))
         yield cause
-        held = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
-        pending.extend(one for one in held if isinstance(one, BaseException))
+        linked = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
+        pending.extend(candidate for candidate in linked if isinstance(candidate, BaseException))

@@ -1,4 +1,4 @@
-"""The events that make up a run. docs/events.md describes each for readers outside the program."""
+"""Define the events that make up a run. docs/events.md describes each for outside readers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from autoagent.core.model import FULL, STYLES, PromptStyle, Thoughts, Usage
 from autoagent.core.task import GoalVerdict, Status, Task
 
 VERSION = 1  # of the event schema; a log with a newer one is refused
+CUT_SHORT = "replies that were cut short"  # the purpose of calls without a completion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The common fields of every event. `t` is in seconds since the epoch. `seq` counts from 0 without gaps.
+    """Hold the fields common to all events. `t` is in seconds since the epoch. `seq` counts from 0 without gaps.
 
-    `agent` is the key of the sub-agent that recorded it, '' for the run's own agent. Each agent counts its own steps.
-    `worked` is the agent's working time in seconds over all processes of the run, or None if no agent was at work.
-    `passing`: nothing acts on it until a later event is synced, and it with that. A process that ends loses none of
-    these events; a power cut may, and the step is then repeated.
+    `agent` is the key of the recording sub-agent, '' for the run's own agent. Each agent counts its own steps. `worked`
+    is the agent's working time in seconds over all processes of the run, or None if no agent was at work.
+
+    `passing`: nothing acts on it until a later event is synced together with it. The end of a process loses none of
+    these. A power cut may, and the step is then repeated.
     """
 
     type: ClassVar[str] = ""
@@ -43,13 +45,13 @@ class Labelled(Event):
 
     @property
     def meta(self) -> ResultMeta:
-        """The labels of the text."""
+        """Return the labels of the text."""
         return ResultMeta.from_json(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Event):
-    """The run begins: everything that shapes its prompts, and the settings to take up again on resume."""
+    """Start the run: everything that shapes its prompts, and the settings to restore on resume."""
 
     type: ClassVar[str] = "run_started"
     version: str
@@ -58,27 +60,27 @@ class RunStarted(Event):
     window: int
     reply_tokens: int
     system: str
-    system_tokens: int  # of the system message, and of the tool definitions where they are sent
+    system_tokens: int  # of the system message, and of any tool definitions
     asking: str  # as in Asking; older logs may have a style here
     commands: tuple[str, ...]
     workspace: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as RunLimits has them
-    native: bool = False  # whether a command that was a tool call is one in the prompts, too
-    context: int = 0  # tokens of history in a prompt, 0 for all that the window holds
-    host: str = ""  # where the prompts are sent, with its port; empty where no endpoint thinks
+    limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as in RunLimits
+    native: bool = False  # whether a native tool call stays one in the prompts
+    context: int = 0  # history tokens per prompt, 0 for all that the window holds
+    host: str = ""  # host and port that receive the prompts, or '' without an endpoint
     prompt_style: str = ""  # as in PromptStyle; older logs have it as `asking`
-    cached_part: float = 0.0  # of the price of a prompt's token, what one costs that was cached; 0 where unknown
+    cached_part: float = 0.0  # ratio of a cached prompt token's price to a new one's; 0 if unknown
 
     @property
     def style(self) -> PromptStyle:
-        """The style of prompting the model."""
+        """Return the model's prompt style."""
         return STYLES.get(self.prompt_style or self.asking, FULL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(RunStarted):
-    """A process resumed the run, with the settings that hold from here."""
+    """A process resumed the run, with the settings that apply from here."""
 
     type: ClassVar[str] = "resumed"
 
@@ -93,11 +95,10 @@ class Changed(RunStarted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(Event):
-    """Memories found for this step's prompt, which shows as many of them as fit.
+    """Memories found for this step's prompt, which shows as many as fit.
 
-    `lasting`: those found by the goals, which this and all later prompts show, until others are found by them. `core`:
-    those that all prompts show, the most important first; `left_out` has those for which there is no room. `gate`: the
-    evidence that each needed.
+    `lasting`: found by the goals and shown in all prompts until replaced. `core`: shown in all prompts, the most
+    important first; `left_out` did not fit. `gate`: the evidence that each needed.
     """
 
     type: ClassVar[str] = "recalled"
@@ -137,9 +138,9 @@ class Dropped(Event):
 class Prompted(Event):
     """A prompt is about to be sent: its sha256, size, displayed time and estimated cost in USD.
 
-    `left` is its line on the remaining limits, without the spending of sub-agents, which their own events record.
-    `zone` is the offset of its local time from UTC in seconds, missing in older logs. `files` is its description of the
-    workspace, if it has one.
+    `left` describes the remaining limits, without the spending of sub-agents, which their own events record. `zone` is
+    the offset of its local time from UTC in seconds, missing in older logs. `files` describes the workspace, if it
+    does.
     """
 
     type: ClassVar[str] = "prompted"
@@ -156,7 +157,7 @@ class Prompted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried(Event):
-    """Something failed at first, and why: the model had to be asked again, or the memory could not be used.
+    """A failure and its reason: the model had to be asked again, or the memory could not be used.
 
     `shortened`: the model was asked with a shorter history, as the prompt did not fit.
     """
@@ -169,7 +170,7 @@ class Retried(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought(Event):
-    """A usable reply: thoughts and a command. Each call in `more` becomes a step of its own."""
+    """A usable reply: thoughts and a command. Each call in `more` becomes a separate step."""
 
     type: ClassVar[str] = "thought"
     passing: ClassVar[bool] = True
@@ -182,7 +183,7 @@ class Thought(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(Event):
-    """An unusable reply, its problem and its cost. `off`: it asks for a command that this agent does not have."""
+    """An unusable reply, its problem and its cost. `off`: it requests a command that this agent does not have."""
 
     type: ClassVar[str] = "rejected"
     passing: ClassVar[bool] = True
@@ -205,9 +206,9 @@ class Spent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed(Event):
-    """A call is put to the authorizer, with the preview and warning that the screen shows.
+    """A call before the authorizer, with the displayed preview and warning.
 
-    `masked`: a secret in the arguments is not in the log. `risk` is computed from the arguments. Older logs lack it.
+    `masked`: a secret in the arguments is not logged. `risk` is computed from the arguments. Older logs lack it.
     """
 
     type: ClassVar[str] = "proposed"
@@ -220,13 +221,13 @@ class Proposed(Event):
 
     @property
     def is_diff(self) -> bool:
-        """Whether the preview shows a change of a file, as of Proposal."""
+        """Return whether the preview shows a file's changes, as of Proposal."""
         return self.preview.startswith("--- ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Event):
-    """Whether a call may run, and who decided it. `elsewhere`: from another terminal."""
+    """A decision on a call, and who made it. `elsewhere`: from another terminal."""
 
     type: ClassVar[str] = "decided"
     passing: ClassVar[bool] = True
@@ -240,7 +241,7 @@ class Decided(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback(Event):
-    """A message of the user to the agent."""
+    """A message from the user to the agent."""
 
     type: ClassVar[str] = "feedback"
     text: str
@@ -248,7 +249,7 @@ class Feedback(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemNotice(Event):
-    """A message of the program to the agent, for example that it is going round in circles."""
+    """A message from the program to the agent, for example about a standstill."""
 
     type: ClassVar[str] = "noticed"
     passing: ClassVar[bool] = True
@@ -259,8 +260,8 @@ class SystemNotice(Event):
 class AgentMessage(Labelled):
     """A message from another agent of the run, with the labels of its text.
 
-    It may be `untrusted` and `private`. `changed` lists files that the sender changed. `attached`: the sender is a
-    file, or standard input, that the user has attached. `image` is the data URL of one that the text names.
+    It may be `untrusted` and `private`. `changed` lists files that the sender changed. `attached`: the sender is a file
+    or standard input that the user attached. `image` is the data URL of one that the text names.
     """
 
     type: ClassVar[str] = "told"
@@ -272,13 +273,13 @@ class AgentMessage(Labelled):
 
     @property
     def heading(self) -> str:
-        """The speaker, before the text."""
+        """Return the line that introduces the speaker."""
         return f"{self.sender}, attached by the user:" if self.attached else f"From {self.sender}:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
-    """On disk before the command runs."""
+    """A command is about to run. On disk before it does."""
 
     type: ClassVar[str] = "started"
     call: Call
@@ -286,7 +287,7 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned(Labelled):
-    """The command's result. `known` is False where a crash hid it: the command may have run."""
+    """The command's result. `known` is False if a crash hid it: the command may have run."""
 
     type: ClassVar[str] = "returned"
     call_id: str
@@ -297,17 +298,17 @@ class Returned(Labelled):
 
     @property
     def put_off(self) -> bool:
-        """Whether the command was to end the run but did not, as a goal is not met."""
+        """Return whether the command was to end the run but a goal is not met."""
         return self.meta.put_off
 
     @property
-    def wants_a_look(self) -> bool:
-        """Whether the model must see this before more of its reply is done: it may have run, or did not end the run."""
+    def needs_review(self) -> bool:
+        """Return whether the model must see this before more of its reply is done."""
         return not self.known or self.put_off
 
     @property
     def outcome(self) -> str:
-        """The outcome of the command, worded to follow its name."""
+        """Return the outcome of the command, worded to follow its name."""
         if self.put_off:
             return "is put off"
         return "returned" if self.ok else "failed" if self.known else "may have run"
@@ -317,7 +318,7 @@ class Returned(Labelled):
 class Snapshot(Event):
     """The workspace at this point of the step: the id of its tree in the snapshot store.
 
-    `apart`: a role's own copy of it, until the round ends.
+    `apart`: a role's own copy, until the round ends.
     """
 
     type: ClassVar[str] = "snapshot"
@@ -327,9 +328,9 @@ class Snapshot(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone(Event):
-    """The user takes the workspace back to `tree`, the state after step `to`; with `redo`, the last undo is reverted.
+    """The user restores the workspace to `tree`, the state after step `to`. With `redo`, the last undo is reverted.
 
-    A `Snapshot` follows once the workspace is there.
+    A `Snapshot` follows once the workspace is restored.
     """
 
     type: ClassVar[str] = "undone"
@@ -340,9 +341,9 @@ class Undone(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound(Event):
-    """The user goes back to the end of step `to`. Later steps no longer count, except for their cost.
+    """The user returns to the end of step `to`. Later steps no longer count, except for their cost.
 
-    `tree` is the workspace to restore, '' if no snapshot has it.
+    `tree` is the workspace to restore, or '' if no snapshot has it.
     """
 
     type: ClassVar[str] = "rewound"
@@ -361,9 +362,9 @@ class Forked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked(Labelled):
-    """The check of a goal was run: the goal's index, whether it is met, and the end of its output.
+    """The check of a goal ran: the goal's index, whether it is met, and the end of its output.
 
-    It is `untrusted` and `private` as far as the agent is shown that output.
+    It is `untrusted` and `private` as far as the agent sees that output.
     """
 
     type: ClassVar[str] = "checked"
@@ -394,7 +395,7 @@ class Ended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hired(Event):
-    """A role joins the team under the key `agent`: its name, its actions, and the messages it watches for."""
+    """A role joined the team under the key `agent`: its name, its actions, and the messages it watches for."""
 
     type: ClassVar[str] = "hired"
     passing: ClassVar[bool] = True
@@ -408,7 +409,7 @@ class Hired(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundBegan(Event):
-    """A round of the team begins. Its number is the step. Every role reads all earlier messages.
+    """A round of the team began. Its number is the step. Every role reads all earlier messages.
 
     `acts` are the keys of the roles with news. `waits` maps the others to the actions they wait for.
     """
@@ -421,7 +422,7 @@ class RoundBegan(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified(Event):
-    """A verifier has judged goals at the end of the run. `model` is its name. Its answers precede this event."""
+    """A verifier judged goals at the end of the run. `model` is its name. Its answers precede this event."""
 
     type: ClassVar[str] = "verified"
     model: str
@@ -429,8 +430,26 @@ class Verified(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drafted(Event):
+    """A model has done the whole work several times, in copies of the workspace.
+
+    Attributes:
+        drafts: how many times.
+        agree: how many of these leave the same files, 0 if no two do.
+        files: the digests of the files that these leave changed, by path; '' for one that is gone.
+        shown: the paths of the files that the model has seen.
+    """
+
+    type: ClassVar[str] = "drafted"
+    drafts: int
+    agree: int = 0
+    files: Mapping[str, str] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Event):
-    """A model, or a person in its place, has answered a role's question, of which the log has the `sha256`.
+    """A model, or a person in its place, answered a role's question, of which the log has the `sha256`.
 
     `purpose` names the action that asked.
     """
@@ -447,11 +466,11 @@ class Answered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published(Labelled):
-    """A message of a role, readable by all once the round has ended. A message of the user is readable at once.
+    """A message of a role, readable by all once the round has ended. One of the user, at once.
 
     `id` is the message's own id, `role` the writer's profile, `sent_from` the writer's name, `cause_by` the action, and
-    `send_to` the recipients. `data` holds the labels of everything the writer had read: `untrusted`, `private`.
-    `extra` holds the `instruct_content` and `metadata` of a Python program, each with its `value` and `class`.
+    `send_to` the recipients. `data` holds the labels of everything the writer had read: `untrusted`, `private`. `extra`
+    holds the `instruct_content` and `metadata` of a Python program, each with its `value` and `class`.
     """
 
     type: ClassVar[str] = "published"
@@ -489,6 +508,6 @@ EVENTS: Mapping[str, type[Event]] = {
     for kind in (
         RunStarted, Resumed, Changed, Recalled, Tainted, Dropped, Prompted, Retried, Thought, Rejected, Spent, Proposed,
         Decided, Feedback, SystemNotice, AgentMessage, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked,
-        Remembered, Verified, Ended, Hired, RoundBegan, Answered, Published, Acted, RoundEnded,
+        Remembered, Verified, Ended, Hired, RoundBegan, Drafted, Answered, Published, Acted, RoundEnded,
     )
 }  # fmt: skip

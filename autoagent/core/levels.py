@@ -1,4 +1,4 @@
-"""The three levels of a hierarchical run: who plans, who does the tasks, who thinks questions through."""
+"""Define the three levels of a hierarchical run: planner, executor and thinker."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _THINKING = re.compile(rf"{re.escape(THINKING_START)}.*?(?:{re.escape(THINKING_E
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level of a hierarchical run. `share` is its part of the remaining budget of the level above.
+    """Define a level of a hierarchical run.
 
-    `title` and `role` describe its agent. `ends` says how it ends its work.
+    `share` is its part of the remaining budget of the level above. `title` and `role` describe its agent. `ends` says
+    how it ends its work.
     """
 
     name: LevelName
@@ -41,7 +42,7 @@ THINKER = Level(
     0.5,
 )
 LEVELS = (PLANNER, EXECUTOR, THINKER)
-"""From the top: each has the next one work for it."""
+"""From the top: each delegates to the next."""
 
 
 def without_thinking(text: str) -> str:

@@ -1,92 +1,92 @@
-"""The long-term memory as records: memories recalled, left out, dreamt and counted."""
+"""Define the records of the long-term memory: memories recalled, left out, dreamt and counted."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from autoagent.core.frozen import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from autoagent.core.commands import ResultMeta
 
 PRIVATE = "private"
-"""What the source of a memory names, beside others, where it may hold what is the user's own."""
+"""A label in the source of a memory that may hold the user's own data."""
 
 PRIVATE_SOURCES = frozenset({PRIVATE, "user"})
 """The sources that make a memory private: a run that held such data, or the user's own words."""
 
 
 _SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")
-"""What a source names, beside others, once a newer memory has another value. The bare word marked guesses."""
+"""A label in the source of a memory that a newer one contradicts. The bare word marked guesses."""
 
 RUN_RECORD = "A run for: "
-"""The beginning of the fact that says what a run was for and what it came to."""
+"""The beginning of the fact that summarizes a run and its result."""
 
-_SET_ASIDE = "set aside"
+SET_ASIDE = "set aside"
 """What a source names, beside others, where the user has taken the memory out of the core."""
 
+PUBLIC = "public"
+"""What a source names, beside others, where the user has said that the memory may be treated like a goal."""
+
 PINNED = 1_000_000
-"""The level of a pinned memory: above all that use can reach, so that it never changes."""
+"""The level of a pinned memory, beyond reach of use, so that it never changes."""
 
 USER = "user"
-"""The kind of a memory of the user's own: a fact about him or a preference of his, for the runs of all his folders."""
+"""The kind of the user's own memories: facts and preferences, for runs in all folders."""
 
 LIVES = {"step": 0.5, "fact": 13.0, "note": math.inf, "feedback": math.inf, USER: math.inf}
-"""How slowly a memory of each kind fades, as a multiple of the thresholds; infinity: not by itself. Any other kind: 1.
-
-Steps are many, and at the end of a run the facts are taken from them, which live for 91 days after each use at least
-(by the usual thresholds); what somebody chose to keep does not fade.
+"""How long each kind of memory lives, in thresholds of level 0; infinity: it does not fade; default 1. Steps are many,
+and facts are extracted from them at the end of a run. By the default thresholds, facts live for at least 91 days after
+each use. Deliberately stored memories do not fade.
 """
 
 
 def origin_of(source: str) -> str:
-    """Return the sources alone, without a link to a newer memory and without the mark of one set aside."""
-    return linked(", ".join(part for part in source.split(", ") if part != _SET_ASIDE))
+    """Return the sources alone, without a link to a newer memory and without the marks of the user's."""
+    return link_to_newer(with_mark(with_mark(source, SET_ASIDE, on=False), PUBLIC, on=False))
 
 
-def linked(source: str, superseded_by: int | None = None) -> str:
-    """Return the source with this link to a newer memory in place of any other."""
+def link_to_newer(source: str, superseded_by: int | None = None) -> str:
+    """Return the source with this link to a newer memory, replacing any other."""
     parts = [part for part in source.split(", ") if part and not _SUPERSEDED.fullmatch(part)]
     return ", ".join(parts if superseded_by is None else [*parts, f"superseded by {superseded_by}"])
 
 
-def set_aside(source: str, *, aside: bool) -> str:
-    """Return the source with the mark that keeps a memory out of the core, or without it."""
-    parts = [part for part in source.split(", ") if part and part != _SET_ASIDE]
-    return ", ".join([*parts, _SET_ASIDE] if aside else parts)
+def with_mark(source: str, mark: str, *, on: bool) -> str:
+    """Return the source with a mark of the user's, or without it."""
+    parts = [part for part in source.split(", ") if part and part != mark]
+    return ", ".join([*parts, mark] if on else parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The comma-separated sources of a memory. `trusted`: none of them is outside."""
+    """Hold the comma-separated sources of a memory. `trusted`: none of them is outside."""
 
     source: str = ""
     trusted: bool = True
 
     @property
     def labels(self) -> ResultMeta:
-        """`untrusted` and `private`, as far as they hold."""
+        """Return the labels `untrusted` and `private`, as far as they apply."""
         from autoagent.core.commands import ResultMeta
 
-        parts = self.source.split(", ")
-        outside = (
-            ""
-            if self.trusted
-            else ", ".join(part for part in origin_of(self.source).split(", ") if part and part != PRIVATE) or "outside"
-        )
-        return ResultMeta(untrusted=outside, private=PRIVATE in parts)
+        outside = "" if self.trusted else with_mark(origin_of(self.source), PRIVATE, on=False) or "outside"
+        return ResultMeta(untrusted=outside, private=PRIVATE in self.source.split(", "))
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievedMemory:
-    """A memory found by a query. The scale of `score` depends on the search.
+    """Hold a memory found by a query. The scale of `score` depends on the search.
 
     `t` is when it was stored or last recalled (seconds since the epoch), `level` how firmly it is kept. In a run, a
-    negative id belongs to the user's own memory: -3 is its memory 3. `evidence` is what speaks for it by itself, once
-    a recall has weighed it.
+    negative id belongs to the user's own memory: -3 is its memory 3. `evidence` is its own weight, once a recall has
+    computed it.
     """
 
     id: int
@@ -103,41 +103,46 @@ class RetrievedMemory:
 
     @property
     def private(self) -> bool:
-        """Whether it may hold the user's own data."""
-        return not PRIVATE_SOURCES.isdisjoint(self.source.split(", "))
+        """Return whether it may hold the user's own data."""
+        return not self.public and not PRIVATE_SOURCES.isdisjoint(self.source.split(", "))
+
+    @property
+    def public(self) -> bool:
+        """Return whether the user allows it to be treated like a goal. Text from outside cannot claim that."""
+        return self.trusted and self.pinned and PUBLIC in self.source.split(", ")
 
     @property
     def of_user(self) -> bool:
-        """Whether it is in the user's own memory, not in that of the folder."""
+        """Return whether it is in the user's own memory instead of the folder's."""
         return self.id < 0
 
     @property
     def superseded_by(self) -> int | None:
-        """The newer memory that says the same with another value. None: there is none."""
+        """Return the id of the newer memory that contradicts it, or None."""
         links = (_SUPERSEDED.fullmatch(part) for part in self.source.split(", "))
         return next((int(link[1]) for link in links if link and link[1]), None)
 
     @property
     def core_rank(self) -> int:
-        """The importance in the core: 1 pinned, 2 the user's own, 3 his notes, 4 his words to a run. 0: no part of it.
+        """Return its rank in the core: 1 pinned, 2 the user's own, 3 notes, 4 feedback in a run; 0: excluded.
 
-        Text from outside is no part of it, nor is what a newer memory corrects or the user has set aside.
+        Outside text is excluded, as is anything corrected by a newer memory or removed by the user.
         """
         sources = self.source.split(", ")
-        if not self.trusted or self.superseded_by is not None or _SET_ASIDE in sources:
+        if not self.trusted or self.superseded_by is not None or SET_ASIDE in sources:
             return 0
-        of_user = (self.pinned, self.kind == USER, "user" in sources, self.kind == "feedback")
-        return of_user.index(True) + 1 if any(of_user) else 0
+        ranks = (self.pinned, self.kind == USER, "user" in sources, self.kind == "feedback")
+        return ranks.index(True) + 1 if any(ranks) else 0
 
     @property
     def pinned(self) -> bool:
-        """Whether the user has pinned it."""
+        """Return whether the user has pinned it."""
         return self.level >= PINNED
 
     @property
     def made(self) -> float:
-        """The start of its run, taken from the run's name, so that later use does not make it younger; else `t`."""
-        import calendar  # few runs need it, and it takes a while
+        """Return the start of its run, from the run's name, since `t` changes with use; else `t`."""
+        import calendar  # rarely needed, and slow to import
 
         try:
             return min(calendar.timegm(time.strptime(self.run[:15], "%Y%m%d-%H%M%S")), self.t)
@@ -145,8 +150,11 @@ class RetrievedMemory:
             return self.t
 
 
+Wanted = Callable[[RetrievedMemory], bool]
+"""Whether a recall may return a memory."""
+
 FROM_OUTSIDE = "from outside"
-"""Why a memory that fits is left out where only trusted ones are recalled."""
+"""Why a fitting memory is left out where only trusted ones are recalled."""
 
 
 def memory_name(id: int) -> str:
@@ -156,7 +164,7 @@ def memory_name(id: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A candidate that a recall did not return, and why: it fits too little, is too similar, or beyond the number."""
+    """Hold a candidate that a recall rejected, and why: a poor fit, too similar, or beyond the limit."""
 
     id: int
     score: float
@@ -166,10 +174,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The outcome of a recall: the memories returned, best first, and the candidates left out.
+    """Hold the outcome of a recall: the memories returned, best first, and the candidates left out.
 
-    `problem`: why the search by meaning failed, so that words alone decided, or '' if it worked. `unranked`: why the
-    ranking model did not put them in order. `gate`: the evidence that was needed.
+    `problem`: why the search by meaning failed, so that words alone decided, or ''. `unranked`: why the ranking model
+    did not order them. `gate`: the evidence that was needed.
     """
 
     memories: tuple[RetrievedMemory, ...] = ()
@@ -179,11 +187,16 @@ class Recall:
     gate: float = 0.0
 
 
+GONE = -1
+"""The level, in a change, of a memory that is deleted for good."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a memory, made only if its time and level are still as they were `seen`.
+    """Change a memory, only if its time and level are still as `seen`.
 
-    `level` None: it is forgotten, and goes to the trash. `source` None: it stays as it is.
+    `level` None: it is forgotten, and goes to the trash. GONE: it is deleted for good. `source` None: it stays.
+    `trash`: it was seen there, forgotten at `seen[0]`, and is restored.
     """
 
     id: int
@@ -191,13 +204,34 @@ class Change:
     t: float
     level: int | None
     source: str | None = None
+    trash: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The candidates that a store has for a query.
+
+    `near`: by the cosine of their vectors to the query's (`score`), best first, none of 0 or below. `worded`: by the
+    words shared with the query (`score`: BM25 or similar). `vectors`: theirs, by id, as far as they have one.
+    `meaning`: by id how near they are, 0 as unrelated texts are, 1 as those that certainly belong together. `counts`:
+    in how many of the `total` memories each content word of the query is, both about. `problem`: why nothing was
+    searched by meaning.
+    """
+
+    near: Sequence[RetrievedMemory]
+    worded: Sequence[RetrievedMemory]
+    vectors: Mapping[int, bytes]
+    meaning: Mapping[int, float]
+    counts: Mapping[str, int]
+    total: int
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Dream:
-    """The outcome of a sleep: the memories that fell a level, the forgotten ids, and the dream made of the latter.
+    """Hold the outcome of a sleep: memories that fell a level, forgotten ids, and the dream made from these.
 
-    `text` is '' if nothing was forgotten or the dream failed. `problem` then has the reason. `trusted` is False if any
+    `text` is '' if nothing was forgotten or the dream failed; `problem` then has the reason. `trusted` is False if any
     fragment came from an untrusted source, `private` True if any was the user's own.
     """
 
@@ -212,10 +246,15 @@ class Dream:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The figures of a store: its texts, bytes, newest embedder ('' for none), dimension, and where it is."""
+    """The figures of a store: its texts, bytes, newest embedder ('' for none), dimension, and where it is.
+
+    `id` is as `Memory.store_id`, `last` the last id that was given to a memory there.
+    """
 
     count: int
     bytes: int
     embedder: str
     dim: int
     place: str
+    id: str = ""
+    last: int = 0

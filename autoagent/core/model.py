@@ -1,4 +1,4 @@
-"""The records exchanged with a model: messages, completions, usage, replies; how it is prompted; its window."""
+"""Define the records exchanged with a model: messages, completions, usage, replies, prompt style and window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoagent.core.commands import Call
 from autoagent.core.frozen import dataclass
 
 Asking = Literal["tools", "schema", "text"]
-"""How a model is asked for a command: native tool calls, a bound JSON schema, or JSON in plain text."""
+"""The way of asking a model for a command: native tool calls, an enforced JSON schema, or JSON in plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. `calls` are the assistant's tool calls. `answers`: the id of the one a tool answers.
+    """One message of a prompt.
 
-    `images` are data URLs of images that the text names.
+    `calls` are the assistant's tool calls, `answers` is the id of the call that a tool message answers, `images` are
+    data URLs of images that the text names.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -48,13 +49,13 @@ class Price:
 
     @property
     def cached_part(self) -> float:
-        """The price of a cached token as a part of that of another, 0 where prompts cost nothing."""
+        """Return the price of a cached token relative to a new one, 0 if prompts are free."""
         return self.cached / self.prompt if self.prompt else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more calls. `cost` in USD, None if the price is unknown."""
+    """Hold the tokens of one or more calls. `cost` is in USD, None if the price is unknown."""
 
     prompt: int = 0
     completion: int = 0
@@ -68,7 +69,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's whole answer to one prompt. `truncated`: it hit the token limit or was cut off."""
+    """Hold a model's whole answer to one prompt. `truncated`: it hit the token limit or was interrupted."""
 
     text: str
     usage: Usage
@@ -79,7 +80,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Thoughts:
-    """The five thoughts of AutoGPT's reply format."""
+    """Hold the five thoughts of AutoGPT's reply format."""
 
     text: str = ""
     reasoning: str = ""
@@ -90,9 +91,9 @@ class Thoughts:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A parsed completion: its thoughts and its command.
+    """Hold a parsed completion: thoughts and command.
 
-    `more`: the further commands it asks for, each written as a reply of its own.
+    `more` are further commands, each written as a separate reply.
     """
 
     thoughts: Thoughts
@@ -106,15 +107,15 @@ StyleName = Literal["full", "brief", "file"]
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """A way of prompting that suits a kind of model. The provider of the model chooses it.
+    """Define how to prompt a kind of model. The model's provider chooses it.
 
     Attributes:
         name: its name in the setting and the log.
-        thinks: ask for thoughts before the command. Small models repeat the thoughts that they are shown.
-        guided: describe the workspace in each prompt and offer only arguments and commands that fit it.
-        blocks: code follows the reply in a Markdown block instead of a JSON string. The provider's grammar must bind
-            it.
+        thinks: ask for thoughts before the command. Small models repeat thoughts in the history.
+        guided: describe the workspace in each prompt and offer only fitting arguments and commands.
+        blocks: code follows the reply in a Markdown block instead of a JSON string, enforced by the provider's grammar.
         reasons: ask the model to judge goals as a verifier, and to extract facts at the end of a run.
+        drafts: let the model do the whole work several times, in copies, and do what two drafts agree on.
         writes_file: each reply is the text of the one file that the task names.
     """
 
@@ -123,40 +124,41 @@ class PromptStyle:
     guided: bool = False
     blocks: bool = False
     reasons: bool = True
+    drafts: bool = False
     writes_file: bool = False
 
 
 FULL = PromptStyle("full")
-BRIEF = PromptStyle("brief", thinks=False, guided=True, reasons=False)
-BRIEF_BLOCKS = PromptStyle("brief", thinks=False, guided=True, reasons=False, blocks=True)
+BRIEF = PromptStyle("brief", thinks=False, guided=True, reasons=False, drafts=True)
+BRIEF_BLOCKS = replace(BRIEF, blocks=True)
 FILE = PromptStyle("file", writes_file=True)
 
 STYLES: dict[str, PromptStyle] = {style.name: style for style in (FULL, BRIEF, FILE)}
 
 SMALL = 4e9
-"""Models with fewer parameters are prompted in brief."""
+"""Models with fewer parameters get the brief style."""
 
 
-def style_for(parameters: float | None, wanted: str = "", *, blocks: bool = False) -> PromptStyle:
-    """Return the style for a model of so many parameters, None if unknown. `wanted` is the user's setting."""
-    if wanted == "brief" or (not wanted and parameters is not None and parameters < SMALL):
+def style_for(parameters: float | None, name: str = "", *, blocks: bool = False) -> PromptStyle:
+    """Return the style for a model with this many parameters, or None if unknown. `name` is the user's setting."""
+    if name == "brief" or (not name and parameters is not None and parameters < SMALL):
         return BRIEF_BLOCKS if blocks else BRIEF
     return FULL
 
 
-SMALL_WINDOW = 16_000  # tokens; below it every command offered costs history
+SMALL_WINDOW = 16_000  # tokens; below this, every offered command costs history
 
-CORE = 300  # tokens at most of what the user keeps in every prompt
+CORE = 300  # maximum tokens of core memories per prompt
 
-_CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock, question, titles, message marks
+_CLOSING_WORDS = 100  # tokens of the last part besides goals and memories: clock, question, titles, message marks
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Tokens for each part besides the system message.
+    """Hold the tokens for each part besides the system message.
 
-    `recollections` limits memories for the newest step, `lasting` those for the goals, and `core` those of the user in
-    every prompt.
+    `recollections` limits memories for the newest step, `lasting` those for the goals, and `core` the user's memories
+    in every prompt.
     """
 
     history: int
@@ -167,7 +169,7 @@ class Shares:
 
 
 def reply_tokens(window: int) -> int:
-    """Return the tokens kept free for the reply."""
+    """Return the tokens reserved for the reply."""
     return min(window // 5, 4096)
 
 
@@ -181,26 +183,22 @@ def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
 
 
 def is_workable(shares: Shares, window: int) -> bool:
-    """Return whether the history holds enough to work with: an eighth of the window."""
+    """Return whether the history has at least an eighth of the window."""
     return shares.history >= window // 8
 
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # that an endpoint takes as a function's
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # valid as a function name at endpoints
 
 
-def made_call(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall:
-    """Make the call of a step, with an id of nine letters and
-    digits, as Mistral requires, as long as the steps allow.
-    """
+def make_call(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall:
+    """Make the call of a step, with an id of nine letters and digits, as Mistral requires."""
     return ToolCall(
         name, json.dumps({"thoughts": list(thoughts.values()), **args}, ensure_ascii=False), f"call{step:05d}"
     )
 
 
-def written_call(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
-    """Return the name, thoughts and arguments of a call that was written down as this reply, or None if it is no such
-    call.
-    """
+def parse_written_call(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
+    """Return the name, thoughts and arguments of a call written as this reply, or None if it is no call."""
     try:
         reply = json.loads(text)
     except (ValueError, RecursionError):
@@ -224,14 +222,14 @@ def call_as_text(call: ToolCall) -> str:
 
 def without_calls(messages: Sequence[Message]) -> list[Message]:
     """Rewrite the messages without calls: tool results become user messages, and user and assistant alternate."""
-    found: list[Message] = []
+    rewritten: list[Message] = []
     for message in messages:
         calls = map(call_as_text, message.calls)
         content = "\n".join([message.content, *calls]).strip() if message.calls else message.content
         role = "user" if message.role == "tool" else message.role
-        if found and found[-1].role == role != "system":
-            images = found[-1].images + message.images
-            found[-1] = replace(found[-1], content=f"{found[-1].content}\n\n{content}", images=images)
+        if rewritten and rewritten[-1].role == role != "system":
+            images = rewritten[-1].images + message.images
+            rewritten[-1] = replace(rewritten[-1], content=f"{rewritten[-1].content}\n\n{content}", images=images)
         else:
-            found.append(Message(role, content, images=message.images))
-    return found
+            rewritten.append(Message(role, content, images=message.images))
+    return rewritten

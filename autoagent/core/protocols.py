@@ -1,35 +1,33 @@
-"""Narrow protocols between the rooms. Their docstrings are the contracts.
+"""Define narrow protocols between the rooms. Their docstrings are the contracts.
 
 Any object that satisfies them works: a scripted model in a test, a person at the keyboard, a remote endpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Required, TypedDict, Unpack
 
 from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.frozen import dataclass
-from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
+from autoagent.core.memory import Change, Dream, Found, Origin, Recall, RetrievedMemory, Stats, Wanted
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.services import BackgroundProcess, ProcessExit, SearchResults, WebPage
 
 if TYPE_CHECKING:
     from autoagent.core.events import Event, Returned
-    from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
 
 
 class Listener(Protocol):
-    """Hears about progress between events. It must not raise, except for StopRun where that is documented."""
+    """Receives progress between events. Must not raise, except for StopRun where documented."""
 
     def text(self, delta: str) -> None:
-        """Receive a piece of the reply that is streaming in."""
+        """Receive a piece of the streaming reply."""
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
-        """Hear that the model is asked again in so many seconds
-        because of `reason`, and so on until a time (since the epoch).
+        """Receive notice of a retry in `seconds` because of `reason`, at most until `until` (epoch seconds).
 
         Raises StopRun if it must not be asked again.
         """
@@ -41,20 +39,21 @@ class Listener(Protocol):
         """
 
     def working(self, what: str, seconds: float) -> None:
-        """Hear the reason for a long silence and its expected length in seconds. Repeated while it lasts."""
+        """Receive the reason for a long silence and its expected length in seconds. Repeated while it lasts."""
 
     def proposed(self, proposal: Proposal) -> None:
-        """Hear that a call is about to be decided on. The call shown here is the call that runs."""
+        """Receive a call before the decision. The call shown here is the call that runs."""
 
 
 class Asked(TypedDict, total=False):
-    """What a model is asked for besides the messages of a prompt; see Model.complete."""
+    """Hold the options of a request besides the messages; see Model.complete."""
 
     commands: Sequence[CommandSpec]
     max_tokens: Required[int]
     at_most: int | None
     listener: Listener | None
     schema: Mapping[str, Any] | None
+    temperature: float
 
 
 class Model(Protocol):
@@ -78,20 +77,19 @@ class Model(Protocol):
 
     @property
     def asking(self) -> Asking:
-        """The way of asking for commands. The first access may probe the endpoint, and raises as `complete`."""
+        """Return the way of asking for commands. The first access may probe the endpoint, and raises as `complete`."""
 
     @property
     def style(self) -> PromptStyle:
-        """The style of prompting the model."""
+        """Return the model's prompt style."""
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
-        """Answer the prompt; with `commands`, ask for one of them in the way `asking` names.
+        """Answer the prompt. With `commands`, request one of them as `asking` names.
 
-        Without commands, the answer is bound to the JSON `schema` where the model can be bound to one.
+        Without commands, the answer follows the JSON `schema` if the model supports one.
 
-        The reply has at most `max_tokens`, not counting hidden reasoning; with that it has at most `at_most`.
-
-        Retries transient failures, telling the listener. The completion is whole, or marked `truncated`.
+        The reply has at most `max_tokens` without hidden reasoning, and at most `at_most` with it. Transient failures
+        are retried, with a notice to the listener. The completion is whole, or marked `truncated`.
 
         Raises:
             SetupError: no key, a refused key, an unknown model.
@@ -124,7 +122,7 @@ class Embedder(Protocol):
 
 
 class Memory(Protocol):
-    """The memory across steps, runs and processes."""
+    """Stores texts across steps, runs and processes."""
 
     def add(
         self,
@@ -137,14 +135,14 @@ class Memory(Protocol):
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """Store a text. Return its id, or None if it has no content. A text that is already stored keeps its id.
+        """Store a text and return its id, or None if it has no content. A known text keeps its id.
 
         Without `durable` it survives the process, but a power cut may lose it before the next durable write.
         """
 
     @property
     def store_id(self) -> str:
-        """The identity of the memory's storage, which moving it does not change, or '' where no memory can be lost."""
+        """Return the identity of the storage, which moving it keeps, or '' if no memory can be lost."""
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         """Return whether a power cut lost the memory that this run stored under this id, as opposed to forgetting it.
@@ -159,43 +157,43 @@ class Memory(Protocol):
         *,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
-        meant: Callable[[RetrievedMemory], bool] | None = None,
+        meant: Wanted | None = None,
     ) -> Recall:
         """Return at most k memories that fit the query, none from a (run, step) in `skip`.
 
-        `pushed`: the program asks on its own to fill a prompt. The bar is then higher, and long memories are cut to the
-        passage that fits. Being returned to a caller strengthens a memory. Being a mere candidate weakens it. Only
-        `meant` memories are considered; with an empty query the newest of them are returned, which is no use.
+        `pushed`: the program itself fills a prompt; the bar is higher, and long memories are cut to the fitting
+        passage. Being returned strengthens a memory, being a mere candidate weakens it. Only `meant` memories are
+        considered. With an empty query the newest are returned without being strengthened.
         """
 
     def core(self) -> list[RetrievedMemory]:
-        """Return what every prompt is to show (see RetrievedMemory.core_rank), the most important and newest first."""
+        """Return the memories for every prompt (see RetrievedMemory.core_rank), the most important and newest first."""
 
-    def keep_in_core(self, memory: int, *, kept: bool) -> bool:
+    def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
         """Put a memory into the core by pinning it, or take it out. Return False for an unknown id.
 
-        Raises StateError for a memory from outside.
+        `public`: it may be treated like a goal, which is no private data. Raises StateError for a memory from outside.
         """
 
     @property
     def core_changes(self) -> int:
-        """A number that changes when this process changes what may belong to the core."""
+        """Return a number that changes when this process changes the core's candidates."""
 
     def supersede(self, old: int, new: int) -> bool:
-        """Link a memory to the newer one that takes its place. Both are kept.
+        """Link a memory to the newer one that replaces it, keeping both.
 
-        Return False, and change nothing, if the old one is not there, was only done in a step, or is the user's or
-        pinned, or if the new one is from outside and the old one is not.
+        Return False, and change nothing, if the old one is missing, a step's, the user's or pinned, or if only the new
+        one is from outside.
         """
 
     def use(self, memories: Collection[int]) -> None:
-        """Strengthen these memories because the agent acted on them. Unknown ids are ignored."""
+        """Strengthen the memories that the agent acted on. Unknown ids are ignored."""
 
     def nap(self) -> None:
         """Let some random memories fade, as at the end of a run: a sleep without a dream."""
 
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
-        """Let n random memories fade (None: the usual number), and have `dream` make one text of the forgotten ones.
+        """Let n random memories fade (None: the default), and have `dream` make one text of the forgotten ones.
 
         A failed dream undoes nothing. If nothing was forgotten, the model is not asked and the dream is empty.
         """
@@ -210,11 +208,10 @@ class Memory(Protocol):
 
 
 class MemoryStore(Protocol):
-    """A backend of the memory: stores texts, finds candidates and applies changes. It has no rules of fading or
-    ranking.
+    """Stores texts, finds candidates and applies changes, without rules of fading or ranking.
 
     It has its own embedder and never compares vectors of two embedders. All methods raise StateError if the store
-    cannot be reached, read or written. Methods that embed raise ModelError if an endpoint fails.
+    cannot be reached, read or written.
     """
 
     def put(
@@ -222,104 +219,69 @@ class MemoryStore(Protocol):
     ) -> int | None:
         """Store a text with level 0. Return its id, or None if it has no content. `durable` is as for `change`.
 
-        A text that is already stored keeps its id and level and takes the new time, run and step. Once untrusted, it
-        stays so. A text in the trash is restored as new.
+        A known text keeps its id and level and takes the new time, run and step. Once untrusted, it stays so. A text in
+        the trash is restored as new.
         """
 
-    @property
-    def id(self) -> str:
-        """As `Memory.store_id`."""
+    def change(
+        self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True, expired: float | None = None
+    ) -> int:
+        """Apply the changes to memories that are still as they were seen, in one transaction. Return how many applied.
 
-    def has_assigned(self, id: int, run: str, text: str = "") -> bool:
-        """Return whether this id was given to a memory of this run or with this text, even if forgotten since.
-
-        False if a power cut took it. Another run's memory may then have the id.
+        With `whole`, apply all or none. Without `durable`, a power cut may lose the transaction as a whole. Also delete
+        from the trash everything that was forgotten before `expired`, in this transaction or before it.
         """
 
     def find(self, text: str) -> RetrievedMemory | None:
         """Return the memory with exactly this text, or None."""
 
-    def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
-        """Return at most k memories by the cosine of their vectors to the query's, best first, none of 0 or below.
+    def of(self, ids: Collection[int], *, trash: bool = False) -> list[RetrievedMemory]:
+        """Return the existing memories with these ids, ordered by id. `trash` is as for `listed`."""
 
-        The cosine is their `score`.
-        """
+    def listed(
+        self, limit: int = -1, offset: int = 0, *, of_user: bool = False, trash: bool = False
+    ) -> list[RetrievedMemory]:
+        """Return the memories, newest first. A negative limit returns all.
 
-    def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
-        """Return at most k memories by the words they share with
-        the query (`score`: BM25 or similar, larger is better).
-        """
-
-    def meaning(self, query: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
-        """Return the similarity in meaning of memories, given by their vectors, to the query.
-
-        0 is the similarity of unrelated texts, 1 that of texts that certainly belong together.
-        """
-
-    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        """Return for each of these words in how many memories it is, and how many there are, both about."""
-
-    def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
-        """Return the unit vectors (float32, little-endian) of the memories that have a vector."""
-
-    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
-        """Apply the changes to memories that are still as they were seen, in one transaction. Return how many applied.
-
-        With `whole`, apply all or none. Without `durable`, a power cut may lose the transaction as a whole.
+        With `of_user`, only those that are pinned, of the kinds `feedback` and `user`, or from the source `user`.
+        With `trash`, the forgotten ones that can be restored; their `t` is when they were forgotten.
         """
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
         """Return n random memories of a level below `below`, or all there are."""
 
-    def forget(self, memory: int) -> bool:
-        """Delete a memory for good. Return False if the id is unknown."""
+    def search(self, query: str, k: int, skip: Collection[tuple[str, int]] = (), wanted: Wanted | None = None) -> Found:
+        """Return at most k memories by meaning and k by words, none from a (run, step) in `skip`, and only `wanted`."""
 
-    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
-        """Return the existing memories with these ids, ordered by id."""
+    def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
+        """Return the unit vectors (float32, little-endian) of the memories that have a vector.
 
-    def listed(self, limit: int = -1, offset: int = 0, *, of_user: bool = False) -> list[RetrievedMemory]:
-        """Return the memories, newest first. A negative limit returns all.
-
-        With `of_user`, only those that are pinned, of the kinds `feedback` and `user`, or from the source `user`.
+        Raises ModelError if the embedder cannot be asked for its name.
         """
 
     def stats(self) -> Stats: ...
 
-    def trash(self) -> list[RetrievedMemory]:
-        """Return the forgotten memories that can be restored, newest first. `t` is when they were forgotten."""
-
-    def restore(self, memory: int, t: float) -> bool:
-        """Take a memory out of the trash, with level 0 and time `t`. Return False if it is not there."""
-
-    def empty_trash(self, before: float) -> int:
-        """Delete for good everything forgotten before this time. Return how many."""
-
-    def take_usage(self) -> Usage:
-        """Return the cost of embedding since the last call."""
-
     def close(self) -> None: ...
-
-    def __len__(self) -> int: ...
 
 
 class Authorizer(Protocol):
     """Decides whether a call may run."""
 
     def decide(self, proposal: Proposal) -> Verdict:
-        """Return the verdict. A verdict with `args` or a `change` allows nothing. The call is then proposed again.
+        """Return the verdict. One with `args` or a `change` allows nothing. The call is proposed again.
 
         Raises StopRun if the user ends the run or nobody can answer, KeyboardInterrupt for Ctrl-C outside a question,
         and nothing else: wrap an authorizer that may fail in safety.approval.FailClosed.
         """
 
     def interrupted(self) -> str:
-        """After Ctrl-C outside a question, drop all advance permissions and ask the user.
+        """Drop all advance permissions and ask the user, after Ctrl-C outside a question.
 
         Return the user's feedback, or '' to go on. Raises StopRun to end the run.
         """
 
     def waits_on(self, reason: str) -> bool:
-        """Return whether to try a model again that has not answered within the patience.
+        """Return whether to retry a model that has not answered within the patience.
 
         False if nobody can say so. Raises StopRun if the user ends the run.
         """
@@ -356,8 +318,9 @@ class Sandbox(Protocol):
         network: bool | None = None,
         env: Mapping[str, str] | None = None,
         data: bytes | None = None,
+        read_only: bool = False,
     ) -> ProcessExit:
-        """Run a program to its end, and end everything it left behind.
+        """Run a program to its end, and stop everything it left behind.
 
         Args:
             argv: the program and its arguments. No shell reads them.
@@ -365,29 +328,33 @@ class Sandbox(Protocol):
             seconds, network: None for the sandbox's own setting.
             env: additional variables. No secrets, as other users of the machine may read them.
             data: the program's standard input.
+            read_only: it may not change the workspace, where the sandbox confines it.
 
         Raises:
             CommandError: it could not be started: missing, not executable, arguments too long, or a folder outside.
         """
 
     def tell(self, printed: Callable[[bytes], None]) -> None:
-        """Pass the output of the program that `run` waits for to `printed` as it comes, in its thread."""
+        """Pass the output of the program that `run` waits for to `printed` as it arrives, in its thread."""
 
     def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
         """Start a program in the background, both output streams in the workspace file `output`. Raises as `run`."""
 
     def programs(self) -> list[BackgroundProcess]:
-        """Return the programs that `start` has started, in that order, including those that have ended since."""
+        """Return the programs started by `start`, in order, including those that have ended."""
 
     def stop(self, pid: int) -> BackgroundProcess:
-        """End a background program and all its children. Raises CommandError for an unknown pid."""
+        """Stop a background program and all its children. Raises CommandError for an unknown pid."""
 
     def close(self) -> None:
-        """End all running programs. Programs killed together with the agent need no call."""
+        """Stop all running programs. Programs killed together with the agent need no call."""
 
 
 class Web(Protocol):
-    """The internet behind the network guard. All methods raise CommandError, which names the address and the reason."""
+    """Accesses the internet through the network guard.
+
+    All methods raise CommandError, which names the address and the reason.
+    """
 
     def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
         """GET a page, reading at most `limit` bytes. Redirects are followed and checked.
@@ -407,9 +374,9 @@ class Web(Protocol):
     ) -> int:
         """Download a file, continuing an earlier attempt. Return its size in bytes. The user sets the size limit.
 
-        `part` opens the partial file of a version, or a new file, for reading and writing. 16 hexadecimal digits name
-        the version. `progress` hears the bytes so far and in all (None: unknown). If it raises and the part cannot be
-        continued later, the part is left empty.
+        `part` opens the partial file of a version, named by 16 hexadecimal digits, or a new file, for reading and
+        writing. `progress` receives the bytes so far and in total (None: unknown). If it raises and the part cannot be
+        continued later, the part is emptied.
         """
 
     def pin(self, url: str) -> tuple[str, int, str]:
@@ -422,47 +389,13 @@ class Web(Protocol):
         """Ask Google's Custom Search."""
 
 
-class Media(Protocol):
-    """Pictures and recordings. All methods raise CommandError with the provider and the reason.
-
-    `draws_at` and `listens_at` are the hosts that receive the data, or '' if it stays on this machine.
-    """
-
-    @property
-    def draws_at(self) -> str: ...
-
-    @property
-    def listens_at(self) -> str: ...
-
-    def draw(self, prompt: str) -> tuple[bytes, str]:
-        """Draw a picture. Return its bytes and file suffix (`.png`)."""
-
-    def transcribe(self, name: str, recording: bytes) -> str:
-        """Return the words spoken in a recording with the file name `name`."""
-
-    def take_usage(self) -> Usage:
-        """Return the cost of pictures and transcripts since the last call."""
-
-
-class ToolServer(Protocol):
-    """An MCP server, connected."""
-
-    @property
-    def entry(self) -> ServerEntry: ...
-
-    def call(self, tool: ServerTool, args: Mapping[str, Any]) -> ServerAnswer:
-        """Call a tool of the server within the time limit. Restart the server first if it has ended.
-
-        Raises CommandError if it cannot be reached, does not answer in time, or no longer offers the tool unchanged.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class SubAgent:
-    """A snapshot of a sub-agent for the agent that started it. `commands` are the commands it may use.
+    """Describe a sub-agent to the agent that started it.
 
-    `status` is `running`, `asking` (it waits for the user's answer) or the status of its Outcome with its `reason`.
-    `said` is its last message. `origin` records the sources of everything it has read.
+    `commands` are the commands it may use. `status` is `running`, `asking` (it waits for the user's answer) or the
+    status of its Outcome with its `reason`. `said` is its last message. `origin` records the sources of everything it
+    has read.
     """
 
     key: str
@@ -478,9 +411,10 @@ class SubAgent:
 
 
 class SubAgents(Protocol):
-    """The agents started by this agent. All methods raise CommandError for an unknown key or a reached limit.
+    """Manages the agents started by this agent.
 
-    `origin` records the sources of this agent's words.
+    All methods raise CommandError for an unknown key or a reached limit. `origin` records the sources of this agent's
+    words.
     """
 
     def start(
@@ -492,49 +426,32 @@ class SubAgents(Protocol):
         """
 
     def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
-        """Have the next level of a hierarchical run do a task. Wait for its result, with labels and changed files.
+        """Have the next level of a hierarchical run do a task, and wait for its result, labels and changed files.
 
         `call` is the id of the requesting call. An interrupted task continues under it. Raises CommandError if the task
         was not done, StopRun if the run is to end.
         """
 
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
-        """Tell an agent something, which it reads before its next step."""
+        """Send an agent a message, which it reads before its next step."""
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
         """Return all of them in starting order, after `wait` seconds or as soon as an agent ends."""
 
     def end(self, key: str) -> SubAgent:
-        """End an agent, wherever it stands."""
+        """End an agent in any state."""
 
 
-class Inbox(Protocol):
-    """The messages to an agent from those it works with."""
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """The messages of other agents.
 
-    def take(self) -> Sequence[Event]:
-        """Return the events that arrived since the last call. Raises StopRun if this agent is to end."""
+    `take` returns the events that arrived since the last call, and raises StopRun if this agent is to end. `close` ends
+    all sub-agents of this agent and returns their last events.
+    """
 
-    def close(self) -> Sequence[Event]:
-        """End all sub-agents of this agent. Return their last events."""
-
-
-class Snapshots(Protocol):
-    """Keeps the workspace as it was at different times."""
-
-    def take(self, *, whole: bool = True) -> str:
-        """Take a snapshot of the workspace. Return the id of its tree, which depends on the content only.
-
-        Without `whole`, changes through mapped memory may be missed. Raises StateError.
-        """
-
-    def changed(self, before: str, after: str) -> list[str]:
-        """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
-
-    def byproducts(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Return the paths that a program keeps for itself, such as a cache, and that nobody has asked for."""
-
-    def read(self, tree: str, path: str) -> bytes | None:
-        """Return the content of a file in a tree, or None if it did not exist or was not kept. Raises StateError."""
+    take: Callable[[], Sequence[Event]]
+    close: Callable[[], Sequence[Event]]
 
 
 class Recorder(Protocol):
@@ -548,7 +465,7 @@ class Recorder(Protocol):
         """Count the events missing at its end. The program may have acted on them."""
 
     def masked(self, value: Any) -> Any:
-        """Return a JSON value as the log would hold it: without secrets."""
+        """Return a JSON value with secrets masked, as logged."""
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         """Stamp the event with run, seq and time, write it and sync it. Return it as logged. Raises StateError.
@@ -557,13 +474,13 @@ class Recorder(Protocol):
         """
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Yield all events on disk from the first on; with `others`, only those of sub-agents."""
+        """Yield all events on disk. With `others`, only those of sub-agents."""
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
-        """Return the result of a step's command, of this agent ('' for the run's own), or None if it ran none."""
+        """Return the result of a step's command by this agent ('' for the run's own), or None if it ran none."""
 
     def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
-        """Yield the commands of this agent with their results, without steps that were taken back."""
+        """Yield the commands of this agent with their results, without undone steps."""
 
     def effective(self) -> Iterator[Event]:
-        """Yield the events that a resumed run continues from: all but those the user has taken back."""
+        """Yield the events that a resumed run continues from: all but those that the user took back."""

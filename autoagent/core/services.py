@@ -1,4 +1,4 @@
-"""Records of what serves the agent: programs, web pages, skills, and the findings of `autoagent doctor`."""
+"""Define the records of services for the agent: programs, web pages, skills, and `autoagent doctor` findings."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Literal
 from autoagent.core.frozen import dataclass
 
 ONE_HOST = ContextVar("ONE_HOST", default=False)
-"""Whether a request stays with the host that it names: it was allowed in spite of a warning, for that host alone."""
+"""Restrict a request to the host it names, because it was allowed despite a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """The end of a program: both output streams in order, shortened to head and tail of `total` bytes.
+    """Describe the end of a program: both output streams in order, shortened to head and tail of `total` bytes.
 
     Exactly one field says how it ended: its exit `status`, the `signal` that ended it (`SIGKILL`), or the exceeded
-    `limit` (`120 s`, `2,048 MB of memory`). The others are None and ''. `put_back` has a line for each
-    guarded file that it changed and that was restored.
+    `limit` (`120 s`, `2,048 MB of memory`). The others are None and ''. `put_back` has a line for each guarded file
+    that it changed and that was restored.
     """
 
     output: bytes
@@ -31,7 +31,7 @@ class ProcessExit:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundProcess:
-    """A running program: its pid on the agent's machine, its description, and its output file.
+    """Describe a background program: its pid on the agent's machine, its description, and its output file.
 
     `output` is a workspace path. `exit` is None while it runs.
     """
@@ -44,9 +44,9 @@ class BackgroundProcess:
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """A fetched page: its final `url`, media type without parameters, and bytes.
+    """Hold a fetched page: its final `url`, media type without parameters, and bytes.
 
-    `cut`: it was longer than the limit. `charset` is declared by the server or the document, or '' if neither does.
+    `cut`: it was longer than the limit. `charset` is declared by the server or the document, or ''.
     """
 
     url: str
@@ -67,7 +67,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """The results of a web search, best first, and the engine that gave them."""
+    """The results of a web search, best first, and the engine that returned them."""
 
     engine: str
     hits: tuple[SearchHit, ...]
@@ -75,11 +75,11 @@ class SearchResults:
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A folder with a SKILL.md.
+    """Describe a folder with a SKILL.md.
 
     Attributes:
         name, description: the part shown in every prompt.
-        body: the text the agent gets when it loads the skill.
+        body: the text for the agent that loads the skill.
         place: the folder.
         files: its other files, relative to the folder, sorted.
         digest: the SHA-256 of the names and contents of all its files.

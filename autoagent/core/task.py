@@ -1,4 +1,4 @@
-"""The user's task and its goals, the verdicts on them, and the ways in which a run ends."""
+"""Define the user's task and its goals, the verdicts on them, and the ways to end a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autoagent.core.frozen import dataclass
 
-MOST_GOALS = 5  # of a task
+MAX_GOALS = 5  # per task
 
 if TYPE_CHECKING:
     from autoagent.core.commands import Proof
@@ -27,10 +27,10 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The agent's name, role and goals, as in `ai_settings.yaml`. `budget` is in USD, 0 for none.
+    """Hold the agent's name, role and goals, as in `ai_settings.yaml`. `budget` is in USD, 0 for none.
 
     With a `file`, the agent writes only that file: each reply is its text, and the run ends when its checks pass.
-    `model` is the endpoint's model that is to do it, empty for the run's own.
+    `model` is the endpoint's model to use, or '' for the run's own.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Task:
 
 
 class Status(StrEnum):
-    """A way to end a run: its name in the log, the exit code, and the words on the screen. Exit code 2 is bad usage."""
+    """Enumerate the ways to end a run: name in the log, exit code, words on the screen. Exit code 2 is bad usage."""
 
     FINISHED = "finished", 0, "FINISHED"
     FAILED = "failed", 1, "FAILED"
@@ -69,23 +69,23 @@ class Status(StrEnum):
 
     @property
     def over(self) -> bool:
-        """True if the agent ended the run itself, as it could do no more."""
+        """Return whether the agent ended the run itself, as it could do no more."""
         return self in (Status.FINISHED, Status.UNVERIFIED, Status.UNMET)
 
     @property
     def is_conclusion(self) -> bool:
-        """True if the agent itself came to this end, and nothing from outside cut its work short."""
-        return self not in _CUT_SHORT
+        """Return whether the agent itself came to this end, without an interruption from outside."""
+        return self not in _INTERRUPTED
 
 
-_CUT_SHORT = frozenset({
+_INTERRUPTED = frozenset({
     Status.FAILED, Status.SETUP, Status.LIMIT, Status.UNANSWERED, Status.STOPPED, Status.BUDGET, Status.INTERRUPTED,
 })  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a run. `goals`: the status of each goal, if the agent ended the run itself."""
+    """Hold the end of a run. `goals`: the status of each goal, if the agent ended the run itself."""
 
     status: Status
     reason: str
@@ -96,14 +96,14 @@ VERIFICATION = "verification"
 """The purpose of a verifier's answer in the log."""
 
 VERIFIER = "You check another agent's work."
-"""The first words of the system message of a verifier, by which scripted servers know its request."""
+"""The first words of a verifier's system message, by which scripted servers recognize its request."""
 
 Finding = Literal["met", "not met", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True)
 class GoalVerdict:
-    """The verdict on one goal, counted from 0. `evidence` is a quote that was found in the verifier's prompt."""
+    """Hold the verdict on one goal, counted from 0. `evidence` is a quote found in the verifier's prompt."""
 
     goal: int
     finding: Finding

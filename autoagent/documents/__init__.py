@@ -1,9 +1,9 @@
-"""Extraction of text from documents.
+"""Extract text from documents.
 
 PDF, DOCX, XLSX and HTML are parsed by libraries in a separate process (`isolated`) under limits of time and memory.
 CSV, JSON, Markdown, XML and plain text are text already (`plain`).
 
-May import core and text. Hands out `kind_of` and `read`.
+May import core and text. Exports `kind_of` and `read`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _OFFICE_SUFFIXES: dict[str, Kind] = {".docx": "docx", ".xlsx": "xlsx"}
 
 
 def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
-    """Recognise the bytes by the marks in them, the media type they came with, and the suffix of their name.
+    """Recognise a document by its bytes, its media type and the suffix of its name.
 
-    None: nothing that can be read as text. The whole document is needed to tell an office file.
+    Return None if it cannot be read as text. Office files are only recognised by the whole document.
     """
     if data.startswith(PDF):
         return "pdf"

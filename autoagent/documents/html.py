@@ -1,4 +1,4 @@
-"""Web pages as text: the visible text with its links. Runs in the process of `isolated`.
+"""Convert web pages to their visible text with links. Runs in the process of `isolated`.
 
 If the extra `readable` is installed, trafilatura finds the main text. For pages with little of it, and without the
 extra, the whole page is used, navigation included.
@@ -46,7 +46,7 @@ _BLOCKS = {
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """Read the page in these bytes (UTF-8). `url` is the base of relative links."""
+    """Read a page from UTF-8 bytes. `url` is the base of relative links."""
     text = data.decode()
     note = f"only the first {HTML_LIMIT:,} characters of the page's source" if len(text) > HTML_LIMIT else ""
     soup = BeautifulSoup(text[:HTML_LIMIT], "html.parser")
@@ -59,7 +59,7 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 
 
 def _hide(soup: BeautifulSoup) -> None:
-    """Turn every hidden element into a template, which nothing reads.
+    """Turn every hidden element into a template, so that it is never read.
 
     Renaming is used because removing an element takes time proportional to its siblings.
     """
@@ -79,7 +79,7 @@ def _is_hidden(tag: Tag, selectors: set[str]) -> bool:
 
 
 def _hiding_selectors(css: str) -> set[str]:
-    """Return the plain selectors (`.note`, `#note`, `aside`) of rules that hide elements on every medium."""
+    """Return the plain selectors (`.note`, `#note`, `aside`) of rules for hiding elements on every medium."""
     found: set[str] = set()
     depth, selectors = 0, ""
     for piece in re.split(r"([{}])", _COMMENT.sub("", css)):
@@ -142,7 +142,7 @@ def _main_text(html: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The end of an element."""
+    """Mark the end of an element."""
 
     of: Tag
 
@@ -163,7 +163,7 @@ def _walk(root: Tag) -> Iterator[Tag | NavigableString | _End]:
 
 
 def _whole_text(soup: BeautifulSoup) -> str:
-    """Return every text that is shown, in light Markdown."""
+    """Return all visible text, in light Markdown."""
     lines = (line.strip() for line in "".join(_pieces(soup)).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 

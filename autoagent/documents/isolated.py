@@ -1,4 +1,4 @@
-"""Parses a document in a separate process, under limits of time and memory.
+"""Parse a document in a separate process, under limits of time and memory.
 
 A hostile document may make any parser loop or grow, and only a process can be stopped. The process gets the document on
 standard input and no environment, and answers with JSON.
@@ -54,9 +54,7 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 
 
 def answer(kind: str, url: str) -> None:
-    """Read the document on standard input, in the other process,
-    and write its text or the problem to standard output.
-    """
+    """Read the document from standard input in the separate process, and write text or problem to standard output."""
     try:
         _limit()
         reader = import_module(f"autoagent.documents.{_READERS[kind]}")
@@ -73,7 +71,7 @@ def answer(kind: str, url: str) -> None:
 
 
 def _limit() -> None:
-    """Set limits that also hold if the agent is gone and cannot stop this process any more."""
+    """Set limits that hold even after the death of the agent."""
     try:
         import resource
     except ImportError:  # Windows has none of them; the agent's time limit holds there

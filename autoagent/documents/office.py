@@ -1,4 +1,4 @@
-"""DOCX and XLSX files, with python-docx and openpyxl (the extra `documents`). Runs in the process of `isolated`."""
+"""Read DOCX and XLSX with python-docx and openpyxl (the extra `documents`). Runs in the process of `isolated`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ _HEADING = re.compile(r"Heading ([1-6])")
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """Read a `docx` as Markdown, an `xlsx` sheet by sheet with
-    a line for each non-empty row. Raises UnreadableDocument.
-    """
+    """Read a `docx` as Markdown, an `xlsx` sheet by sheet with a line per non-empty row. Raises UnreadableDocument."""
     check(data)
     text, note = limited(_joined(_document(data) if kind == "docx" else _sheets(data)))
     return DocumentText(text or "[it holds no text]", note=note)
@@ -82,7 +80,7 @@ def _sheets(data: bytes) -> Iterator[str]:
 
 
 def check(data: bytes) -> None:
-    """Raise UnreadableDocument for an archive that is damaged, leads out of its folder, or exceeds the limits.
+    """Raise UnreadableDocument for an archive with damage, paths out of its folder, or sizes beyond the limits.
 
     The sizes in the central directory bind: Python's zipfile reads no more of an entry than it declares there.
     """

@@ -1,4 +1,4 @@
-"""PDF files, with pypdf (the extra `documents`). Runs in the process of `isolated`."""
+"""Read PDF files, with pypdf (the extra `documents`). Runs in the process of `isolated`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes text, whatever encoding the server claims."""
+"""Decode text, regardless of the server's claim about its encoding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def seen(text: str) -> str:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether the bytes are no text: NULs without the mark of an encoding that has them."""
+    """Return whether the bytes are binary: NULs without the byte order mark of a wide encoding."""
     return b"\0" in data and not mark_of(data)[0]
 
 

@@ -1,4 +1,4 @@
-"""The result of reading a document, and its limits."""
+"""Define the result of reading a document, and its limits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ TEXT_LIMIT = 1_000_000  # characters of one document
 
 
 class UnreadableDocument(Exception):
-    """A document cannot be read. The text completes a sentence that begins with the document's name."""
+    """Report an unreadable document. The text continues a sentence after the document's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link of a page: the words it stands under, and its absolute address."""
+    """Hold a link of a page: its text and its absolute address."""
 
     text: str
     url: str
@@ -21,10 +21,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """The text of a document, with links of a page in place as `[words](address)`.
+    """Hold the text of a document, with links of a page in place as `[words](address)`.
 
-    `links` has each address of the whole page once, out of `link_count`. `note` has remarks for the reader, such as
-    where the text was cut, or '' for none.
+    `links` has each address of the whole page once, out of `link_count`. `note` has remarks for the reader, for example
+    on a cut text, or ''.
     """
 
     text: str

@@ -1,11 +1,11 @@
 """Hundreds of runs under one budget.
 
-`task_list` reads the tasks, `record` keeps what was done (`fleet.jsonl`), `ledger` shares out money, tokens and
+`task_list` reads the tasks, `record` keeps the record (`fleet.jsonl`), `ledger` shares out money, tokens and
 requests, `head` leads the workers, `engine` and `ray_engine` start them, `link` is the head's side of a run's own
 process, `folder_copy` keeps copies of folders on other machines, `results` reads a record, `command_line` makes
 `autoagent fleet`.
 
-Rank 4. May import session/, teams/ and what is below. Nothing below knows of it. Hands out `Fleet` for Python.
+Rank 4. May import session/, teams/ and what is below. Nothing below knows of it. Exports `Fleet` for Python.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import click
 
 Flags = Mapping[str, Any]
 NOT_ALL = 9  # the exit code where a run has not finished
-ENDS = "Exit codes: 0 all runs finished, 9 not all did."
+ENDS = "Exit codes: 0 if all runs finished, else 9."
 MOST_BYTES = 32_000_000  # of a task file on standard input
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
@@ -19,7 +19,7 @@ folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
 
 def limit_flags(function: Any) -> Any:
     """Add the options that limit all runs together."""
-    retries = "Tries again of a run that fails or loses its worker with no other command done. Default: 2."
+    retries = "Retries of a run that fails, or loses its worker before another command is done. Default: 2."
     for name, kind, text in (
         (
             "memory-url",
@@ -28,8 +28,8 @@ def limit_flags(function: Any) -> Any:
         ),
         ("address", str, "Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: auto."),
         ("engine", click.Choice(("local", "ray")), "Where runs work: here, or on a Ray cluster. Default: local."),
-        ("tpm", click.IntRange(min=0), "Tokens a minute, of all runs together."),
-        ("rpm", click.FloatRange(min=0), "Requests a minute to endpoints, of all runs together."),
+        ("tpm", click.IntRange(min=0), "Tokens per minute, of all runs together."),
+        ("rpm", click.FloatRange(min=0), "Requests per minute to endpoints, of all runs together."),
         ("retries", click.IntRange(min=0), retries),
         ("parallel", click.IntRange(min=1), "Runs at the same time. Default: 2."),
     ):
@@ -89,8 +89,8 @@ def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, A
     def run(ctx: click.Context, /, file: Path, out: Path | None, **given: Any) -> None:
         """Run the tasks of FILE (YAML, .jsonl, .csv, or - for standard input), many at a time, under one budget.
 
-        Each has a workspace, a state folder and a log of its own under DIR/ID. Ctrl-C: no new runs, and running ones
-        end at their next call; twice: at once. `autoagent fleet resume DIR` goes on.
+        Each has its own workspace, state folder and log under DIR/ID. Ctrl-C: no new runs, and running ones end at
+        their next call; twice: at once. `autoagent fleet resume DIR` continues.
         """
         tasks = sys.stdin.buffer.read(MOST_BYTES + 1) if str(file) == "-" else file
         lead(ctx, tasks, out, given_in(ctx.obj or {}, given))
@@ -101,9 +101,9 @@ def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, A
     @run_flags
     @click.pass_context
     def resume(ctx: click.Context, /, folder: Path, **given: Any) -> None:
-        """Go on with the fleet in DIR: with what has not come to an end of its own, each at its exact step.
+        """Continue the unfinished runs of the fleet in DIR, each at its exact step.
 
-        To run without asking, give -c again. Limits given here replace those of the fleet.
+        To run without asking, give -c again. Limits given here replace the fleet's.
         """
         lead(ctx, None, folder, given_in(ctx.obj or {}, given))
 
@@ -114,7 +114,7 @@ def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, A
 @folder_argument
 @click.option("--json", "as_json", is_flag=True, help="An object: summary, head (its process id or 0), runs.")
 def status(folder: Path, as_json: bool) -> None:
-    """Show how the fleet in DIR stands, whether it is at work or not."""
+    """Show the state of the fleet in DIR, running or not."""
     from autoagent.fleet.display import show_status
 
     show_status(folder, as_json=as_json)
@@ -122,7 +122,7 @@ def status(folder: Path, as_json: bool) -> None:
 
 @click.command("stop")
 @folder_argument
-@click.option("--now", is_flag=True, help="At once, not at the next call of each run.")
+@click.option("--now", is_flag=True, help="At once, not at each run's next call.")
 def stop(folder: Path, now: bool) -> None:
     """Stop the fleet in DIR: no new runs, and running ones end at their next call."""
     from autoagent.fleet.display import stop_head
@@ -136,7 +136,7 @@ def stop(folder: Path, now: bool) -> None:
 @click.option("--csv", "csv_file", metavar="FILE", help="Write a row for each run to FILE; - prints them.")
 @click.pass_context
 def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
-    """Show the results of the fleet in DIR: how each run ended, how each goal is known to be met, what it took."""
+    """Show the results of the fleet in DIR: how each run ended, the evidence for each goal, and the cost."""
     from autoagent.fleet.display import show_results
 
     ctx.exit(0 if show_results(folder, csv_file, as_json=as_json) else NOT_ALL)

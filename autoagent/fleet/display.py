@@ -34,7 +34,7 @@ TABLE: Columns[Row] = Columns(
 
 
 class FleetScreen:
-    """Shows a fleet as it goes. `show` takes what the head and the record tell."""
+    """Show a fleet as it goes. `show` takes the events of the head and the record."""
 
     def __init__(self, state: FleetState, *, as_json: bool) -> None:
         self._state = state
@@ -78,7 +78,7 @@ class FleetScreen:
         echo(said(found), err=True)
         if exhausted:
             echo(exhausted, err=True)
-        going_on = "" if found["finished"] == found["runs"] else f"; `autoagent fleet resume {state.out}` goes on"
+        going_on = "" if found["finished"] == found["runs"] else f"; `autoagent fleet resume {state.out}` continues"
         echo(f"Results: autoagent fleet results {state.out}{going_on}", err=True)
 
     def _write(self, text: str) -> None:
@@ -90,7 +90,7 @@ class FleetScreen:
         columns, lines = shutil.get_terminal_size()
         busy = [row for row in rows if standing(row) == "running"]
         shown = busy[: max(1, lines - 6)]
-        more = [f"and {len(busy) - len(shown)} more at work"] if len(busy) > len(shown) else []
+        more = [f"and {len(busy) - len(shown)} more running"] if len(busy) > len(shown) else []
         head = f"{said(summary(rows)).rstrip('.')}, {time.monotonic() - self._began:.0f} s"
         return [head, *TABLE.lines(shown, columns - 2), *more]
 

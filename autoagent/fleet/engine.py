@@ -1,6 +1,6 @@
-"""Engines start the workers of a fleet: on this machine (`LocalEngine`), or on a Ray cluster (`ray_engine`).
+"""Engines start the workers of a fleet: on this machine (`Engine`), or on a Ray cluster (`ray_engine`).
 
-A worker is this program, `autoagent fleet worker`, wherever it runs. The head knows of it what WorkerProcess has.
+A worker is this program, `autoagent fleet worker`, wherever it runs. The head sees it as a WorkerProcess.
 """
 
 from __future__ import annotations
@@ -12,77 +12,56 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from autoagent.core.errors import StateError
 
-OUTPUT = "output.txt"  # what a worker prints
+OUTPUT = "output.txt"  # the output of a worker
 GRACE = 5.0  # seconds that a worker has to end after SIGTERM
 
 
-class WorkerProcess(Protocol):
-    """A worker, as its head sees it. `connection` is the head's end of a stream of JSON lines, and ends with it.
+class WorkerProcess:
+    """A worker, as its head sees it: a process of this machine, unless a class says otherwise.
 
-    `problem` says why it could not be started, '' if it was.
+    `connection` is the head's end of a stream of JSON lines, and ends with it. `problem` says why it could not be
+    started, '' if it was.
     """
-
-    connection: socket.socket
-    problem: str
-
-    def wait(self) -> int | None:
-        """Return the exit code, negative for a signal, once the connection is closed. None: nobody can know it."""
-        ...
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal, to end it."""
-        ...
-
-    def lose(self) -> None:
-        """Give it up, as its node does not answer: close the connection."""
-        ...
-
-
-class Engine(Protocol):
-    """Starts workers. `leases`: they run where the head may not see them end. `beginning`: the words for a new one."""
-
-    leases: bool
-    beginning: str
-
-    def start(self, folder: Path) -> WorkerProcess:
-        """Start a worker for the run in a folder. Raises StateError."""
-        ...
-
-    def close(self) -> None:
-        """Give back what workers were started with."""
-        ...
-
-
-class LocalProcess:
-    """A worker on this machine."""
 
     problem = ""
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
         self.connection = connection
-        self.send_signal, self.lose = process.send_signal, process.kill
         self._process = process
 
     def wait(self) -> int | None:
-        """See WorkerProcess. A process that outlives its socket is killed."""
+        """Return the exit code, negative for a signal, once the connection is closed. None: nobody can know it.
+
+        A process that outlives its connection is killed.
+        """
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(GRACE)
         self._process.kill()
         return self._process.wait()
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal, to end it."""
+        self._process.send_signal(number)
 
-class LocalEngine:
-    """Starts processes of this program on this machine."""
+    def lose(self) -> None:
+        """Give it up, as its node does not answer: close the connection."""
+        self._process.kill()
+
+
+class Engine:
+    """Starts workers: processes of this program on this machine, unless a class says otherwise.
+
+    `leases`: they run where the head may not see them end. `beginning`: the words for a new worker.
+    """
 
     leases = False
     beginning = "starts"
 
-    def start(self, folder: Path) -> LocalProcess:
-        """See Engine."""
+    def start(self, folder: Path) -> WorkerProcess:
+        """Start a worker for the run in a folder. Raises StateError."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -91,10 +70,10 @@ class LocalEngine:
                 ours.close()
                 raise
         ours.setblocking(False)
-        return LocalProcess(process, ours)
+        return WorkerProcess(ours, process)
 
     def close(self) -> None:
-        """Nothing is left to close."""
+        """Release the engine's resources."""
 
 
 def spawned(
@@ -102,7 +81,7 @@ def spawned(
 ) -> subprocess.Popen[bytes]:
     """Start a worker that prints to a file of its folder, with `variables` besides those of this process.
 
-    `own`: its folder, if that is not the one of the fleet. Raises StateError.
+    `own`: its folder, if that is not the fleet's. Raises StateError.
     """
     output, number = folder / OUTPUT, connection.fileno()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

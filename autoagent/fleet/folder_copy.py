@@ -1,9 +1,10 @@
 """Copies the folder of a run between the head and a node that does not share it, by messages on their connection.
 
-The node sends what has changed: the workspace and the snapshots before the log that tells of them. So the head's copy
-is at any moment one that a killed run could have left behind, and another node goes on from it. A file is put in its
-place whole, but for logs, which grow. Only files, links and folders are copied. A database of the
-state folder is copied through SQLite, as other threads may be writing it.
+The node sends its changes: the workspace and the snapshots before the log that tells of them. So at any moment a killed
+run could have left the head's copy behind, and another node can go on from it. A file is put in its
+place whole, except for growing logs. Only files, links and folders are copied, and files with holes up to MOST_HOLES
+in all: the rest stays where it is. A database of the state folder is copied through SQLite, as other threads may be
+writing it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ import sqlite3
 import stat
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import StateError
 from autoagent.fleet.engine import OUTPUT
+from autoagent.text.text_file import is_inside
+from autoagent.workspace.gate import shown, walk_gate
 
 PIECE = 48_000  # bytes of a message: Ray sends what is below 100 KB along with the call, not by the object store
+MOST_HOLES = 1 << 30  # bytes of all files that are on no disk
 SQLITE = b"SQLite format 3\0"
 STATE = "state/"
 LOG = re.compile(r"state/runs/[^/]+/[^/]+\.jsonl")  # it grows
@@ -34,16 +38,21 @@ Put = Mapping[str, Any]
 
 
 class FolderSender:
-    """Sends what has changed in a folder since it was sent last; with `has`, the other side has what is there now."""
+    """Send the changes in a folder since the last time. With `has`, the other side has its present content.
 
-    def __init__(self, base: Path, *, has: bool = False) -> None:
+    `say` hears once of each file that is left out.
+    """
+
+    def __init__(self, base: Path, say: Callable[[str], None], *, has: bool = False) -> None:
         self._base = base
+        self._say = say
+        self._left: set[str] = set()
         self._sent: dict[str, tuple[int, ...]] = {}
         if has:  # but for the logs, whose ends may differ
             self._sent = {path: mark for path, mark in self._seen() if not LOG.fullmatch(path)}
 
     def changes(self, *, whole: bool = True) -> Iterator[Put]:
-        """Yield what brings the copy up to date, logs last; unless `whole`, what the log of the run has grown by."""
+        """Yield the changes that bring the copy up to date, logs last. Unless `whole`, only of run logs."""
         seen = dict(self._seen()) if whole else {}
         if not whole:
             for log in self._base.glob("state/runs/*/*.jsonl"):
@@ -57,7 +66,7 @@ class FolderSender:
                     yield from self.file(path, seen[path])
 
     def file(self, path: str, mark: tuple[int, ...]) -> Iterator[Put]:
-        """Yield a file, link or folder; of a log that grew, what came to it."""
+        """Yield a file, link or folder. If a log has grown, yield only the new part."""
         place, mode, size = self._base / path, mark[0], mark[1]
         before, self._sent[path] = self._sent.get(path), mark
         if stat.S_ISLNK(mode):
@@ -68,7 +77,7 @@ class FolderSender:
             grows = path == OUTPUT or bool(LOG.fullmatch(path))
             at = before[1] if grows and before and before[3] == mark[3] and before[1] <= size else 0
             in_place = at > 0 or path == OUTPUT  # which a worker has open
-            with opened(place, own=path.startswith(STATE)) as file:
+            with opened(self._base, path) as file:
                 file.seek(at)
                 while True:
                     piece = file.read(min(PIECE, size - at) if grows else PIECE)
@@ -80,8 +89,8 @@ class FolderSender:
                         break
 
     def _seen(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield each path with what tells whether it has changed; folders before what is in them."""
-        folders = [self._base]
+        """Yield each path with a mark that differs after a change. Folders come before their contents."""
+        folders, holes = [self._base], 0
         while folders:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
@@ -97,20 +106,43 @@ class FolderSender:
                         elif stat.S_ISLNK(found.st_mode):
                             yield path, marked(found)
                         elif stat.S_ISREG(found.st_mode):
+                            missing = max(0, found.st_size - found.st_blocks * 512)
+                            if holes + missing > MOST_HOLES:
+                                if path not in self._left:
+                                    self._left.add(path)
+                                    self._say(f"{shown(path)} is not copied: {missing:,} bytes of it are holes.")
+                                if path in self._sent:
+                                    yield path, self._sent[path]
+                                continue
+                            holes += missing
                             wal = Path(f"{entry.path}-wal")
                             later = (wal.stat().st_ctime_ns,) if own and wal.exists() else ()
                             yield path, (*marked(found), *later)
 
 
 def marked(found: os.stat_result) -> tuple[int, ...]:
-    """Return what changes with a file: mode, size, the time that no program can set, number."""
+    """Return a mark that differs after a change of a file: its mode, size, ctime in nanoseconds and inode."""
     return found.st_mode, found.st_size, found.st_ctime_ns, found.st_ino
 
 
-def opened(path: Path, *, own: bool) -> Any:
-    """Open a file to read; of the program's `own` ones a database as it is once its changes are in it."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
-    if not own or file.read(len(SQLITE)) != SQLITE:
+def opened(base: Path, where: str) -> Any:
+    """Open a file to read. Open a database of the program's own as a copy that includes its write-ahead log.
+
+    Programs may be at work there, so follow no link put in the place of a folder, and wait for no pipe.
+    Raises FileNotFoundError if the path is no longer a file.
+    """
+    root = os.open(base, os.O_PATH)
+    try:
+        file = os.fdopen(walk_gate(root, where, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError as error:
+        raise FileNotFoundError(error.errno, error.strerror, where) from error
+    finally:
+        os.close(root)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise FileNotFoundError(where)
+    path = base / where
+    if not where.startswith(STATE) or file.read(len(SQLITE)) != SQLITE:
         return file
     file.close()
     whole = tempfile.NamedTemporaryFile()  # noqa: SIM115 - the caller closes it
@@ -126,7 +158,7 @@ def receive(base: Path, change: Put) -> None:
     """Take up a change of the folder `base`. Raises StateError if it leads out of it or cannot be written."""
     place = base / change["path"]
     try:
-        if ".." in place.parts or not place.parent.resolve().is_relative_to(base.resolve()):
+        if ".." in place.parts or not is_inside(base, place.absolute().parent):
             raise StateError(f"{place}: leads out of the folder of its run.")
         is_folder = place.is_dir() and not place.is_symlink()
         if is_folder and "folder" not in change:
@@ -144,15 +176,19 @@ def receive(base: Path, change: Put) -> None:
 
 
 def receive_piece(place: Path, draft: Path, change: Put) -> None:
-    """Take up a piece of a file, which is put in its place with the last one. A log is added to. Raises OSError."""
+    """Take up a piece of a file. Put the file in its place with the last piece, append to a log. Raises OSError."""
     in_place, at, last = change["in_place"], change["at"], change["last"]
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if at else os.O_TRUNC)
     with os.fdopen(os.open(place if in_place else draft, flags, 0o600), "wb") as file:
-        file.seek(at)
-        file.write(b64decode(change["data"]))
+        data = b64decode(change["data"])
+        if any(data):
+            file.seek(at)
+            file.write(data)
+        else:  # a hole takes no room
+            file.truncate(at + len(data))
         if last and LOG.fullmatch(change["path"]):
             file.flush()
             os.fsync(file.fileno())  # a command may act once the log has it
     if last and not in_place:
-        draft.chmod(change["mode"])
+        draft.chmod(change["mode"] & 0o777)
         draft.replace(place)

@@ -1,8 +1,8 @@
-"""The head of a fleet: starts workers, shares out the budget among them, and writes down what becomes of each run.
+"""The head of a fleet: starts workers, shares out the budget among them, and writes down the end of each run.
 
 One thread does all of it, so that no two decisions about the budget cross. A worker that dies is followed by another,
-which resumes the run from its log at its exact step. One that may still be at work on another machine is followed once
-its lease is over. Not covered: a command that was running then may have acted on the world outside; the run is told so
+which resumes the run from its log at its exact step. If it may still be at work on another machine, that happens once
+its lease is over. Not covered: a command that was running then may have acted on the world outside. The run is told so
 when it resumes.
 """
 
@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -35,11 +35,12 @@ from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.link import LEASE, LOCK
 from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, tally_of
 
+LONGEST = 64_000_000  # bytes of a line of a worker's
 TICK = 0.5  # seconds between two looks at the screen
 MARGIN = GRACE + 2.0
 """Seconds after a lease until its run is given away: what the worker has to end, and what clocks differ by."""
 TEAM = "team.yaml"  # in the folder of a run on another machine
-STOPPED = "The fleet is stopped; `autoagent fleet resume` goes on."
+STOPPED = "The fleet is stopped; `autoagent fleet resume` continues it."
 ANSWERS = 30 * 86_400.0  # seconds for which a question waits for `autoagent answer`
 NEVER_AGAIN = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
 """The ends that are final: a resumed fleet does not run them again."""
@@ -72,6 +73,7 @@ class Head:
     ) -> None:
         self.state = state
         self.say: Callable[[str], None] = lambda text: None
+        self.not_copied: Collection[Path] = {state.out.resolve()}  # with a task's files: the agent itself has them
         settings = state.settings
         self.ledger = Ledger(Ceilings(settings["budget"], settings["max_tokens"], settings["rpm"], settings["tpm"]))
         self.stops = 0  # how often the user has asked to stop
@@ -110,7 +112,7 @@ class Head:
                 self.end_all()
 
     def is_over(self, row: Row) -> bool:
-        """Return whether a run needs no worker. Take up what its log says, which a killed head may not have noted."""
+        """Return whether a run needs no worker. Take up the facts of its log that a killed head may not have noted."""
         try:
             tally = tally_of(self.state.folder(row))
         except StateError:
@@ -119,7 +121,7 @@ class Head:
         if row.state == "done" and row.status in NEVER_AGAIN:
             return True
         tally.fill(row)
-        if tally.stats.ended is not None and tally.stats.ended.status in NEVER_AGAIN:
+        if tally.stats.outcome is not None and tally.stats.outcome.status in NEVER_AGAIN:
             self._note(row)
             return True
         row.state = "waiting"
@@ -139,7 +141,7 @@ class Head:
         row.attempt = row.attempt or 1
         folder = self.state.folder(row)
         if not run:
-            fill_workspace(row, folder)
+            fill_workspace(row, folder, self.not_copied)
         process = self._engine.start(folder)
         worker = Worker(process, process.connection, row)
         row.node = ""
@@ -151,7 +153,7 @@ class Head:
         self._selector.register(worker.connection, selectors.EVENT_READ, worker)
 
     def order_for(self, worker: Worker, folder: Path, *, asks: bool) -> dict[str, Any]:
-        """Return what a worker is to run in a folder, with which flags. `asks`: somebody can answer it there."""
+        """Return the order for a worker in a folder, with its run's flags. `asks`: somebody can answer it there."""
         row, job = worker.row, worker.row.job
         given = {**({"answer_timeout": ANSWERS} if asks else {}), **self._flags, **job.given}
         given |= {"state_dir": str(folder / "state"), "plain_output": True, "skip_reprompt": True, "run_name": job.id}
@@ -188,8 +190,14 @@ class Head:
             worker.unread += data
             *lines, rest = worker.unread.split(b"\n")
             worker.unread = bytearray(rest)
-            for line in lines:
-                self.hear(worker, json.loads(line))
+            try:
+                if len(rest) > LONGEST:
+                    raise StateError(f"It says more than {LONGEST // 1_000_000} MB in a line.")
+                for line in lines:
+                    self.hear(worker, json.loads(line))
+            except (StateError, ValueError, TypeError, LookupError) as error:  # the others go on
+                worker.problem = {"reason": f"The worker cannot be followed: {error}", "code": Status.FAILED.code}
+                worker.process.send_signal(signal.SIGKILL)
             if not data and (row := self.worker_ended(worker)) is not None:
                 yield row
         for answer in self.ledger.answers():
@@ -255,7 +263,7 @@ class Head:
         near = hello["host"] == socket.gethostname() and not hello["own"]
         if not near and not self._flags.get("continuous") and not self._told:
             self._told = True
-            self.say(f"Questions on {hello['host']} do not reach the inbox: a run that has one ends there; give -c.")
+            self.say(f"Questions on {hello['host']} do not reach the inbox: a run with a question ends there; give -c.")
         worker.ordered = True
         worker.leased = time.monotonic() + LEASE + MARGIN
         if not near:
@@ -263,7 +271,7 @@ class Head:
             self._record.add("placed", id=row.job.id, node=row.node)
         if hello["own"]:
             worker.copy = folder
-            for change in FolderSender(folder).changes():
+            for change in FolderSender(folder, self.say).changes():
                 self._tell(worker, {"put": change})
             folder = Path(hello["own"])
         self._tell(worker, self.order_for(worker, folder, asks=near))
@@ -292,7 +300,7 @@ class Head:
         self.ledger.set_spent(row.job.id, tally.usd + tally.unknown_usd, tally.stats.tokens + tally.unknown_tokens)
         tally.fill(row)
         row.doing = ""
-        died = tally.stats.ended is None or bool(worker.problem)
+        died = tally.stats.outcome is None or bool(worker.problem)
         if died:
             reason = worker.process.problem or said_of(code)
             problem = worker.problem or {"reason": reason, "code": Status.FAILED.code}
@@ -303,7 +311,7 @@ class Head:
             row.state = "waiting"
             if code is None and row.node:
                 self._held_back.append((worker.leased, row))
-                row.doing = "waits for the end of its lease"
+                row.doing = "waiting for the end of its lease"
             else:
                 self._queue.appendleft(row)
             return None
@@ -352,9 +360,7 @@ class Head:
 
     @contextmanager
     def stopped_by_signals(self) -> Iterator[None]:
-        """Take each signal as a request to stop: no new runs, and running ones end at their next call; a second one: at
-        once. Only in the main thread.
-        """
+        """Stop new runs at the first signal and running ones at once at the second. Main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -383,15 +389,19 @@ class Head:
 def said_of(code: int | None) -> str:
     """Return why a worker ended without a word."""
     if code is None:
-        return "Nobody knows what became of the worker."
+        return "The fate of the worker is unknown."
     if code < 0:
         return f"The worker was ended by {signal.Signals(-code).name}."
-    return f"The worker ended with exit code {code} before its run did."
+    return f"The worker ended with exit code {code} before its run."
 
 
-def fill_workspace(row: Row, folder: Path) -> None:
-    """Make the workspace of a run that begins, with the files of its task. Raises StateError if that fails."""
+def fill_workspace(row: Row, folder: Path, but: Collection[Path]) -> None:
+    """Make the workspace of a run that begins, with the files of its task `but` these. Raises StateError."""
     workspace = folder / "workspace"
+
+    def left_out(place: str, names: list[str]) -> list[str]:
+        return [name for name in names if (Path(place) / name).resolve() in but]
+
     try:
         shutil.rmtree(workspace, ignore_errors=True)  # of a start that was killed before its run began
         workspace.mkdir(mode=0o700, parents=True)
@@ -400,7 +410,7 @@ def fill_workspace(row: Row, folder: Path) -> None:
             shutil.copy2(row.job.team, folder / TEAM)  # for a node that has it not
         for path in map(Path, row.job.files):
             if path.is_dir():
-                shutil.copytree(path, workspace, symlinks=True, dirs_exist_ok=True)
+                shutil.copytree(path, workspace, symlinks=True, ignore=left_out, dirs_exist_ok=True)
             else:
                 shutil.copy2(path, workspace / path.name)
     except OSError as error:

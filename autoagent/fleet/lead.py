@@ -20,13 +20,14 @@ from typing import Any
 
 from autoagent import __version__
 from autoagent.core.errors import SettingsError, SetupError, StateError
-from autoagent.fleet.engine import Engine, LocalEngine
+from autoagent.fleet.engine import Engine
 from autoagent.fleet.head import Head, end_orphans
 from autoagent.fleet.record import NAME, FleetRecord, FleetState, Row, check_made_here, read_record
 from autoagent.fleet.task_list import STDIN, TaskList, decoded, read_tasks, tasks_of
 from autoagent.models.openai.opening import ATTENDED_PATIENCE, UNATTENDED_PATIENCE
 from autoagent.registry.memory import IN_EXTENSIONS
 from autoagent.session import build
+from autoagent.session.build import protected_paths
 from autoagent.session.load import parse
 from autoagent.session.session import Session
 from autoagent.settings import Settings
@@ -44,7 +45,7 @@ a step forward, and in all USD, tokens, requests and tokens a minute, 0 for no l
 class Fleet(AbstractContextManager["Fleet"]):
     """A fleet that is started, or resumed where `tasks` is None. Iterate over it for each run as it ends.
 
-    `tasks` is a task file, its text from standard input as bytes, or objects with the keys of one. All but a file
+    `tasks` is a task file, its text from standard input as bytes, or objects with the keys of a task. All but a file
     count as the user's own words. `flags` are LIMITS, and those of `autoagent run` by the names of settings: `model`,
     `continuous`, `allow`. `json`: how it is shown on the screen, None for not at all.
 
@@ -76,7 +77,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             session = Session.open(flags)
         else:
             if (self.out / NAME).exists():
-                raise StateError(f"{self.out}: a fleet is here; `autoagent fleet resume {self.out}` goes on with it.")
+                raise StateError(f"{self.out}: already has a fleet; `autoagent fleet resume {self.out}` continues it.")
             if self.out.is_dir() and next(self.out.iterdir(), None):  # a run in it would be taken for one of ours
                 raise StateError(f"{self.out}: is not empty; name a new folder.")
             found, session = _begun(tasks, flags)
@@ -105,6 +106,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             flags["memory_index"] = f"fleet-{self.state.made[:16]}"  # the same one when it is resumed
         usual = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
         self.head = Head(self.state, self._record, flags, self._engine, session.settings.patience or usual)
+        self.head.not_copied = {self.out.resolve(), *(Path(p).resolve() for p in protected_paths(session.settings))}
         if self._screen:
             self.head.say = self._screen.say
 
@@ -127,7 +129,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 def engine_of(state: FleetState, session: Session) -> Engine:
     """Return the engine of a fleet. Raises SetupError, StateError."""
     if state.settings["engine"] == "local":
-        return LocalEngine()
+        return Engine()
     from autoagent.fleet.ray_engine import RayEngine
 
     try:
@@ -147,11 +149,11 @@ def shared_memory(flags: Mapping[str, Any]) -> dict[str, Any]:
         if url.startswith(name):
             return {"memory_url": url, "memory_backend": name}
     known = " or ".join(f"{name}://..." for name in IN_EXTENSIONS)
-    raise SettingsError(f"--memory-url: is no address of a memory that runs can share; write {known}")
+    raise SettingsError(f"--memory-url: is not the address of a shared memory; write {known}")
 
 
 def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as variables of the environment, for a worker whose machine has not what set them here."""
+    """Return settings as environment variables, for a worker on a machine without their sources."""
     found: dict[str, str] = {}
     for name, value in values.items():
         declared = Settings.__dataclass_fields__[name].metadata
@@ -166,7 +168,7 @@ def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
 def _begun(
     tasks: str | Path | bytes | Iterable[Mapping[str, Any]], flags: Mapping[str, Any]
 ) -> tuple[TaskList, Session]:
-    """Read the tasks, and open the session once the user trusts what they bring. Raises as Fleet does."""
+    """Read the tasks, and open the session once the user trusts their content. Raises as Fleet does."""
     held = Session.load(flags).settings
     if isinstance(tasks, bytes):
         found = read_tasks(STDIN, held, decoded(STDIN, tasks))
@@ -175,7 +177,7 @@ def _begun(
     session = Session.open(flags, more=found.untrusted)
     for value in found.untrusted:
         if not session.holds(value):
-            raise SettingsError(f"{value.called}: nothing was started, as it is not trusted.")
+            raise SettingsError(f"{value.called}: is not trusted; nothing was started.")
     for job in found.jobs:
         if "continuous_limit" in job.given and not flags.get("continuous"):
             raise SettingsError(f"{job.id}: `steps` goes with -c/--continuous.")

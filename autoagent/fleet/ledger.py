@@ -1,9 +1,9 @@
 """One budget of money and tokens for all workers, and one rate of requests: reserved before each call, exact at any
 parallelism.
 
-A call is granted while its longest reply fits. Where the budget gets short, its reply is limited to a multiple of what
-came before. Near the ceiling a call waits until every other one has come back. Then its reply is cut to what is left,
-or it is refused, as by the budget of a single run (agent/budget.py).
+A call is granted while its longest reply fits. Where the budget gets short, its reply is limited to a multiple of
+earlier replies. Near the ceiling a call waits until every other call has come back. Then its reply is cut to the rest
+of the budget, or it is refused, as by the budget of a single run (agent/budget.py).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Amount:
 
 
 class Ledger:
-    """Keeps what is spent, by run, and what is reserved, by call. One thread uses it."""
+    """Keep the expenses by run, and the reservations by call. For use by a single thread."""
 
     def __init__(self, ceilings: Ceilings, clock: Callable[[], float] = time.monotonic) -> None:
         self.ceilings = ceilings
@@ -92,7 +92,7 @@ class Ledger:
         self._gap = 0.0
 
     def set_spent(self, run: str, usd: float, tokens: int) -> None:
-        """Take over what the log of a run says, and forget the calls of its worker, which has ended."""
+        """Take over the figures from the log of a run, and forget the calls of its ended worker."""
         before = self._spent.get(run, Amount())
         self._total.add(usd - before.usd, tokens - before.tokens)
         self._spent[run] = Amount(usd, tokens)
@@ -104,7 +104,7 @@ class Ledger:
         self._calls = {key: call for key, call in self._calls.items() if key[0] != run}
 
     def came_back(self, key: Key, usd: float, prompt: int, completion: int) -> None:
-        """Keep the price of a call, whose reservation ends, until its run has it in the log."""
+        """End the reservation of a call, and keep its price until its run has it in the log."""
         call, held = self._calls.pop(key, None), self._held.pop(key, None)
         if call is None or held is None:
             return
@@ -118,13 +118,13 @@ class Ledger:
             self._minute.append((self._clock(), amount.tokens - held.tokens))
 
     def failed(self, key: Key) -> None:
-        """Keep the reservation of a call that failed until its run's next event, which says what it cost."""
+        """Keep the reservation of a failed call until its run's next event, which has its cost."""
         self._calls.pop(key, None)
         if (held := self._held.pop(key, None)) is not None:
             self._unlogged.setdefault(key[0], deque()).append((held, True))
 
     def logged(self, run: str, usd: float, tokens: int, *, replied: bool) -> None:
-        """Add what an event of a run says was spent. `replied`: for a model's reply."""
+        """Add the expenses of an event of a run, in USD and tokens. `replied`: for a model's reply."""
         self._total.add(usd, tokens)
         self._spent.setdefault(run, Amount()).add(usd, tokens)
         waiting = self._unlogged.get(run)
@@ -134,7 +134,7 @@ class Ledger:
             waiting.popleft()
 
     def slow_down(self, seconds: float) -> None:
-        """Send no request for so long, and fewer after that: the server has refused one for their number."""
+        """Send no request for so many seconds, and fewer after that, as the server has refused one too many."""
         self._paused = max(self._paused, self._clock() + seconds)
         self._gap = min(LONGEST_GAP, max(FIRST_GAP, 2 * self._gap))
 

@@ -49,6 +49,7 @@ from autoagent.fleet.engine import GRACE
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.models.openai.retry import Fault
 from autoagent.registry.registrations import GUESTS
+from autoagent.terminal.output import echo
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import PER_MESSAGE, counter
 
@@ -61,7 +62,7 @@ LEASE = 20.0
 of a busy head takes, and no longer than a user would wait for a lost run to be taken up."""
 BEAT = 4.0  # seconds between two words, so that a lease outlives four that are lost
 now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # goes on while suspended
-GONE = "The head of the fleet is gone; `autoagent fleet resume` goes on."
+GONE = "The head of the fleet is gone; `autoagent fleet resume` continues the fleet."
 
 
 class HeadLink:
@@ -113,7 +114,7 @@ class HeadLink:
     def ask(self, op: str, heed: Callable[[], float], **fields: Any) -> dict[str, Any]:
         """Ask the head and wait for its answer, `heed` being called meanwhile. Its number in the answer is `n`.
 
-        Raises StopRun if the run is to end, and whatever `heed` raises.
+        Raises StopRun if the run is to end, and any error of `heed`.
         """
         number = next(self._numbers)
         if not self._stopped:
@@ -156,7 +157,7 @@ class HeadLink:
 
 
 class MeteredModel:
-    """A model whose every call is reserved in the fleet's budget before, and given back after it."""
+    """A model that reserves each call in the fleet's budget before it, and settles it afterwards."""
 
     def __init__(self, model: Model, head: HeadLink) -> None:
         self._model = model
@@ -231,7 +232,7 @@ def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], A
 
 
 def told(head: HeadLink, whole: bool, event: Event) -> None:
-    """Tell the head of an event: what it cost, and what the run does now; `whole`: all of it."""
+    """Tell the head of an event: its cost and the run's present activity, or with `whole` all of it."""
     fields: dict[str, Any] = {"run": event.run, "type": event.type, "step": 0 if event.agent else event.step}
     match event:
         case Thought() | Rejected() | Answered() | Spent():
@@ -255,7 +256,7 @@ def told(head: HeadLink, whole: bool, event: Event) -> None:
 def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
     """End this process when its head has not been heard of for so long, unless the run is `over` before.
 
-    The lease runs from the asking: it ends here before the head, who counts from its answer, gives the run away.
+    The lease runs from the asking. So it ends here before the head, counting from its answer, gives the run away.
     """
     until = now() + seconds
 
@@ -282,15 +283,15 @@ class CopiedFolder:
 
     def __init__(self, head: HeadLink, folder: Path) -> None:
         self._head = head
-        self._sender = FolderSender(folder, has=True)
+        self._sender = FolderSender(folder, echo, has=True)
 
     def written(self, event: Event | None = None) -> None:
-        """Hand on what an event of the log stands for, None for its end, which waits until the head has all.
+        """Hand on the changes up to an event of the log. For None, its end, wait until the head has them all.
 
         Raises StopRun before a command that the head cannot know of.
         """
         if event is None:
-            sys.stdout.flush()  # to the file of what is printed
+            sys.stdout.flush()  # to the output file
         whole = event is None or isinstance(event, (RunStarted, Returned, Ended))
         for change in self._sender.changes(whole=whole):
             self._head.tell("put", **change)
@@ -302,7 +303,7 @@ class CopiedFolder:
 def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
     """Join the fleet over an inherited socket: yield the order, and take part in the run that follows.
 
-    `own`: the folder on this node that the run gets, as the one of the fleet cannot be reached, else ''.
+    `own`: the run's folder on this node if the fleet's folder cannot be reached, else ''.
 
     Raises StateError if the head is gone, or another process still has this run.
     """
@@ -350,7 +351,7 @@ def held_alone(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise StateError(f"Another process still has the run in {path.parent}.") from None
+                    raise StateError(f"Another process still works on the run in {path.parent}.") from None
                 time.sleep(LOOK)
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())

@@ -2,7 +2,7 @@
 
 Ray finds a node with a free CPU for a relay, an actor that starts the worker there and hands the lines of its
 connection on, both ways. A relay is used for one worker after the other. On the head's side one thread keeps the ends
-of all relays; the head reads and writes a socket, as with a worker of its own machine.
+of all relays. The head reads and writes a socket, as with a worker of its own machine.
 
 Secrets go from here to the worker's environment by one call of the relay and nowhere else: arguments of a call to an
 actor are sent to its process alone, unlike those of its constructor and unlike a `runtime_env`, which the cluster keeps
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import shutil
 import socket
@@ -20,14 +21,14 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from autoagent import __version__
 from autoagent.core.errors import StateError
-from autoagent.fleet.engine import GRACE, spawned
+from autoagent.fleet.engine import GRACE, Engine, WorkerProcess, spawned
 from autoagent.text.sanitize import shorten
 
 NONCE = "fleet.nonce"  # a node that finds it, with what the head has put there, shares the folder
@@ -41,7 +42,7 @@ class Relay:
     """Starts a worker on this node and hands its lines on. Runs in a process that Ray starts there."""
 
     async def start(self, folder: str, nonce: str, variables: Mapping[str, str], cwd: str) -> None:
-        """Start a worker for the run in `folder`, in a folder of its own if this node does not share that one."""
+        """Start a worker for the run in `folder`, in a folder of its own if this node does not share `folder`."""
         self._own = "" if shares(Path(folder).parent, nonce) else tempfile.mkdtemp(prefix="autoagent-fleet-")
         ours, theirs = socket.socketpair()
         place = Path(self._own or folder)
@@ -51,7 +52,7 @@ class Relay:
         self._lines, self._to_worker = await asyncio.open_connection(sock=ours)
 
     async def read(self) -> bytes:
-        """Return what the worker says next, nothing once it has closed its connection."""
+        """Return the next bytes from the worker, none once it has closed its connection."""
         said = b""
         with suppress(ConnectionError):
             said = await self._lines.read(PIECE)
@@ -67,7 +68,7 @@ class Relay:
         self._process.send_signal(number)
 
     async def end(self) -> int:
-        """Hang up. Return the exit code of the worker, which is killed if it goes on."""
+        """Hang up. Kill the worker if it goes on. Return its exit code."""
         self._to_worker.close()
         try:
             return await asyncio.to_thread(self._process.wait, GRACE)
@@ -80,14 +81,14 @@ class Relay:
 
 
 def shares(out: Path, nonce: str) -> bool:
-    """Return whether the folder OUT here is the one that the head sees, whatever it is called there."""
+    """Return whether OUT here is the same folder as the head's, by any path."""
     for folder in (out, *out.parents):
         with suppress(OSError):
             return (folder / NONCE).read_text() == nonce
     return False
 
 
-class RayProcess:
+class RayProcess(WorkerProcess):
     """A worker on a node, as the head sees it. `_keep` is the thread that talks with its relay."""
 
     def __init__(self, engine: RayEngine, folder: Path) -> None:
@@ -108,7 +109,7 @@ class RayProcess:
         return self._code
 
     def send_signal(self, number: int) -> None:
-        """See WorkerProcess. One that still waits for a node is given up."""
+        """See WorkerProcess. Give up a worker that still waits for a node."""
         if self._relay is not None:
             self._relay.signal.remote(number)
         else:
@@ -149,7 +150,7 @@ class RayProcess:
             self._over.set()
 
     async def _hand_down(self, relay: Any) -> None:
-        """Hand on what the head says, until it hangs up."""
+        """Hand on the head's messages, until it hangs up."""
         from ray.exceptions import RayError
 
         loop = asyncio.get_running_loop()
@@ -159,20 +160,20 @@ class RayProcess:
             await relay.end.remote()
 
 
-class RayEngine:
+class RayEngine(Engine):
     """Starts workers on the nodes of the cluster at an address. `variables` are for their environment.
 
     Raises StateError if the cluster cannot be joined, ModuleNotFoundError without Ray.
     """
 
     leases = True
-    beginning = "waits for a node"
+    beginning = "waiting for a node"
 
     def __init__(self, address: str, out: Path, variables: Mapping[str, str]) -> None:
         import ray
 
         if sum(len(name) + len(value) for name, value in variables.items()) > MOST_VARIABLES:
-            raise StateError(f"The settings are more than {MOST_VARIABLES:,} bytes; a worker cannot be handed them.")
+            raise StateError(f"The settings are more than {MOST_VARIABLES:,} bytes, too large for a worker.")
         self.variables = dict(variables)
         self.idle: list[Any] = []
         self.nonce, self._is_marked = secrets.token_hex(16), False
@@ -213,10 +214,13 @@ def join(address: str) -> None:
     if hasattr(ray_worker, "print_to_stdstream"):
         ray_worker.print_to_stdstream = lambda *told, **how: None
     try:
+        if address == "auto" and not os.environ.get("RAY_ADDRESS"):
+            address = own_cluster()
         place = urlsplit(address if "://" in address else f"//{address}")
         if place.hostname and place.port:  # Ray itself tries for minutes
             socket.create_connection((place.hostname, place.port), REACH).close()
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        with chdir("/"):  # Ray's workers look for modules where the driver starts, which may be a stranger's folder
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except OSError as error:  # ConnectionError too
         why = shorten(" ".join(str(error).split()), 300)
         start = "start one with `ray start --head`, or name another with --address"
@@ -228,12 +232,26 @@ def join(address: str) -> None:
         raise StateError(f"The Ray cluster at {address!r} cannot be joined: {why}") from error
 
 
+def own_cluster() -> str:
+    """Return the address of a cluster that this user or root runs on this machine. Raises ConnectionError if none.
+
+    Ray itself takes any user's, by a file that everyone may write or by any process. The cluster gets the keys.
+    """
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            name, *flags = (place / "cmdline").read_bytes().split(b"\0")
+            found = [flag for flag in flags if flag.startswith(b"--gcs-address=")]
+            if found and name.endswith(b"/raylet") and place.stat().st_uid in (0, os.geteuid()):
+                return os.fsdecode(found[0].partition(b"=")[2])
+    raise ConnectionError("neither you nor root runs one on this machine")
+
+
 def said_of(error: BaseException, *, began: bool) -> str:
     """Return why a relay came to nothing, before or after its worker `began`."""
     if isinstance(error, asyncio.CancelledError):
         return "The worker's node does not answer." if began else "The fleet was stopped before a node was free."
     if "No module named 'autoagent" in str(error):
-        return f"A node of the cluster has no autoagent of this kind; install autoagent {__version__} on all of them."
+        return f"A node of the cluster lacks this version; install autoagent {__version__} on all of them."
     if isinstance(cause := getattr(error, "cause", None), StateError):
         return str(cause)
     return f"The worker's node or its relay is gone ({type(error).__name__})."

@@ -21,6 +21,7 @@ from autoagent.core.codec import from_plain, to_plain
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import SetupError, StateError
 from autoagent.core.events import (
+    CUT_SHORT,
     Answered,
     Changed,
     Ended,
@@ -47,10 +48,10 @@ NAME, LOCK = "fleet.jsonl", "fleet.lock"
 
 @dataclass(slots=True)
 class Row:
-    """One run of the fleet, as it stands.
+    """A run of the fleet, as it stands.
 
-    `state`: waiting, running or done. `known` tells of each goal how it is known to be met, '' if it is not.
-    `unknown_usd`: the most that calls may have cost whose worker died before their price was known.
+    `state`: waiting, running or done. `known` holds the evidence that each goal is met, '' if it is not.
+    `unknown_usd`: the most that interrupted calls may have cost beyond `usd`, in USD.
     """
 
     job: Job
@@ -78,7 +79,7 @@ class Row:
 class FleetState:
     """A record as read: the settings of the fleet, and its runs in their order.
 
-    `made` is a random id, by which the user's own state knows a fleet that was started here.
+    `made` is a random id. The user's own state knows a fleet started here by it.
     """
 
     out: Path
@@ -93,7 +94,7 @@ class FleetState:
         return UntrustedValue(file=NAME, name="fleet", value=self.made, about=about)
 
     def folder(self, row: Row) -> Path:
-        """Return the folder of a run; a later attempt has one of its own in it."""
+        """Return the folder of a run. A later attempt has a folder of its own in it."""
         folder = self.out / row.job.id
         return folder if row.attempt <= 1 else folder / f"attempt-{row.attempt}"
 
@@ -148,7 +149,7 @@ def head_of(out: Path) -> int:
 
 
 def origin_in(folder: Path) -> list[UntrustedValue]:
-    """Return the fleet of a folder as what needs trust, if there is one. Raises StateError for a damaged record."""
+    """Return the fleet of a folder, if any, as a value that needs trust. Raises StateError for a damaged record."""
     return [read_record(folder).origin] if (folder / NAME).exists() else []
 
 
@@ -156,8 +157,8 @@ def check_made_here(state: FleetState) -> None:
     """Raise SetupError for a fleet that somebody else has made: its record names processes, programs and files."""
     if not Trusted(user_state_path(os.environ)).holds(state.out.resolve(), state.origin.mark):
         raise SetupError(
-            f"{state.out}: this fleet was not started here by you. Its record and its logs say which programs, files "
-            f"and settings its runs get; look at them, then trust it with `autoagent trust {state.out}`."
+            f"{state.out}: you did not start this fleet here. Its record and logs set the programs, files and "
+            f"settings of its runs; review them, then trust it with `autoagent trust {state.out}`."
         )
 
 
@@ -184,14 +185,14 @@ def read_record(out: Path) -> FleetState:
 
 
 def take_up(state: FleetState, line: Mapping[str, Any]) -> None:
-    """Take up one line of a record. Raises ValueError, KeyError or TypeError for one that is none."""
+    """Take up a line of a record. Raises ValueError, KeyError or TypeError for an invalid line."""
     kind = line["type"]
     if kind == "fleet":
         state.settings, state.made = line["settings"], str(line.get("made", ""))
         for one in line["runs"]:
             job = from_plain(Job, one)
             if not ID.match(job.id) or "/" in job.id:
-                raise ValueError(f"{job.id!r} names no folder")
+                raise ValueError(f"{job.id!r} does not name a folder")
             state.rows.setdefault(job.id, Row(job))
     elif kind == "limits":
         state.settings = {**state.settings, **line["settings"]}
@@ -201,7 +202,7 @@ def take_up(state: FleetState, line: Mapping[str, Any]) -> None:
 
 
 class RunTally:
-    """Fold a run's log into its figures, its end, and the calls whose price nobody knows."""
+    """Fold a run's log into its figures, its end, and its calls of unknown price."""
 
     def __init__(self) -> None:
         self.stats = RunStats()
@@ -212,12 +213,18 @@ class RunTally:
         self._open: dict[str, tuple[float, int]] = {}  # calls by agent: the most that each may cost
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Take up an event."""
         self.stats.add(event)
         match event:
             case Prompted():
                 self._open[event.agent] = event.estimate or 0.0, event.tokens
-            case Thought() | Rejected() | Spent() | Answered():
+            case Spent():
+                self.usd += event.usage.cost or 0.0
+                if event.purpose == CUT_SHORT:  # it has our count of what came; more may be charged
+                    usd, tokens = self._open.pop(event.agent, (0.0, 0))
+                    self.unknown_usd += max(0.0, usd - (event.usage.cost or 0.0))
+                    self.unknown_tokens += max(0, tokens - event.usage.prompt)
+            case Thought() | Rejected() | Answered():
                 self.usd += event.usage.cost or 0.0
                 self._open.pop(event.agent, None)
             case RunStarted() if not event.agent and not isinstance(event, Changed):
@@ -239,8 +246,8 @@ class RunTally:
         stats = self.stats
         row.steps, row.tokens, row.usd, row.seconds = stats.step, stats.tokens, self.usd, stats.seconds
         row.unknown_usd, row.run = self.unknown_usd, stats.run
-        if stats.ended is not None:
-            row.status, row.reason = stats.ended.status, stats.ended.reason
+        if stats.outcome is not None:
+            row.status, row.reason = stats.outcome.status, stats.outcome.reason
             goals = len(stats.task.goals) if stats.task else 0
             row.known = tuple(stats.standing(number) for number in range(goals))
 
@@ -250,7 +257,7 @@ def tally_of(folder: Path) -> RunTally:
     tally = RunTally()
     for event in events_of(folder):
         tally.add(event)
-    if tally.stats.ended is None:
+    if tally.stats.outcome is None:
         tally.cut_off()
     return tally
 

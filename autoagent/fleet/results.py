@@ -93,7 +93,7 @@ def said(found: Mapping[str, Any]) -> str:
     counts = ", ".join(f"{found[name]} {name}" for name in STANDINGS if found[name])
     line = f"{found['runs']} runs: {counts}; {found['steps']:,} steps, {found['tokens']:,} tokens, ${found['usd']:.4f}"
     if found["unknown_usd"]:
-        line += f" (and at most ${found['unknown_usd']:.4f} for calls that were cut off)"
+        line += f" (and at most ${found['unknown_usd']:.4f} for interrupted calls)"
     tries = [name for name in found if f"{name} standard error" in found]
     rates = [f"{name} {found[name]:.3f} ± {found[f'{name} standard error']:.3f}" for name in tries]
     return "; ".join([line, *rates]) + "."

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from autoagent.core.errors import SettingsError
-from autoagent.core.task import MOST_GOALS, Goal
+from autoagent.core.task import MAX_GOALS, Goal
 from autoagent.registry.parts import UntrustedValue
 from autoagent.session.load import parse
 from autoagent.session.permissions import may_set
@@ -35,18 +35,18 @@ MOST_REPEATS = 1_000
 MOST_FILES, MOST_FILE_BYTES = 20_000, 1_000_000_000  # copied into one workspace
 STDIN = Path("standard input")
 
-ID = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
+ID = re.compile(r"(?!fleet\.)[A-Za-z0-9][\w.-]{0,99}", re.ASCII | re.IGNORECASE)  # files of a fleet are called so
 NUMBERS = {"budget": float, "max_tokens": int, "max_seconds": float, "steps": int}
 TEXTS = {"model": "model", "name": "ai_name", "role": "ai_role"}
 WORK = ("wish", "goal", "goals", "team")
 TASK_KEYS = ("id", *WORK, "check", "idea", *TEXTS, *NUMBERS, "files", "repeat", "settings")
 DEFAULT_KEYS = tuple(key for key in TASK_KEYS if key not in ("id", *WORK, "check", "idea"))
-SOURCE = "a program, run as a goal is checked"
+SOURCE = "a program that checks a goal"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run of a fleet: its id, the task's id, its flags, the team file ('' for none), the files for its workspace.
+    """A run of a fleet: its id, the task's id, its flags, the team file ('' for none), the files for its workspace.
 
     All of it can be written as JSON.
     """
@@ -85,7 +85,7 @@ def read_tasks(path: Path, held: Settings, text: str | None = None) -> TaskList:
         defaults = found["defaults"].members(DEFAULT_KEYS, "default of tasks") if "defaults" in found else {}
         tasks = found["tasks"].items() if "tasks" in found else []
     if not tasks:
-        raise SettingsError(f"{path}: tasks: there is none; list them under `tasks:`.")
+        raise SettingsError(f"{path}: tasks: no task is given; list them under `tasks:`.")
     return listed_tasks(path, defaults, tasks, held, own=own)
 
 
@@ -113,7 +113,9 @@ def listed_tasks(
             if not 1 <= repeat <= MOST_REPEATS:
                 raise SettingsError(f"{keys['repeat'].where}: must be from 1 to {MOST_REPEATS:,}, not {repeat}.")
         if not ID.fullmatch(task):
-            what = "letters, digits, `.`, `_` and `-`, at most 100, the first a letter or digit"
+            what = (
+                "letters, digits, `.`, `_` and `-`, at most 100, the first a letter or digit, not beginning with fleet."
+            )
             raise SettingsError(f"{keys['id'].where}: {task!r} cannot name a folder; use {what}.")
         reader = TaskReader(path, base, keys, held)
         given, team, files = reader.given(), reader.team(), reader.files()
@@ -136,7 +138,7 @@ def listed_tasks(
 
 
 class TaskReader:
-    """Reads one task, with the defaults among its `keys`, and collects its values that need trust."""
+    """Read a task, with the defaults among its `keys`, and collect its values that need trust."""
 
     def __init__(self, path: Path, base: Path, keys: Mapping[str, YamlEntry], held: Settings) -> None:
         self.untrusted: list[UntrustedValue] = []
@@ -171,8 +173,8 @@ class TaskReader:
             given["ai_goals"] = [self.goal(keys["goal"], keys.get("check"))]
         elif work == ["goals"]:
             items = keys["goals"].items()
-            if not 1 <= len(items) <= MOST_GOALS:
-                raise SettingsError(f"{keys['goals'].where}: holds {len(items)} goals; a run has 1 to {MOST_GOALS}.")
+            if not 1 <= len(items) <= MAX_GOALS:
+                raise SettingsError(f"{keys['goals'].where}: holds {len(items)} goals; a run has 1 to {MAX_GOALS}.")
             for item in items:
                 has_keys = item.node.id == "mapping" and any(key.value == "text" for key, _ in item.node.value)
                 parts = item.members(("text", "check"), "key of a goal") if has_keys else {"text": item}
@@ -194,12 +196,16 @@ class TaskReader:
         return str(path)
 
     def files(self) -> tuple[str, ...]:
-        """Return the paths to copy into the workspace, absolute. Raises SettingsError for one that cannot be."""
+        """Return the paths to copy into the workspace, absolute. Raises SettingsError for unusable paths."""
         if "files" not in self._keys:
             return ()
-        entry, found = self._keys["files"], []
+        from autoagent.session.build import protected_paths
+
+        entry, found, own = self._keys["files"], [], {Path(path).resolve() for path in protected_paths(self._held)}
         for name in entry.texts():
             path = Path(os.path.normpath(self._base.absolute() / name))
+            if path.resolve() in own:
+                raise SettingsError(f"{entry.where}: {name!r} belongs to the agent itself, which must not read it.")
             if not path.exists():
                 raise SettingsError(f"{entry.where}: {name!r} is not there ({path}).")
             count = size = 0
@@ -217,20 +223,20 @@ class TaskReader:
         return tuple(found)
 
     def take_setting(self, name: str, entry: YamlEntry) -> str:
-        """Return a setting's text once it is known to be valid. Raises SettingsError for one that no file may set."""
+        """Return a setting's text once it is known to be valid. Raises SettingsError if no file may set it."""
         declared = Settings.__dataclass_fields__[name].metadata
         text = ", ".join(entry.texts()) if entry.is_list else entry.text()
         if declared["secret"]:
             raise SettingsError(f"{entry.where}: is a secret; workers take it from the environment.")
         if name in ("workspace", "state_dir") or declared["folder"] == "never":
-            raise SettingsError(f"{entry.where}: is not for a task to say.")
+            raise SettingsError(f"{entry.where}: cannot be set by a task.")
         value, now = parse(name, text, entry.where), getattr(self._held, name)
         if value != now and not may_set(declared["folder"], value, now, self._held, Path.cwd()):
             self.ask(entry, name, text, declared["help"].partition(";")[0])
         return text
 
     def words(self, entry: YamlEntry) -> str:
-        """Return a wish or goal. Raises SettingsError for an empty one, and for one with a check in its words."""
+        """Return a wish or goal. Raises SettingsError if it is empty or has a check in its words."""
         text = " ".join(self.named_in(entry).split())
         if not text:
             raise SettingsError(f"{entry.where}: is empty.")
@@ -254,7 +260,7 @@ class TaskReader:
             return typed(Goal(text))
         goal = Goal(text, " ".join(check.text().split("\n")))
         if parse_goal(typed(goal)) != goal:
-            raise SettingsError(f"{check.where}: {goal.check!r} is nothing that a shell can run here.")
+            raise SettingsError(f"{check.where}: {goal.check!r} is not a command that a shell can run here.")
         self.ask(check, "check", str(goal.check), SOURCE)
         return typed(goal)
 
@@ -272,7 +278,7 @@ def read_bounded(path: Path) -> str:
         with open_regular(path) as file:
             raw = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        raise SettingsError(f"{path}: there is no such file; docs/scale.md has an example.") from None
+        raise SettingsError(f"{path}: no such file; docs/scale.md has an example.") from None
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
     return decoded(path, raw)
@@ -298,6 +304,7 @@ def json_tasks(path: Path, text: str) -> tuple[Mapping[str, YamlEntry], list[Yam
             continue
         try:
             value = json.loads(line, object_pairs_hook=unique_keys)
+            entry = entry_of(path, number, value)
         except (ValueError, RecursionError) as error:
             raise SettingsError(f"{path}:{number}: is not a JSON object: {error}.") from None
         if not isinstance(value, dict):
@@ -306,19 +313,19 @@ def json_tasks(path: Path, text: str) -> tuple[Mapping[str, YamlEntry], list[Yam
             known = entry_of(path, number, value["defaults"], "defaults")
             defaults = known.members(DEFAULT_KEYS, "default of tasks")
         else:
-            tasks.append(entry_of(path, number, value))
+            tasks.append(entry)
     return defaults, tasks
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError if it names a key twice."""
+    """Return an object of JSON. Raises ValueError if a key occurs twice."""
     if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("it names a key twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
 def csv_tasks(path: Path, text: str) -> list[YamlEntry]:
-    """Read CSV: the first row has the keys; empty cells are left out. Raises SettingsError."""
+    """Read CSV: the first row has the keys. Empty cells are left out. Raises SettingsError."""
     rows = csv.reader(StringIO(text), strict=True)
     tasks: list[YamlEntry] = []
     try:
@@ -326,8 +333,8 @@ def csv_tasks(path: Path, text: str) -> list[YamlEntry]:
         known = [key for key in TASK_KEYS if key not in ("goals", "settings")]
         for key in keys:
             if key not in known or keys.count(key) > 1:
-                why = "is named twice" if key in known else "is no key of a task"
-                raise SettingsError(f"{path}:1: the column {key!r} {why}. Known are: {', '.join(known)}.")
+                why = "occurs twice" if key in known else "is not a key of a task"
+                raise SettingsError(f"{path}:1: the column {key!r} {why}. Known keys: {', '.join(known)}.")
         for row in rows:
             if len(row) > len(keys):
                 raise SettingsError(f"{path}:{rows.line_num}: has {len(row)} cells; there are {len(keys)} columns.")

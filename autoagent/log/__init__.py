@@ -1,4 +1,4 @@
-"""The durable log of a run: how it is written, read and indexed, and the checkpoint beside it.
+"""Write, read and index the durable log of a run, with a checkpoint beside it.
 
-May import the rooms of rank 1 and core. Hands out `EventLog`, the readings of `reader` and `WorkspaceHistory`.
+May import the rooms of rank 1 and core. Exports `EventLog`, the readings of `reader` and `WorkspaceHistory`.
 """

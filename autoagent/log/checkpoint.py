@@ -1,11 +1,11 @@
-"""A checkpoint: the state of a run's folds at a point of its log, so that a long run resumes at once.
+"""Save the state of a run's folds at a point of its log, so that a long run resumes at once.
 
-It is a cache: without it, all events are folded again, to the same state. It is used only if it is sealed with this
-user's key, so that a folder cannot bring one, if this very program made it for the same commands and model, and if the
-log still begins with the same bytes. Runs with sub-agents, and runs rewound to a step, have none.
+A checkpoint is a cache: without it, all events are folded again, to the same state. It is used only if it is sealed
+with this user's key, so that a folder cannot bring one, if this very program made it for the same commands and model,
+and if the log still begins with the same bytes. Runs with sub-agents, and rewound runs, have none.
 
 The state of a fold is its attributes, except for those in NOT_KEPT: its arguments, and state that no replay restores.
-It is pickled, as it may hold any records, and unpickled only after its seal and the program that made it are verified.
+It is pickled, as it may hold any records, and unpickled only after its seal and its program are verified.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from autoagent.log.event_log import EventLog
 
 
-EVERY = 1500  # events, about 200 steps
+EVENTS_BETWEEN = 1500  # events, about 200 steps
 NAME = "checkpoint"
 _KEY_BYTES = 32
 _SEAL_BYTES = 32
-_MADE_FOR_BYTES = 32
-_LARGEST = 1 << 26  # bytes
+_ORIGIN_BYTES = 32
+_MAX_BYTES = 1 << 26  # bytes
 
 Folds = Mapping[str, object]
-"""The folds of a run, each by its name."""
+"""The folds of a run by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Covered:
-    """The beginning of a log: its bytes, how many events that is, and its digest."""
+    """Describe the covered beginning of a log: its bytes, events and digest."""
 
     size: int = 0
     events: int = 0
@@ -53,107 +53,109 @@ class _Covered:
 
 
 class Checkpoint:
-    """The checkpoint of a run, in the folder of its log. `shown` are folds that hear its events as the user sees them.
+    """Save and load the checkpoint in the folder of a run's log.
 
-    `key_file` has the user's key, and is made with the first checkpoint. Where a file cannot be read or written, there
-    is no checkpoint.
+    `screen_folds` are folds of the events as the user sees them.
+
+    `key_file` has the user's key, created with the first checkpoint. If a file cannot be read or written, there is no
+    checkpoint.
     """
 
-    def __init__(self, log: EventLog, shown: Folds, key_file: Path) -> None:
+    def __init__(self, log: EventLog, screen_folds: Folds, key_file: Path) -> None:
         self._log = log
         self._path = log.path.with_name(NAME)
-        self._shown = shown
+        self._screen_folds = screen_folds
         self._key_file = key_file
-        self._covered = _Covered()
-        self._hashed = hashlib.sha256()  # what is covered
+        self._position = _Covered()
+        self._hash = hashlib.sha256()  # of the covered beginning
         self._is_alone = True  # no other agent has an event in the log
         log.subscribe(self._hear)
         log.listen(self._hear)
 
-    def keep(self, folds: Folds, fingerprint: Callable[[], str]) -> None:
-        """Save the state of the folds, if the last checkpoint is old. It is valid for the same `fingerprint` only."""
+    def save(self, folds: Folds, fingerprint: Callable[[], str]) -> None:
+        """Save the state of the folds if the last checkpoint is old. It is valid for the same `fingerprint` only."""
         size, events = self._log.position
-        if not self._is_alone or self._log.was_rewound or events - self._covered.events < EVERY:
+        if not self._is_alone or self._log.was_rewound or events - self._position.events < EVENTS_BETWEEN:
             return
-        with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):  # the last of what cannot be pickled
-            covered = self._cover(size, events)
-            states = {name: _state_of(fold) for name, fold in (*folds.items(), *self._shown.items())}
-            body = _made_for(fingerprint()) + zlib.compress(pickle.dumps((covered, states)), 1)
+        with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):  # some state cannot be pickled
+            position = self._advance(size, events)
+            states = {name: _state_of(fold) for name, fold in (*folds.items(), *self._screen_folds.items())}
+            body = _origin(fingerprint()) + zlib.compress(pickle.dumps((position, states)), 1)
             key = _key(self._key_file) or _new_key(self._key_file)
             with replacing(self._path, synced=False) as file:
                 file.write(_seal(key, self._log.run, body) + body)
 
     def events(self, folds: Folds, fingerprint: Callable[[], str]) -> Iterator[Event]:
-        """Bring the folds to where the checkpoint has them, if it is of use. Yield the events that they then lack."""
-        found = self._load(fingerprint)
-        if found is None:
+        """Restore the folds from a valid checkpoint, and yield the events after it."""
+        checkpoint = self._load(fingerprint)
+        if checkpoint is None:
             yield from self._log.effective()
             return
-        self._covered, states = found
-        for name, fold in (*folds.items(), *self._shown.items()):
+        self._position, states = checkpoint
+        for name, fold in (*folds.items(), *self._screen_folds.items()):
             vars(fold).update(states[name])
-        yield from self._log.effective(self._covered.size, self._covered.events)
+        yield from self._log.effective(self._position.size, self._position.events)
 
     def _load(self, fingerprint: Callable[[], str]) -> tuple[_Covered, dict[str, Any]] | None:
         key = _key(self._key_file)
         if key is None or self._log.was_rewound:
             return None
         try:
-            data = _bytes_of(self._path)
+            data = _read_bytes(self._path)
             seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
             if not hmac.compare_digest(seal, _seal(key, self._log.run, body)):
                 return None
-            made_for, states = body[:_MADE_FOR_BYTES], body[_MADE_FOR_BYTES:]
-            if made_for != _made_for(fingerprint()):
+            origin, states = body[:_ORIGIN_BYTES], body[_ORIGIN_BYTES:]
+            if origin != _origin(fingerprint()):
                 return None
-            return self._of_this_log(*pickle.loads(zlib.decompress(states)))  # noqa: S301 see the top
-        except Exception:  # whatever is wrong with it, the log has all, and the run must go on
-            self._covered, self._hashed = _Covered(), hashlib.sha256()
+            return self._verified(*pickle.loads(zlib.decompress(states)))  # noqa: S301 see the top
+        except Exception:  # on any problem, the log has everything and the run continues
+            self._position, self._hash = _Covered(), hashlib.sha256()
             return None
 
-    def _of_this_log(self, covered: _Covered, states: dict[str, Any]) -> tuple[_Covered, dict[str, Any]] | None:
-        """Return the saved state if the log still begins with the bytes that it covers. Raises OSError."""
-        if covered.size <= self._log.position[0] and self._cover(covered.size, covered.events) == covered:
-            return covered, states
-        self._covered, self._hashed = _Covered(), hashlib.sha256()
+    def _verified(self, position: _Covered, states: dict[str, Any]) -> tuple[_Covered, dict[str, Any]] | None:
+        """Return the saved state if the log still begins with the covered bytes. Raises OSError."""
+        if position.size <= self._log.position[0] and self._advance(position.size, position.events) == position:
+            return position, states
+        self._position, self._hash = _Covered(), hashlib.sha256()
         return None
 
-    def _cover(self, size: int, events: int) -> _Covered:
-        """Go on to so many bytes of the log. Raises OSError."""
-        for piece in self._log.pieces(self._covered.size, size):
-            self._hashed.update(piece)
-        self._covered = _Covered(size, events, self._hashed.digest())
-        return self._covered
+    def _advance(self, size: int, events: int) -> _Covered:
+        """Extend the covered part to this many bytes of the log. Raises OSError."""
+        for piece in self._log.read_chunks(self._position.size, size):
+            self._hash.update(piece)
+        self._position = _Covered(size, events, self._hash.digest())
+        return self._position
 
     def _hear(self, event: Event) -> None:
         self._is_alone = self._is_alone and not event.agent
 
 
-def _bytes_of(path: Path) -> bytes:
-    """Return the content of a regular file, or nothing if it is larger than any checkpoint. Raises OSError."""
+def _read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file, or b'' if it is larger than any checkpoint. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST else b""
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES else b""
 
 
 def _state_of(fold: object) -> dict[str, Any]:
-    left_out = getattr(fold, "NOT_KEPT", ())
-    return {name: value for name, value in vars(fold).items() if name not in left_out}
+    excluded = getattr(fold, "NOT_KEPT", ())
+    return {name: value for name, value in vars(fold).items() if name not in excluded}
 
 
-def _made_for(fingerprint: str) -> bytes:
-    return hashlib.sha256(f"{_program()}\n{fingerprint}".encode("utf-8", "surrogatepass")).digest()
+def _origin(fingerprint: str) -> bytes:
+    return hashlib.sha256(f"{_program_fingerprint()}\n{fingerprint}".encode("utf-8", "surrogatepass")).digest()
 
 
 @cache
-def _program() -> str:
+def _program_fingerprint() -> str:
     """Return a fingerprint of the installed program."""
     top = Path(autoagent.__file__).parent
     files = sorted(top.rglob("*.py"))
     statuses = ((file.relative_to(top), file.stat()) for file in files)
-    found = [f"{file} {status.st_size} {status.st_mtime_ns}" for file, status in statuses]
-    return "\n".join([sys.version, *found])
+    lines = [f"{file} {status.st_size} {status.st_mtime_ns}" for file, status in statuses]
+    return "\n".join([sys.version, *lines])
 
 
 def _seal(key: bytes, run: str, body: bytes) -> bytes:
@@ -161,12 +163,12 @@ def _seal(key: bytes, run: str, body: bytes) -> bytes:
 
 
 def _key(path: Path) -> bytes | None:
-    """Return the user's key, or None where there is none, or it may not be his own."""
+    """Return the user's key, or None if it is missing or others may have written it."""
     try:
         status = path.lstat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             return None
-        key = _bytes_of(path)
+        key = _read_bytes(path)
     except OSError:
         return None
     return key if len(key) == _KEY_BYTES else None

@@ -1,11 +1,10 @@
-"""The durable log of a run: one JSON event a line, appended before it is shown, and synced before anything acts on it.
+"""Write the durable log of a run: one JSON event per line, appended before it is shown, and synced before use.
 
-A kernel lock (flock) lets one process write a run at a time. It goes with the process, however that ends. A line
-that a crash tore at the end is dropped when the log is opened. Damage anywhere else is an error that names the line.
-How many lines there should be is counted beside it (LogHolder).
+A kernel lock (flock) lets one process write a run at a time and ends with that process. A line torn by a crash at the
+end is dropped when the log is opened. Damage anywhere else is an error that names the line. The expected number of
+lines is stored beside it (LogHolder).
 
-Not a database: one line a fact can be read, copied, cut and mended with any tool, years from now.
-How it is read stands in log_reader.
+Not a database: lines can be read, copied, cut and repaired with any tool, years from now. Reading is in log_reader.
 """
 
 from __future__ import annotations
@@ -22,38 +21,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autoagent.core.codec import from_json, to_json
+from autoagent.core.codec import event_from_json, to_json
 from autoagent.core.commands import Call
+from autoagent.core.durable_files import sync_folder
 from autoagent.core.errors import StateError
-from autoagent.core.events import (
-    EVENTS,
-    Event,
-    Recalled,
-    Returned,
-    Rewound,
-    Started,
-    Thought,
-)
+from autoagent.core.events import EVENTS, Event, Recalled, Returned, Rewound, Started, Thought
 from autoagent.log.reader import (
     LogHolder,
-    counted,
-    cut_message,
     effective,
     events_in,
     holder_of,
     log_path,
-    looked_through,
     no_link,
-    open_to_read,
+    open_log_file,
+    recorded_count,
     runs_folder,
+    scan_log,
+    truncation_message,
 )
 
 Mask = Callable[[Any], Any]
-"""Takes secrets out of a JSON value."""
+"""Mask the secrets in a JSON value."""
 
 
 class EventLog:
-    """The log of one run, held by this process. Satisfies the Recorder protocol.
+    """Hold the locked log of one run. Satisfies the Recorder protocol.
 
     `mask` is applied to every event before it is written. All readers see its result. Any thread may append.
     """
@@ -70,8 +62,8 @@ class EventLog:
         self._hearers: list[Callable[[Event], None]] = []
         self._file = -1
         self._holder: LogHolder | None = None
-        self.lost = 0  # events that were on disk and are missing at the end: what they said may have been acted on
-        self._broken = ""  # why no more can be written
+        self.lost = 0  # events missing at the end, which may have been acted on
+        self._problem = ""  # why writing is impossible
         self._lock = threading.Lock()
 
     @classmethod
@@ -81,13 +73,13 @@ class EventLog:
         try:
             for folder in (state_dir, runs_folder(state_dir)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _keep_private(state_dir)
-            _keep_out_of_git(state_dir)
-            path = _new_path(state_dir, clock())
+            _restrict_access(state_dir)
+            _write_gitignore(state_dir)
+            path = _create_folder(state_dir, clock())
             log = cls(path, path.parent.name, 0, mask, clock)
             log._take(os.O_CREAT | os.O_EXCL)
-            _sync_folder(path.parent)
-            _sync_folder(path.parent.parent)
+            sync_folder(path.parent)
+            sync_folder(path.parent.parent)
         except OSError as error:
             raise StateError(f"Cannot write the log {error.filename or path}: {error.strerror}.") from error
         return log
@@ -100,25 +92,25 @@ class EventLog:
         *,
         mask: Mask = lambda v: v,
         clock: Callable[[], float] = time.time,
-        shortened: bool = False,
+        accept_truncated: bool = False,
     ) -> EventLog:
-        """Take up a run again: lock it, drop a torn last line, go on after the last event.
+        """Reopen a run: lock it, drop a torn last line, and continue after the last event.
 
         Raises:
-            StateError: another process holds the run (it is named), the log is damaged (the line is named), or it ends
-                in the middle of a line and lacks more than that. `shortened` accepts this: the caller goes back.
+            StateError: another process holds the run (it is named), the log is damaged (the line is named), or more
+                than a torn line is missing. `accept_truncated` accepts the last, for a caller that goes back.
         """
         path = log_path(state_dir, run)
         log = cls(path, run, 0, mask, clock)
         try:
-            _keep_private(state_dir)
-            written = log._take(0)
-            log._look_through()
-            log.lost = max(written - log._seq, 0)
-            whole = log._whole_size()
+            _restrict_access(state_dir)
+            expected = log._take(0)
+            log._scan()
+            log.lost = max(expected - log._seq, 0)
+            whole = log._complete_size()
             if whole < os.fstat(log._file).st_size:
-                if log.lost > 1 and not shortened:  # a crash tears one line
-                    raise StateError(cut_message(path, run, log._seq, written))
+                if log.lost > 1 and not accept_truncated:  # a crash tears one line
+                    raise StateError(truncation_message(path, run, log._seq, expected))
                 os.ftruncate(log._file, whole)
                 os.fdatasync(log._file)
             log._size = whole
@@ -136,42 +128,42 @@ class EventLog:
         mask: Mask = lambda v: v,
         clock: Callable[[], float] = time.time,
     ) -> EventLog:
-        """Create a new run, locked, that begins with the first `events` lines of another one, unchanged."""
+        """Create a new run, locked, that begins with the first `events` lines of another one."""
         path = log_path(state_dir, "")
         try:
             source = log_path(state_dir, origin)
-            written = counted(source)
-            with open_to_read(source) as file:
-                shared = b"".join(itertools.islice(file, events))
-                is_all = not file.readline().endswith(b"\n")
-            path = _new_path(state_dir, clock())
+            expected = recorded_count(source)
+            with open_log_file(source) as file:
+                prefix = b"".join(itertools.islice(file, events))
+                is_complete = not file.readline().endswith(b"\n")
+            path = _create_folder(state_dir, clock())
             log = cls(path, path.parent.name, 0, mask, clock)
             log._take(os.O_CREAT | os.O_EXCL, path.with_name("events.tmp"))  # a run exists as a whole or not at all
-            _write(log._file, shared)
-            log._size = len(shared)
+            _write(log._file, prefix)
+            log._size = len(prefix)
             os.fdatasync(log._file)
             path.with_name("events.tmp").rename(path)
-            _sync_folder(path.parent)
-            _sync_folder(path.parent.parent)
+            sync_folder(path.parent)
+            sync_folder(path.parent.parent)
         except OSError as error:
             raise StateError(f"Cannot write the log {path}: {error.strerror}.") from error
-        log._look_through()
-        log.lost = max(written - log._seq, 0) if is_all else 0
+        log._scan()
+        log.lost = max(expected - log._seq, 0) if is_complete else 0
         return log
 
     @property
     def position(self) -> tuple[int, int]:
-        """The bytes and events so far."""
+        """Return the bytes and events so far."""
         with self._lock:
             return self._size, self._seq
 
     @property
     def was_rewound(self) -> bool:
-        """Whether some of its events do not count any more."""
+        """Return whether some of its events no longer count."""
         return bool(self._rewinds)
 
-    def pieces(self, offset: int, end: int) -> Iterator[bytes]:
-        """Yield its bytes between two places. Raises OSError."""
+    def read_chunks(self, offset: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes between two positions. Raises OSError."""
         while offset < end and (piece := os.pread(self._file, min(end - offset, 1 << 20), offset)):
             offset += len(piece)
             yield piece
@@ -182,40 +174,40 @@ class EventLog:
     def append(self, event: Event, *, passing: bool = False) -> Event:
         """Stamp the event and write it, synced if something acts on it. Return it as written."""
         with self._lock:
-            if self._broken:
-                raise StateError(self._broken)
+            if self._problem:
+                raise StateError(self._problem)
             stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
             plain = to_json(stamped)
             masked = self._mask(plain)
-            line = _written(masked).encode("utf-8", "backslashreplace")
+            line = _encode(masked).encode("utf-8", "backslashreplace")
             try:
                 _write(self._file, line + b"\n")
-                if synced := not passing and not event.passing:
+                if is_synced := not passing and not event.passing:
                     os.fdatasync(self._file)
             except OSError as error:
-                # Whatever part of the line is on disk, nothing may be appended before it was checked.
-                self._broken = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
-                raise StateError(self._broken) from error
+                # Part of the line may be on disk, so nothing may be appended before it was checked.
+                self._problem = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
+                raise StateError(self._problem) from error
             self._seq += 1
             self._size += len(line) + 1
-            if synced and self._holder:
+            if is_synced and self._holder:
                 self._holder.count(self._seq)
             if isinstance(stamped, Rewound):
                 self._rewinds.append(stamped)
-            for hear in self._hearers:
-                hear(stamped)
-        return stamped if masked is plain or masked == plain else from_json(masked)
+            for subscriber in self._hearers:
+                subscriber(stamped)
+        return stamped if masked is plain or masked == plain else event_from_json(masked)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Yield all events on disk; with `others` only those of sub-agents."""
+        """Yield all events on disk. With `others` only those of sub-agents."""
         yield from events_in(self.path, EVENTS.keys(), others=others)
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
-        found = None
+        result = None
         for event in events_in(self.path, {Returned.type}):
             if isinstance(event, Returned) and event.step == step and event.agent == agent:
-                found = event
-        return found
+                result = event
+        return result
 
     def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
         call: Call | None = None
@@ -228,29 +220,30 @@ class EventLog:
                 yield call, event
 
     def calls(self) -> Iterator[tuple[str, Call]]:
-        """Yield the calls of all agents, each with the key of its agent, as they were asked for and as they ran."""
+        """Yield the calls of all agents with their agent's key, as requested and as run."""
         for event in effective(events_in(self.path, {Thought.type, Started.type, Rewound.type}), self._rewinds):
             if isinstance(event, (Thought, Started)):
                 yield event.agent, event.call
 
-    def effective(self, offset: int = 0, before: int = 0) -> Iterator[Event]:
+    def effective(self, offset: int = 0, events_before: int = 0) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: those that count, except recollections.
 
-        With an `offset`, in bytes, only later ones. `before` is the number of earlier ones, none of them taken back.
+        With an `offset` in bytes, only later ones; `events_before` is the number of earlier ones, none of them taken
+        back.
         """
         kinds = EVENTS.keys() - {Recalled.type}
-        for event in effective(events_in(self.path, kinds, begin=(offset, before)), self._rewinds):
-            for hear in self._listeners:
-                hear(event)
+        for event in effective(events_in(self.path, kinds, begin=(offset, events_before)), self._rewinds):
+            for listener in self._listeners:
+                listener(event)
             yield event
 
-    def listen(self, hear: Callable[[Event], None]) -> None:
-        """Let somebody hear each event that is written from now on, in the order of the log."""
-        self._hearers.append(hear)
+    def listen(self, subscriber: Callable[[Event], None]) -> None:
+        """Call a subscriber with each event written from now on, in order."""
+        self._hearers.append(subscriber)
 
-    def subscribe(self, hear: Callable[[Event], None]) -> None:
-        """Let somebody hear each event that `effective` gives, so that a long log need be read but once."""
-        self._listeners.append(hear)
+    def subscribe(self, listener: Callable[[Event], None]) -> None:
+        """Call a listener with each event of `effective`, so that a long log is read only once."""
+        self._listeners.append(listener)
 
     def close(self) -> None:
         """Release the lock."""
@@ -268,7 +261,7 @@ class EventLog:
         self.close()
 
     def _take(self, flags: int, path: Path | None = None) -> int:
-        """Open and lock the log. Return how many events of it were on disk, as far as that was counted."""
+        """Open and lock the log. Return the recorded number of its events."""
         with no_link(path or self.path):
             flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(path or self.path, flags, 0o600)
@@ -276,19 +269,19 @@ class EventLog:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            message = f"The run {self.run} is held by {holder_of(self.path)}; end that first, or wait for it."
+            message = f"The run {self.run} is held by {holder_of(self.path)}; end it first, or wait for it."
             raise StateError(message) from None
         self._holder = LogHolder(self.path)
-        return self._holder.counted
+        return self._holder.recorded_count
 
-    def _look_through(self) -> None:
+    def _scan(self) -> None:
         """Count the events, and find those that take others back."""
-        look = looked_through(self.path)
-        self._seq = look.events
-        self._rewinds = [event for event in look.turns if isinstance(event, Rewound)]
+        scan = scan_log(self.path)
+        self._seq = scan.events
+        self._rewinds = [event for event in scan.turns if isinstance(event, Rewound)]
 
-    def _whole_size(self) -> int:
-        """Return how many bytes its whole lines take."""
+    def _complete_size(self) -> int:
+        """Return the number of bytes in complete lines."""
         position, tail = os.fstat(self._file).st_size, b""
         while position > 0 and b"\n" not in tail:
             step = min(65536, position)
@@ -297,15 +290,15 @@ class EventLog:
         return position + tail.rfind(b"\n") + 1
 
 
-def _keep_out_of_git(state_dir: Path) -> None:
-    """Have git ignore the state folder, which lies in a repository with `-w .`. A .gitignore of the user stays."""
+def _write_gitignore(state_dir: Path) -> None:
+    """Have git ignore the state folder, which is in a repository with `-w .`. Keep a user's .gitignore."""
     with suppress(FileExistsError):
         file = os.open(state_dir / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "w") as ignored:
-            ignored.write("*\n")
+        with os.fdopen(file, "w") as gitignore:
+            gitignore.write("*\n")
 
 
-def _keep_private(state_dir: Path) -> None:
+def _restrict_access(state_dir: Path) -> None:
     """Restrict the logs to their user, even if a copy or another program has opened them to others.
 
     Raises OSError, and StateError if they belong to another user, who would be locked out.
@@ -321,10 +314,8 @@ def _keep_private(state_dir: Path) -> None:
         folder.chmod(0o700)
 
 
-def _new_path(state_dir: Path, now: float) -> Path:
-    """Make the folder of a run that starts now. Its id is the
-    time in UTC, so that ids sort in the order of the runs.
-    """
+def _create_folder(state_dir: Path, now: float) -> Path:
+    """Make the folder of a new run. Its id is the time in UTC, so that ids sort by age."""
     while True:
         fraction = int(now % 1 * 65536)
         path = log_path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{fraction:04x}")
@@ -332,20 +323,12 @@ def _new_path(state_dir: Path, now: float) -> Path:
             path.parent.mkdir(mode=0o700)
             return path
         except FileExistsError:
-            now += 2 / 65536  # another run began in the same instant
+            now += 2 / 65536  # another run began at the same instant
 
 
-_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _write(file: int, data: bytes) -> None:
     while data:
         data = data[os.write(file, data) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,21 +1,19 @@
-"""The history of the workspace through a run: a fold over the log that knows each state and which steps can be undone.
+"""Track the workspace through a run: each state, and the steps that can be undone, as a fold over the log.
 
-Steps are the run's own, and the rounds of a team. Changes by a sub-agent are part of the step during which they
-happened.
+Steps are the run's own, and the rounds of a team. Changes by a sub-agent belong to the step during which they happened.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autoagent.core.events import Ended, Event, Returned, Rewound, RoundBegan, RoundEnded, Snapshot, Started, Undone
+from autoagent.core.frozen import dataclass
 
 _ROUND = "round of a team"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A step that changed the workspace, its command, and the trees before and after it."""
+    """Describe a step that changed the workspace: its command, and the trees before and after it."""
 
     step: int
     command: str
@@ -24,11 +22,11 @@ class Turn:
 
 
 class WorkspaceHistory:
-    """Add every event in order, even those that no longer count: the states after them can still be restored.
+    """Fold every event in order, including revoked ones, whose states can still be restored.
 
-    `tree` is the newest snapshot, `first` the oldest one, '' if there is none. `level` is the last step whose
-    changes are in the workspace, `turns` are those that changed it, also the ones that were undone and may come back.
-    `unfinished` is the tree of a restoration that was cut off, '' if none was.
+    `tree` is the newest snapshot, `first` the oldest, or ''. `level` is the last step whose changes are in the
+    workspace. `turns` are the steps that changed it, including undone ones. `unfinished` is the tree of an interrupted
+    restoration, or ''.
     """
 
     def __init__(self) -> None:
@@ -38,12 +36,12 @@ class WorkspaceHistory:
         self.level = 0
         self.unfinished = ""
         self.turns: list[Turn] = []
-        self._undone: list[tuple[str, int]] = []  # tree and level before each undo that can be taken back
-        self._after: dict[int, str] = {}
+        self._undone: list[tuple[str, int]] = []  # tree and level before each revertible undo
+        self._trees_after: dict[int, str] = {}
         self._running = ("", "")  # the command and the tree before it
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Apply one event."""
         if not event.agent:
             self.step = max(self.step, event.step)
         match event:
@@ -73,24 +71,24 @@ class WorkspaceHistory:
                 self.level, self.unfinished = event.to, event.tree
 
     @property
-    def in_effect(self) -> list[Turn]:
-        """The steps that changed the workspace and whose changes are still in it, in order."""
+    def applied(self) -> list[Turn]:
+        """Return the steps whose changes are still in the workspace, in order."""
         return [turn for turn in self.turns if turn.step <= self.level]
 
     @property
     def undone(self) -> tuple[str, int] | None:
-        """The tree and the level before the last undo, or None if there is none to take back."""
+        """Return the tree and the level before the last undo, or None."""
         return self._undone[-1] if self._undone else None
 
     def after(self, step: int) -> str:
         """Return the tree after a step, or '' if no snapshot shows it."""
-        done = [number for number in self._after if number <= step]
-        return (self._after[max(done)] if done else "") or self.first
+        steps = [number for number in self._trees_after if number <= step]
+        return (self._trees_after[max(steps)] if steps else "") or self.first
 
     def _returned(self, step: int) -> None:
-        command, before = self._running
-        self._after[step] = self.tree
-        if before and self.tree != before:
-            self.turns = [*self.in_effect, Turn(step, command, before, self.tree)]
+        command, old_tree = self._running
+        self._trees_after[step] = self.tree
+        if old_tree and self.tree != old_tree:
+            self.turns = [*self.applied, Turn(step, command, old_tree, self.tree)]
             self.level = step
             self._undone.clear()

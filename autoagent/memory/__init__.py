@@ -1,5 +1,5 @@
 """The long-term memory: stores of texts and their vectors, and the rules by which memories fade.
 
-May import the rooms of rank 1 and core. Hands out stores that satisfy `MemoryStore`, opened by the registry, and
+May import the rooms of rank 1 and core. Exports stores that satisfy `MemoryStore`, opened by the registry, and
 `LivingMemory`, which makes one the agent's `Memory`.
 """

@@ -1,4 +1,4 @@
-"""Pairs of memories that say the same: near-duplicates by their vectors, and corrections by their words. Pure.
+"""Find near-duplicates by their vectors, and corrections by their words. Pure functions.
 
 A word of change and a shared name are no correction. So the rule sees one thing only: the same words but for one
 number, date or name, where the sentence gives its subject that one value ("The port is 5433", "Kim lives in Bonn").
@@ -13,34 +13,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoagent.core.memory import PRIVATE_SOURCES, RetrievedMemory
+from autoagent.core.memory import PRIVATE_SOURCES, PUBLIC, RetrievedMemory
 
-AT_ONCE = 20_000_000  # cosines computed at once: 80 MB
-LISTED = 20  # sources that a merged memory names
+MAX_COSINES = 20_000_000  # at once: 80 MB
+MAX_SOURCES = 20  # named by a merged memory
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
-    """A memory to keep and those that are nearly the same."""
+    """Hold a memory to keep and its near-duplicates."""
 
     kept: RetrievedMemory
     others: tuple[RetrievedMemory, ...]
 
     @property
     def sources(self) -> str:
-        """The distinct sources of all members: `a.html, run-1/3`, with those that make a memory private first."""
+        """Return the distinct sources of all members, private sources first: `a.html, run-1/3`."""
         origins = (m.source or (f"{m.run}/{m.step}" if m.run else "") for m in (self.kept, *self.others))
-        every = [name for origin in origins for name in origin.split(", ") if name]
-        named = sorted(dict.fromkeys(every), key=lambda name: name not in PRIVATE_SOURCES)
-        more = f", and {len(named) - LISTED} more" if len(named) > LISTED else ""
-        return ", ".join(named[:LISTED]) + more
+        all_sources = [name for origin in origins for name in origin.split(", ") if name]
+        if not self.kept.public:  # the user released another text
+            all_sources = [name for name in all_sources if name != PUBLIC]
+        distinct = sorted(dict.fromkeys(all_sources), key=lambda name: name not in PRIVATE_SOURCES)
+        more = f", and {len(distinct) - MAX_SOURCES} more" if len(distinct) > MAX_SOURCES else ""
+        return ", ".join(distinct[:MAX_SOURCES]) + more
 
 
 def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], alike: float) -> list[DuplicateGroup]:
-    """Return the groups of two or more. Each memory is in at most one. Memories without a vector are in none.
+    """Return the disjoint groups of two or more near-duplicates. Memories without a vector are in none.
 
     The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least `alike`, and
-    so on, so every member is near the one that is kept. Memories that differ in kind, trust or a number stay apart:
+    so on, so every member is near the kept memory. Memories that differ in kind, trust or a number stay apart:
     embedders hardly see numbers, and `the code is 7421` is not `the code is 7422`.
     """
     order = sorted((m for m in memories if m.id in vectors), key=lambda m: (-m.level, -m.t, m.id))
@@ -48,21 +50,21 @@ def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], al
         return []
     matrix = np.frombuffer(b"".join(vectors[memory.id] for memory in order), "<f4").reshape(len(order), -1)
     free = np.ones(len(order), bool)
-    found = []
-    block = max(AT_ONCE // len(order), 1)
+    result = []
+    block = max(MAX_COSINES // len(order), 1)
     for start in range(0, len(order), block):
         close = matrix[start : start + block] @ matrix[start:].T >= alike
-        for at in np.flatnonzero(np.count_nonzero(close, axis=1) > 1).tolist():  # each is close to itself
-            row = start + at
+        for offset in np.flatnonzero(np.count_nonzero(close, axis=1) > 1).tolist():  # each is close to itself
+            row = start + offset
             if not free[row]:
                 continue
             free[row] = False
-            near = np.flatnonzero(close[at] & free[start:]) + start
-            same = [other for other in near.tolist() if _key(order[other]) == _key(order[row])]
+            neighbours = np.flatnonzero(close[offset] & free[start:]) + start
+            same = [other for other in neighbours.tolist() if _key(order[other]) == _key(order[row])]
             if same:
                 free[same] = False
-                found.append(DuplicateGroup(order[row], tuple(order[other] for other in same)))
-    return found
+                result.append(DuplicateGroup(order[row], tuple(order[other] for other in same)))
+    return result
 
 
 def _key(memory: RetrievedMemory) -> tuple[str, bool, list[str]]:
@@ -72,15 +74,15 @@ def _key(memory: RetrievedMemory) -> tuple[str, bool, list[str]]:
 _TOKEN = re.compile(r"[^\s=:,;!?]+(?:[:,][^\s=:,;!?]+)*|[=:,;!?]")
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NAME = re.compile(r"[^\W\d_a-z]|\S*\w[/@._]\S*\w|/\S")  # starts with a capital, or is a path, an address, a host
-_LONGEST = 4  # words of a value: "5 May 2027", "Mrs Ada Lovelace"
+_MAX_VALUE_WORDS = 4  # for example "5 May 2027", "Mrs Ada Lovelace"
 
-_MANY = re.compile(  # a subject that is one of several, or what several values hold for
+_PLURAL_FRAME = re.compile(  # an indefinite subject, or a statement that allows several values
     r"^(?:an?|some|another|any|each|every|one|there is|ein|eine|un|une)\b|\b(?:one of|not|never|no|also|only|always"
     r"|used to|friend|brother|sister|cousin|colleague|child(?:ren)?|son|daughter|member|customer|client|supplier"
     r"|example|option|reason|part|nicht|auch|nie|nur|pas|aussi)\b",
     re.IGNORECASE,
 )
-_GIVES = re.compile(  # the verb, and what may stand between it and its only value
+_VALUE_FRAME = re.compile(  # the verb, and possible words between it and its only value
     r"(?P<subject>.*?\S) ?(?:[=:]|\b(?P<verb>is|are|ist|lautet|kostet|beträgt|heißt|est|coûte|costs|takes|lasts|weighs|"
     r"listens|runs|lives|works|starts|ends|has(?= ?$))\b)"
     r"(?: (?:due|called|named|set|limited|scheduled|planned|deployed|hosted|located|based|led|run|owned|maintained"
@@ -91,31 +93,31 @@ _PEOPLE = re.compile(r"(?:the )?(?:user|i|he|she|we|they)|[^\W\d_a-z]\w*", re.IG
 
 
 def corrects(new: str, old: str) -> bool:
-    """Return whether `new` gives another value for what `old` says, in the same words."""
+    """Return whether `new` states `old` in the same words with another value."""
     ours, theirs = (_TOKEN.findall(text.strip().rstrip(".!")) for text in (new, old))
     if ours[-1:] == ["now"]:
         ours.pop()
-    first = _same(ours, theirs)
-    last = _same(ours[first:][::-1], theirs[first:][::-1])
+    first = _common_prefix(ours, theirs)
+    last = _common_prefix(ours[first:][::-1], theirs[first:][::-1])
     ours, theirs, before = ours[first : len(ours) - last], theirs[first : len(theirs) - last], ours[:first]
     kinds = {_kind(value) for value in (ours, theirs)}
     if len(kinds) > 1 or "" in kinds:
         return False
     stops = [n for n, token in enumerate(before) if token.endswith(".")]
     frame = " ".join(before[stops[-1] + 1 if stops else 0 :])
-    given = _GIVES.fullmatch(frame)
-    if given is None or _MANY.search(frame):
+    match = _VALUE_FRAME.fullmatch(frame)
+    if match is None or _PLURAL_FRAME.search(frame):
         return False
-    subject, verb = given["subject"], given["verb"] or ""
+    subject, verb = match["subject"], match["verb"] or ""
     if kinds == {"number"}:
         return True
-    if verb in ("are", "ist", "est", "has", "runs"):  # of several; and German nouns look like names
+    if verb in ("are", "ist", "est", "has", "runs"):  # they allow several values, and German nouns look like names
         return False
     return not (frame.endswith(" is") and _PEOPLE.fullmatch(subject))
 
 
-def _same(ours: list[str], theirs: list[str]) -> int:
-    """Return how many tokens both begin with."""
+def _common_prefix(ours: list[str], theirs: list[str]) -> int:
+    """Count the leading tokens in common."""
     return next(
         (n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a.casefold() != b.casefold()),
         min(len(ours), len(theirs)),
@@ -124,7 +126,7 @@ def _same(ours: list[str], theirs: list[str]) -> int:
 
 def _kind(value: list[str]) -> str:
     """Return `number` (a figure, date or version) or `name`, or '' for anything else."""
-    if not 1 <= len(value) <= _LONGEST:
+    if not 1 <= len(value) <= _MAX_VALUE_WORDS:
         return ""
     words = [word.rstrip(".") for word in value]
     figures = [bool(re.search(r"\d", word)) or word.casefold() in _NUMBERS for word in words]

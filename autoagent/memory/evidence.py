@@ -1,4 +1,4 @@
-"""Evidence that a memory fits a query: an absolute measure, so that nothing may fit. Pure functions.
+"""Measure the evidence that a memory fits a query, absolutely, so that nothing may fit. Pure functions.
 
 A ranking orders memories but never says whether any fits. Two kinds of evidence are added, each sufficient at 1: the
 similarity in meaning on the embedder's scale (see Embedding.meaning), and the share of the query's words found in the
@@ -17,18 +17,18 @@ from functools import lru_cache
 
 from autoagent.memory.texts import spaced
 
-ENOUGH = 0.8  # for what the program puts into a prompt unasked
-PART = 0.9  # of the best score, that what is pushed needs: what fits less is mostly useless beside the best
-USED = 0.3  # for what is found to count as used, and so to grow firmer
-ENOUGH_ASKED = 0.1  # for who asks, and can judge: a paraphrase shares no word, and is hardly near
-WORDS_ENOUGH = 0.5  # the weighted share of the question's words that is enough without any meaning
-TERMS = 64  # of a question that are looked at, the first
-STEM = 5  # letters of a word that are always compared; of a longer one, all but the last two: its ending
-COMPOUND = 9  # letters of a stem that may be made up of two words, as in German
-FEWEST = 1000  # memories that a word's rarity is measured against, however few there are
-SEGMENT = 200  # characters of a piece of text that is shown or left out as a whole
-COVERED = 0.4  # of its weight is what a word counts that another piece shows already
-HEADING = 80  # characters, below which a piece says the less the shorter it is
+ENOUGH = 0.8  # for memories pushed into a prompt
+PART = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless beside the best
+USED = 0.3  # for a result to count as used, and so to be strengthened
+ENOUGH_ASKED = 0.1  # for an explicit recall: a paraphrase shares no word, and is hardly near
+WORDS_ENOUGH = 0.5  # sufficient weighted share of the question's words without any meaning
+MAX_TERMS = 64  # of a question; the first count
+MIN_STEM = 5  # letters; a longer word is cut by its last two, the ending
+MIN_COMPOUND = 9  # letters of a stem made up of two words, as in German
+MIN_TOTAL = 1000  # memories assumed at least, for the rarity of a word
+MAX_PIECE = 200  # characters of a piece, the unit of a passage
+COVERED_WEIGHT = 0.4  # of a word's weight, once another piece shows it
+FULL_PIECE = 80  # characters; a shorter piece, such as a heading, counts proportionally less
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -44,29 +44,29 @@ _SMALL_WORDS = (
     "nous on ou par pas pour qu que qui sa se ses son sur ta te tes toi ton tu un une vos votre vous"
 )
 _COMMON = frozenset(_SMALL_WORDS.split())
-"""Words that say nothing of what a text is about, in the languages the benchmark asks in."""
+"""Words without topical meaning, in the languages of the benchmark."""
 
 
 def terms(text: str) -> list[str]:
-    """Return the distinct content words of a text in order, or pairs of characters where a script sets no spaces."""
-    words = (word for word in _WORD.findall(spaced(_folded(text))) if word not in _COMMON and len(word) > 1)
-    return list(dict.fromkeys(words))[:TERMS]
+    """Return the distinct content words of a text in order, or character pairs in scripts without spaces."""
+    words = (word for word in _WORD.findall(spaced(_fold(text))) if word not in _COMMON and len(word) > 1)
+    return list(dict.fromkeys(words))[:MAX_TERMS]
 
 
 class Question:
-    """A query as words. `counts` is the number of the `total` memories that contain each of its `terms`."""
+    """Hold a query as weighted words. `counts` is the number of the `total` memories with each of its `terms`."""
 
     def __init__(self, counts: Mapping[str, int], total: int) -> None:
-        most = max(total, FEWEST)
+        population = max(total, MIN_TOTAL)
         self._weights: dict[str, float] = {}
         for word, count in counts.items():
-            weight = math.log(1 + max(most - count + 0.5, 0.5) / (count + 0.5))
+            weight = math.log(1 + max(population - count + 0.5, 0.5) / (count + 0.5))
             stem = _stem(word)
             self._weights[stem] = max(weight, self._weights.get(stem, 0.0))
         self._total = sum(self._weights.values())
 
     def coverage(self, text: str) -> float:
-        """Return the part of the question's words, by weight, that the text has: from 0 to 1."""
+        """Return the text's share of the question's words, by weight, from 0 to 1."""
         if not self._total:
             return 0.0
         words = _words(text)
@@ -80,27 +80,27 @@ class Question:
         if len(text) <= limit:
             return text
         pieces = _pieces(text)
-        held = [{stem for stem in self._weights if _words(piece).have(stem)} for piece in pieces]
+        stems_of = [{stem for stem in self._weights if _words(piece).have(stem)} for piece in pieces]
         chosen: set[int] = set()
         covered: set[str] = set()
         room = limit
         while True:
             worth = [
-                min(len(piece) / HEADING, 1.0)
-                * sum(self._weights[s] * (COVERED if s in covered else 1.0) for s in stems)
-                for piece, stems in zip(pieces, held, strict=True)
+                min(len(piece) / FULL_PIECE, 1.0)
+                * sum(self._weights[s] * (COVERED_WEIGHT if s in covered else 1.0) for s in stems)
+                for piece, stems in zip(pieces, stems_of, strict=True)
             ]
             fitting = [n for n, piece in enumerate(pieces) if n not in chosen and worth[n] and len(piece) + 3 <= room]
             if not fitting:
                 break
             best = max(fitting, key=lambda n: (worth[n], -n))
             chosen.add(best)
-            covered |= held[best]
+            covered |= stems_of[best]
             room -= len(pieces[best]) + 3
-        return _joined(pieces, sorted(chosen)) if chosen else text[:limit]
+        return _join(pieces, sorted(chosen)) if chosen else text[:limit]
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """Return the text without case and diacritics."""
     folded = text.casefold()
     if folded.isascii():
@@ -109,13 +109,13 @@ def _folded(text: str) -> str:
 
 
 def _stem(word: str) -> str:
-    """Return the word less its ending, roughly and in any language."""
-    return word[: max(STEM, len(word) - 2)]
+    """Return the word without its ending, roughly and in any language."""
+    return word[: max(MIN_STEM, len(word) - 2)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """A text without case and diacritics, and the words in it."""
+    """Hold a text without case and diacritics, and its words."""
 
     folded: str
     each: frozenset[str]
@@ -127,34 +127,34 @@ class _Words:
         A compound is present if two of the words make it up.
         """
         if stem not in self.folded:
-            return len(stem) >= COMPOUND and any(
+            return len(stem) >= MIN_COMPOUND and any(
                 stem.startswith(first) and any(second in stem[len(first) :] for second in self.parts)
                 for first in self.parts
             )
-        return len(stem) >= STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
+        return len(stem) >= MIN_STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
 
 
-@lru_cache(maxsize=1024)  # from step to step the same memories are looked at
+@lru_cache(maxsize=1024)  # successive steps examine the same memories
 def _words(text: str) -> _Words:
-    folded = _folded(text)
+    folded = _fold(text)
     each = frozenset(_WORD.findall(spaced(folded)))
-    return _Words(folded, each, tuple(_stem(word) for word in each if len(word) >= STEM and word not in _COMMON))
+    return _Words(folded, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM and word not in _COMMON))
 
 
 def _pieces(text: str) -> list[str]:
-    """Split a text into sentences and lines; cut those longer than SEGMENT after a word."""
-    found = []
+    """Split a text into sentences and lines, cutting after a word beyond MAX_PIECE."""
+    pieces = []
     for sentence in re.split(r"\n|(?<=[.!?;]) ", text):
-        left = sentence.strip()
-        while len(left) > SEGMENT:
-            cut = left.rfind(" ", SEGMENT // 2, SEGMENT) + 1 or SEGMENT
-            found.append(left[:cut].rstrip())
-            left = left[cut:]
-        found.append(left)
-    return [piece for piece in found if piece]
+        rest = sentence.strip()
+        while len(rest) > MAX_PIECE:
+            cut = rest.rfind(" ", MAX_PIECE // 2, MAX_PIECE) + 1 or MAX_PIECE
+            pieces.append(rest[:cut].rstrip())
+            rest = rest[cut:]
+        pieces.append(rest)
+    return [piece for piece in pieces if piece]
 
 
-def _joined(pieces: list[str], chosen: Iterable[int]) -> str:
+def _join(pieces: list[str], chosen: Iterable[int]) -> str:
     """Join the chosen pieces, with an ellipsis for each omission."""
     text, last = "", -1
     for n in chosen:

@@ -1,4 +1,4 @@
-"""The rules by which memories strengthen with use and fade without it, the same for all stores.
+"""Strengthen memories with use and let them fade without it, by the same rules for all stores.
 
 The rules for a memory's time and level, with `now` from a clock:
 
@@ -17,47 +17,53 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from functools import cached_property
 
-from autoagent.core.errors import ForModel, ForUser, ModelError, StateError
+from autoagent.core.errors import ForModel, ForUser, StateError
 from autoagent.core.memory import (
     FROM_OUTSIDE,
+    GONE,
     PINNED,
+    PUBLIC,
     RUN_RECORD,
+    SET_ASIDE,
     USER,
     Change,
     Dream,
+    Found,
     LeftOut,
     Recall,
     RetrievedMemory,
-    linked,
+    Wanted,
+    link_to_newer,
     origin_of,
-    set_aside,
+    with_mark,
 )
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.asking import Journal, dream_prompt, reranked
-from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_ENOUGH, Question, terms
-from autoagent.memory.ranking import DAY, Candidate, RankingWeights, rank
+from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_ENOUGH, Question
+from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank
 
-CHOSEN = ("note", "fact", "feedback", USER)  # kinds of what somebody chose to keep: one may supersede another
-SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
-DRAWN = 3  # memories drawn for each that is to fade, as some do not
-WIDEST = 5000  # memories looked at for those that are wanted
-PASSAGE = 400  # characters of a memory that a prompt shows
+DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # kept deliberately: such a memory may supersede another
+MAX_COMPARED = 12  # memories by meaning, and as many by words, compared with a new memory
+DRAWS_PER_MEMORY = 3  # as some of them never fade
+_MAX_TRIES = 10  # to delete a memory during concurrent changes
+MAX_PASSAGE = 400  # characters of a memory in a prompt
 
 
 @dataclass(frozen=True, slots=True)
 class LifeRules:
-    """The parameters of the rules. Times are in seconds.
+    """Hold the parameters of the rules. Times are in seconds.
 
     `base`: the threshold of level 0. `growth`: its factor per level. `cap`: the last level with a threshold. `trash`:
     how long a forgotten memory can be restored. `sleep`: how many memories a sleep meets. `alike`: the cosine of
-    near-duplicates. `lives`: the factor of the thresholds by kind, default 1. `pushed_is_use`: being pushed into a
-    prompt counts as use. `grain`: the smallest change of the time alone that is written.
+    near-duplicates. `lives`: the life by kind, in thresholds of level 0, default 1. `pushed_is_use`: being pushed into
+    a prompt counts as use. `grain`: the smallest change of the time alone that is written.
     """
 
     base: float = 7 * DAY
@@ -72,30 +78,29 @@ class LifeRules:
 
     def fades(self, memory: RetrievedMemory) -> bool:
         """Return whether it can fade: it is not long-term, and its kind fades."""
-        return not self.is_long_term(memory.level) and self._life(memory) < math.inf
+        return not self.is_long_term(memory.level) and self.lives.get(memory.kind, 1.0) < math.inf
 
-    def _life(self, memory: RetrievedMemory) -> float:
-        return self.lives.get(memory.kind, 1.0)
+    def threshold(self, level: int, kind: str = "") -> float:
+        """Return the seconds of use or disuse after which a memory of this level and kind rises or falls.
 
-    def threshold(self, level: int) -> float:
-        """Return the seconds after which a memory of this level
-        rises by being returned, and falls by not being returned.
+        A life below 1 shortens all thresholds. A longer life is the least of them, and no factor of the others.
         """
-        return self.base * self.growth ** min(level, self.cap)
+        life = self.lives.get(kind, 1.0)
+        return self.base * max(life, min(life, 1.0) * self.growth ** min(level, self.cap))
 
     def is_long_term(self, level: int) -> bool:
         return level > self.cap
 
     def strengthened(self, memory: RetrievedMemory, now: float) -> tuple[float, int]:
-        """Return time and level of a memory that was returned."""
+        """Return the new time and level of a returned memory."""
         level = memory.level
-        if level == 0 or (not self.is_long_term(level) and now - memory.t > self.threshold(level)):
+        if level == 0 or (not self.is_long_term(level) and now - memory.t > self.threshold(level, memory.kind)):
             level += 1
         return max(memory.t, now), level
 
     def weakened(self, memory: RetrievedMemory, now: float) -> tuple[float, int | None]:
-        """Return the time and level of a memory that was met but not returned. Level None: it is forgotten."""
-        if not self.fades(memory) or now - memory.t <= self.threshold(memory.level) * self._life(memory):
+        """Return the new time and level of a memory met but not returned. With level None it is forgotten."""
+        if not self.fades(memory) or now - memory.t <= self.threshold(memory.level, memory.kind):
             return memory.t, memory.level
         return now, memory.level - 1 if memory.level else None
 
@@ -103,16 +108,15 @@ class LifeRules:
         """Return the earliest time at which an unused memory is forgotten, or infinity for a long-term memory."""
         if not self.fades(memory):
             return math.inf
-        return memory.t + self._life(memory) * sum(self.threshold(level) for level in range(memory.level + 1))
+        return memory.t + sum(self.threshold(level, memory.kind) for level in range(memory.level + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class ForgettingForecast:
-    """The forecast for a memory that is not used: after how
-    many sleeps that meet it, and from when, it is forgotten.
+    """Forecast when an unused memory is forgotten: after how many meetings with a sleep, and from what time.
 
-    `now`: the next sleep that meets it forgets it. `sleeps`: as many are to be expected until then, as each meets but
-    some of the memories.
+    `now`: the next sleep to meet it forgets it. `sleeps`: the expected number until then, as each meets only some
+    memories.
     """
 
     memory: RetrievedMemory
@@ -122,12 +126,12 @@ class ForgettingForecast:
     at: float
 
 
-class LivingMemory:
-    """Satisfies Memory: a store whose memories follow the rules.
+class LivingMemory(AbstractContextManager["LivingMemory"]):
+    """Apply the rules to a store. Satisfies Memory.
 
     `clock` returns seconds since the epoch. `journal` keeps the dreams. With
     `trusted_only`, memories from outside are not recalled. `rerank` asks a model to order the results of a query, but
-    not of a push. Methods raise as those of the store do.
+    not of a push. `tell` hears `"forget", ids` and `"sleep", ids, dream`. Methods raise as those of the store do.
     """
 
     def __init__(
@@ -140,31 +144,28 @@ class LivingMemory:
         clock: Callable[[], float] = time.time,
         trusted_only: bool = False,
         rerank: Callable[[str], str] | None = None,
+        tell: Callable[..., object] = lambda place, ids, *dream: None,
     ) -> None:
+        self.take_usage: Callable[[], Usage] = Usage  # of the embedder, if it is metered
         self.store = store
         self.journal = journal
         self.rules = rules or LifeRules()
         self.weights = weights or RankingWeights()
         self._clock = clock
         self._trusted_only = trusted_only
-        self.hides: Callable[[str], bool] = lambda place: False  # those stored by an agent of this place
+        self.hides: Callable[[str], bool] = lambda place: False  # whether to hide memories of this place's agents
         self._rerank = rerank
+        self._tell = tell
         self.core_changes = 0
 
     def close(self) -> None:
         self.store.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __len__(self) -> int:
-        return len(self.store)
-
-    def take_usage(self) -> Usage:
-        return self.store.take_usage()
+        return self.store.stats().count
 
     # Remembering and recalling ----------------------------------------------------------------------------------
 
@@ -179,48 +180,55 @@ class LivingMemory:
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """Store a text. A repeated text counts as used: it is strengthened, and its time is now."""
-        known = [memory for part in texts.parts(text) if (memory := self.store.find(part))]
-        now = max([self._clock(), *(memory.t for memory in known)])
+        """Store a text. A repeated text counts as used now."""
+        repeated = [memory for part in texts.parts(text) if (memory := self.store.find(part))]
+        now = max([self._clock(), *(memory.t for memory in repeated)])
         id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
-        changes = [Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in known]
+        changes = [Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in repeated]
         self.store.change(changes, durable=durable)
-        if id is not None and trusted and kind in CHOSEN:
+        if id is not None and trusted and kind in DELIBERATE_KINDS:
             self.core_changes += 1
             self._supersede(id, text, "user" if kind == "feedback" else source)
         return id
 
-    @property
+    @cached_property
     def store_id(self) -> str:
-        return self.store.id
+        return self.store.stats().id
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
-        return not self.store.has_assigned(memory, run, text)
+        """See Memory. A power cut loses the last non-durable changes, and their ids are reused."""
+        stats = self.store.stats()
+        if not stats.id:  # such a store never loses acknowledged changes
+            return False
+        first = next(iter(texts.parts(text)), None)
+        owners = (*self.store.of([memory]), *self.store.of([memory], trash=True))
+        return memory > stats.last or any(m.run != run and m.text != first for m in owners)
 
     def _supersede(self, id: int, text: str, source: str) -> None:
-        """Link the memories for which this one has another value to it. Both are kept.
+        """Link the memories corrected by this one to it, keeping both.
 
-        What the user said or pinned gives way to his own words alone. A link that pointed the other way is undone.
+        The user's own and pinned memories give way only to the user's words. A reverse link is removed.
         """
-        near, _ = self._near(text, SUPERSEDABLE)
+        found = self.store.search(text, MAX_COMPARED)
         of_user = "user" in source.split(", ")
-        others = {m.id: m for m in (*near, *self.store.worded(text, SUPERSEDABLE)) if m.id != id and m.kind in CHOSEN}
+        others = {m.id: m for m in (*found.near, *found.worded) if m.id != id and m.kind in DELIBERATE_KINDS}
         replaced = [m for m in others.values() if duplicates.corrects(text, m.text)]
         if any(_is_users(m) and not of_user for m in replaced):
             return
         links: list[tuple[RetrievedMemory, int | None]] = [(m, id) for m in replaced if m.superseded_by != id]
         links += [(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
-        self.store.change([Change(m.id, (m.t, m.level), m.t, m.level, linked(m.source, to)) for m, to in links])
+        self.store.change([Change(m.id, (m.t, m.level), m.t, m.level, link_to_newer(m.source, to)) for m, to in links])
 
     def supersede(self, old: int, new: int) -> bool:
-        """Link a memory to the newer one that takes its place, unless it is the user's, pinned, or better trusted."""
-        [*there] = self.store.of([old, new])
-        if len(there) < 2 or old == new:
+        """Link a memory to its newer replacement, unless it is the user's, pinned, or better trusted."""
+        [*pair] = self.store.of([old, new])
+        if len(pair) < 2 or old == new:
             return False
-        was, now = sorted(there, key=lambda memory: memory.id != old)
-        if was.kind not in CHOSEN or _is_users(was) or (was.trusted and not now.trusted):
+        was, now = sorted(pair, key=lambda memory: memory.id != old)
+        if was.kind not in DELIBERATE_KINDS or _is_users(was) or (was.trusted and not now.trusted):
             return False
-        return self.store.change([Change(old, (was.t, was.level), was.t, was.level, linked(was.source, new))]) == 1
+        link = Change(old, (was.t, was.level), was.t, was.level, link_to_newer(was.source, new))
+        return self.store.change([link]) == 1
 
     def recall(
         self,
@@ -229,131 +237,148 @@ class LivingMemory:
         *,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
-        meant: Callable[[RetrievedMemory], bool] | None = None,
+        meant: Wanted | None = None,
     ) -> Recall:
-        """Return the memories as they were found. The changes to them are then written, but not synced.
+        """Return the memories as found, then write the changes to them, without a sync.
 
-        Only `meant` memories are considered; with an empty query, the newest of those are returned. If the embedder
+        Only `meant` memories are considered. With an empty query, the newest of them are returned. If the embedder
         fails, words alone decide and no candidate fades. A `pushed` memory is strengthened only when the agent asks for
         it or acts on it (`use`).
         """
         if k < 1:
             return Recall()
-        now, breadth = self._clock(), k * self.weights.breadth
+        breadth = k * self.weights.breadth
         outside: dict[int, RetrievedMemory] = {}
 
-        def wanted(memory: RetrievedMemory) -> bool:
-            if (meant is not None and not meant(memory)) or self.hides(memory.run):
-                return False
-            if self._trusted_only and not memory.trusted:
-                outside.setdefault(memory.id, memory)
-                return False
-            return True
+        def is_wanted(memory: RetrievedMemory) -> bool:
+            return (meant is None or meant(memory)) and not self.hides(memory.run)
+
+        def is_allowed(memory: RetrievedMemory) -> bool:
+            allowed = memory.trusted or not self._trusted_only
+            return allowed or not outside.setdefault(memory.id, memory)
 
         if meant is not None and not query.strip():
-            newest = [memory for memory in self.store.listed(WIDEST) if wanted(memory)][:k]
-            barred = list(outside.values())[:breadth]
-            return Recall(tuple(newest), tuple(LeftOut(memory.id, 0.0, FROM_OUTSIDE) for memory in barred))
-        near, problem = self._near(query, breadth, skip, wanted)
-        worded = _first(lambda count: self.store.worded(query, count, skip), breadth, wanted)
-        near, worded = self._without_dead_links(near), self._without_dead_links(worded)
-        candidates = {memory.id: memory for memory in (*near, *worded)}
-        telling = terms(texts.query(query))
-        asked = Question(*self.store.word_counts(telling)) if telling else Question({}, 0)
+            newest = [memory for memory in self.store.listed(MAX_SEARCHED) if is_wanted(memory) and is_allowed(memory)]
+            return Recall(tuple(newest[:k]), tuple(LeftOut(id, 0.0, FROM_OUTSIDE) for id in [*outside][:breadth]))
+        candidates, found = self._candidates(query, breadth, skip, is_wanted, is_allowed)
         barred = list(outside.values())[:breadth]
-        vectors = {} if problem else self.store.vectors([*candidates, *(memory.id for memory in barred)])
-        meaning = self.store.meaning(query, vectors) if vectors else {}
-        weighed = {
-            memory.id: round(meaning.get(memory.id, 0.0) + asked.coverage(memory.text) / WORDS_ENOUGH, 4)
+        question = Question(found.counts, found.total)
+        evidence = {
+            memory.id: round(found.meaning.get(memory.id, 0.0) + question.coverage(memory.text) / WORDS_ENOUGH, 4)
             for memory in (*candidates.values(), *barred)
         }
-        by_words = {memory.id: memory.score for memory in worded}
-        found = [
-            Candidate(m, meaning.get(id, 0.0), by_words.get(id, 0.0), weighed[id], m.text.startswith(RUN_RECORD))
+        recall = self._ranked(query, k, candidates, found, evidence, pushed=pushed)
+        returned = [candidates.pop(memory.id) for memory in recall.memories]
+        used = [memory for memory in returned if evidence[memory.id] >= USED]
+        now = self._clock()
+        rising = self._strengthening(used, now) if self.rules.pushed_is_use or not pushed else []
+        fading = [] if found.problem else self._weakening(candidates.values(), now)
+        self._change(rising + fading, durable=any(change.level is None for change in fading))
+        left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in barred if evidence[m.id] >= recall.gate]
+        shown = (
+            replace(m, text=question.passage(m.text, MAX_PASSAGE) if pushed else m.text, evidence=evidence[m.id])
+            for m in recall.memories
+        )
+        others = (replace(omission, evidence=evidence[omission.id]) for omission in (*recall.left_out, *left_out))
+        return replace(recall, memories=tuple(shown), left_out=tuple(others), problem=found.problem)
+
+    def _ranked(
+        self,
+        query: str,
+        k: int,
+        candidates: Mapping[int, RetrievedMemory],
+        found: Found,
+        evidence: Mapping[int, float],
+        *,
+        pushed: bool,
+    ) -> Recall:
+        """Return the first k candidates, ranked by score and then possibly by a model."""
+        words = {memory.id: memory.score for memory in found.worded}
+        weighed = [
+            Candidate(m, found.meaning.get(id, 0.0), words.get(id, 0.0), evidence[id], m.text.startswith(RUN_RECORD))
             for id, m in candidates.items()
         ]
         enough, part = (ENOUGH, PART) if pushed else (ENOUGH_ASKED, 0.0)
-        model = self._rerank if not pushed else None
+        model = None if pushed else self._rerank
         recall = rank(
-            found, n=breadth if model else k, now=now, weights=self.weights, vectors=vectors, enough=enough, part=part,
+            weighed, n=k * self.weights.breadth if model else k, now=self._clock(), weights=self.weights,
+            vectors=found.vectors, enough=enough, part=part,
         )  # fmt: skip
-        if model is not None:
-            recall = reranked(recall, k, query, model)
-        used = [candidates.pop(memory.id) for memory in recall.memories if weighed[memory.id] >= USED]
-        if pushed and not self.rules.pushed_is_use:
-            used = []
-        fading = self._fading([] if problem else candidates.values(), now)
-        forgets = any(change.level is None for change in fading)
-        self.store.change(self._rising(used, now) + fading, durable=forgets)
-        if forgets:
-            self.store.empty_trash(now - self.rules.trash)
-        kept_out = [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if weighed[memory.id] >= enough]
-        shown = recall.memories
-        if pushed:
-            shown = tuple(replace(memory, text=asked.passage(memory.text, PASSAGE)) for memory in shown)
-        shown = tuple(replace(memory, evidence=weighed[memory.id]) for memory in shown)
-        others = tuple(replace(one, evidence=weighed[one.id]) for one in (*recall.left_out, *kept_out))
-        return replace(recall, memories=shown, left_out=others, problem=problem, gate=enough)
+        return replace(recall if model is None else reranked(recall, k, query, model), gate=enough)
 
     def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
-        """Return the memories. One whose newer one is gone counts again."""
+        """Return the memories, removing links to deleted newer memories."""
         links = {m.superseded_by for m in memories} - {None}
-        gone = links - {m.id for m in self.store.of([link for link in links if link is not None])} if links else set()
-        return [replace(m, source=linked(m.source)) if m.superseded_by in gone else m for m in memories]
+        dead = links - {m.id for m in self.store.of([link for link in links if link is not None])} if links else set()
+        return [replace(m, source=link_to_newer(m.source)) if m.superseded_by in dead else m for m in memories]
 
-    def _rising(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
-        """Return the changes of memories that were used, less those that would move but a time, and by seconds."""
+    def _strengthening(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
+        """Return the changes of used memories, omitting a change of the time alone below the grain."""
         changes = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in used)
         grain = self.rules.grain
         return [change for change in changes if change.level != change.seen[1] or change.t >= change.seen[0] + grain]
 
-    def _near(
-        self,
-        query: str,
-        k: int,
-        skip: Collection[tuple[str, int]] = (),
-        wanted: Callable[[RetrievedMemory], bool] = lambda memory: True,
-    ) -> tuple[list[RetrievedMemory], str]:
-        """Return the memories near in meaning, or why they cannot be found."""
-        try:
-            return _first(lambda count: self.store.near(query, count, skip), k, wanted), ""
-        except ModelError as error:
-            return [], str(error)
+    def _candidates(
+        self, query: str, k: int, skip: Collection[tuple[str, int]], wanted: Wanted, allowed: Wanted
+    ) -> tuple[dict[int, RetrievedMemory], Found]:
+        """Return the first k wanted and allowed memories of each search by id, and everything wanted.
 
-    def _fading(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
-        """Return the changes of those memories that fall a level or are forgotten."""
+        Widen the search until there are enough, up to MAX_SEARCHED.
+        """
+        count = k
+        while True:
+            found = self.store.search(query, count, skip, wanted)
+            parts = [(part, [m for m in part if allowed(m)]) for part in (found.near, found.worded)]
+            if count >= MAX_SEARCHED or all(len(kept) >= k or len(part) < count for part, kept in parts):
+                break
+            count = min(4 * count, max(MAX_SEARCHED, k))
+        return {m.id: m for m in self._without_dead_links([m for _, kept in parts for m in kept[:k]])}, found
+
+    def _change(self, changes: Sequence[Change], *, expire: bool = False, **how: bool) -> int:
+        """Apply the changes. If any of them forgets, or with `expire`, delete expired memories from the trash."""
+        gone = [change.id for change in changes if change.level in (None, GONE)]
+        expired = self._clock() - self.rules.trash if gone or expire else None
+        made = self.store.change(changes, expired=expired, **how)
+        if gone and made < len(changes):
+            left = {memory.id for memory in self.store.of(gone)}
+            gone = [id for id in gone if id not in left]
+        if gone and made:
+            self._tell("forget", gone)
+        return made
+
+    def _weakening(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
+        """Return the changes of the memories that lose a level or are forgotten."""
         weakened = ((memory, self.rules.weakened(memory, now)) for memory in memories)
         return [Change(m.id, (m.t, m.level), t, level) for m, (t, level) in weakened if level != m.level]
 
     # The core ---------------------------------------------------------------------------------------------------
 
     def core(self) -> list[RetrievedMemory]:
-        """Return the memories of a rank in the core, the most important and newest first."""
-        there = self._without_dead_links(self.store.listed(WIDEST, of_user=True))
+        """Return the memories of the core, the most important and newest first."""
+        there = self._without_dead_links(self.store.listed(MAX_SEARCHED, of_user=True))
         return sorted((m for m in there if m.core_rank and not self.hides(m.run)), key=lambda m: m.core_rank)
 
-    def keep_in_core(self, memory: int, *, kept: bool) -> bool:
+    def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
         """Pin a memory into the core, or take it out, unpinned."""
-        found = self.store.of([memory])
-        if kept and any(not m.trusted for m in found):
-            raise StateError(f"Memory {memory} comes from outside; the core takes no such text.")
-        changes = []
-        for m in found:
-            level = PINNED if kept else 0 if m.pinned else m.level
-            changes.append(Change(m.id, (m.t, m.level), m.t, level, set_aside(m.source, aside=not kept)))
-        self.core_changes += 1
-        return bool(found) and self.store.change(changes) == len(changes)
+        return self.pin(memory, pinned=kept, public=public, aside=not kept)
 
     # Forgetting -------------------------------------------------------------------------------------------------
 
     def forget(self, memory: int) -> bool:
-        """Delete a memory for good, bypassing the trash."""
+        """Delete a memory for good, in one step."""
         self.core_changes += 1
-        return self.store.forget(memory)
+        for _ in range(_MAX_TRIES):  # others may change it between read and change
+            current = self.store.of([memory])
+            if not current:
+                return False
+            if self._change([Change(m.id, (m.t, m.level), m.t, GONE) for m in current]):
+                return True
+        raise StateError(f"The memory {memory} could not be deleted: others change it all the time. Try again.")
 
     def restore(self, memory: int) -> bool:
         """Restore a forgotten memory as if stored now. Return False if it is not in the trash."""
-        return self.store.restore(memory, self._clock())
+        now, trashed = self._clock(), self.store.of([memory], trash=True)
+        return self.store.change([Change(m.id, (m.t, m.level), now, 0, trash=True) for m in trashed]) > 0
 
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
         """Let n random memories fade, dream of the forgotten ones, and empty the trash of expired memories.
@@ -361,61 +386,70 @@ class LivingMemory:
         The changes are on disk before `dream` is asked: a crash may cost the dream, but never a second level.
         """
         now = self._clock()
-        self.store.empty_trash(now - self.rules.trash)
-        met = self._drawn(self.rules.sleep if n is None else n)
-        changes = self._fading(met.values(), now)
-        if self.store.change(changes) < len(changes):  # others have used some of them since
-            left = {change.id: self.store.find(met[change.id].text) for change in changes}
-            now_at = {id: (m.t, m.level) if m else (now, None) for id, m in left.items()}
-            changes = [change for change in changes if now_at[change.id] == (change.t, change.level)]
+        drawn = self._draw(self.rules.sleep if n is None else n)
+        changes = self._weakening(drawn.values(), now)
+        if self._change(changes, expire=True) < len(changes):  # others have used some of them meanwhile
+            current = {change.id: self.store.find(drawn[change.id].text) for change in changes}
+            states = {id: (m.t, m.level) if m else (now, None) for id, m in current.items()}
+            changes = [change for change in changes if states[change.id] == (change.t, change.level)]
         forgotten = tuple(change.id for change in changes if change.level is None)
-        fallen = tuple(change.id for change in changes if change.level is not None)
+        lowered = tuple(change.id for change in changes if change.level is not None)
         if not forgotten:
-            return Dream(fallen=fallen, t=now)
-        lost = [met[id] for id in forgotten]
+            self._tell("sleep", forgotten, "")
+            return Dream(fallen=lowered, t=now)
+        lost = [drawn[id] for id in forgotten]
         text, problem = "", ""
         try:
             text = dream(dream_prompt(lost)).strip()
-        except (ForUser, ForModel) as error:  # no model, or one that fails: the sleep still took place
+        except (ForUser, ForModel) as error:  # without a dream, the sleep still took place
             problem = str(error)
         trusted, private = all(memory.trusted for memory in lost), any(memory.private for memory in lost)
-        found = Dream(text, forgotten, fallen, now, trusted, problem, private)
+        result = Dream(text, forgotten, lowered, now, trusted, problem, private)
         if self.journal is not None:
-            self.journal.append(found)
-        return found
+            self.journal.append(result)
+        self._tell("sleep", forgotten, text)
+        return result
 
-    def _drawn(self, n: int) -> dict[int, RetrievedMemory]:
-        """Draw n random memories of those that can fade, or a few less where many others are among them."""
-        drawn = self.store.sample(DRAWN * n, self.rules.cap + 1)
+    def _draw(self, n: int) -> dict[int, RetrievedMemory]:
+        """Draw n random memories that can fade, or a few less among many that cannot."""
+        drawn = self.store.sample(DRAWS_PER_MEMORY * n, self.rules.cap + 1)
         return {memory.id: memory for memory in [m for m in drawn if self.rules.fades(m)][:n]}
 
     def nap(self) -> None:
         """Let as many random memories fade as in a sleep, without a dream."""
-        if self.rules.pushed_is_use:  # the source's rules know no such thing
-            return
-        self.store.change(self._fading(self._drawn(self.rules.sleep).values(), self._clock()))
+        if not self.rules.pushed_is_use:  # the source's rules know no such thing
+            self._change(self._weakening(self._draw(self.rules.sleep).values(), self._clock()))
 
     def use(self, memories: Collection[int]) -> None:
         """Strengthen memories that the agent has acted on."""
-        self.store.change(self._rising(self.store.of(memories), self._clock()), durable=False)
+        self.store.change(self._strengthening(self.store.of(memories), self._clock()), durable=False)
 
-    def pin(self, memory: int, *, pinned: bool = True) -> bool:
-        """Pin a memory so that it never fades, or unpin it to level 0. Return False for an unknown id."""
-        found = self.store.of([memory])
-        level = PINNED if pinned else 0
-        changes = [Change(m.id, (m.t, m.level), m.t, level) for m in found if m.pinned != pinned]
+    def pin(self, memory: int, *, pinned: bool = True, public: bool = False, aside: bool | None = None) -> bool:
+        """Pin a memory so that it never fades, or unpin it to level 0. Return False for an unknown id.
+
+        `public`: it may be treated like a goal. `aside`: it is no part of the core (None: as before). Raises StateError
+        for an untrusted text that is to be public or part of the core.
+        """
+        changes = []
+        for m in self.store.of([memory]):
+            if (public or aside is False) and not m.trusted:
+                raise StateError(f"Memory {memory} comes from outside; such a text is neither in the core nor public.")
+            level = PINNED if pinned else 0 if m.pinned else m.level
+            source = with_mark(m.source, PUBLIC, on=public)
+            source = source if aside is None else with_mark(source, SET_ASIDE, on=aside)
+            changes.append(Change(m.id, (m.t, m.level), m.t, level, source))
         self.core_changes += 1
-        return bool(found) and self.store.change(changes) == len(changes)
+        return bool(changes) and self.store.change(changes) == len(changes)
 
     def edit(self, memory: int, text: str) -> int | None:
-        """Replace the text of a memory, which gets a new id. Return None for an unknown id or an empty text.
+        """Replace the text of a memory and return its new id, or None for an unknown id or an empty text.
 
         The new text is stored before the old text is deleted, so a crash in between leaves both.
         """
-        found = self.store.of([memory])
-        if not found or not texts.parts(text):
+        current = self.store.of([memory])
+        if not current or not texts.parts(text):
             return None
-        [old] = found
+        [old] = current
         if old.text == text:
             return old.id
         now = max(self._clock(), old.t)
@@ -426,20 +460,20 @@ class LivingMemory:
         if id is not None:
             new = [m for m in self.store.of([id]) if m.level < old.level]
             self.store.change([Change(m.id, (m.t, m.level), m.t, old.level) for m in new])
-            self.store.forget(memory)
+            self.forget(memory)
         return id
 
     def forecast(self, n: int | None = None) -> list[ForgettingForecast]:
-        """Forecast for n unused memories when sleeping forgets them, the earliest first."""
+        """Forecast when sleeps of n memories forget each unused memory, the earliest first."""
         now = self._clock()
         mortal = [memory for memory in self.store.listed() if self.rules.fades(memory)]
-        met = min(self.rules.sleep if n is None else n, len(mortal))
+        sample = min(self.rules.sleep if n is None else n, len(mortal))
         forecasts = []
         for memory in mortal:
             meetings = memory.level + 1
-            dies = self.rules.weakened(memory, now)[1] is None
-            sleeps = -(-meetings * len(mortal) // met) if met else 0
-            forecasts.append(ForgettingForecast(memory, dies, meetings, sleeps, self.rules.dies_at(memory)))
+            dies_now = self.rules.weakened(memory, now)[1] is None
+            sleeps = -(-meetings * len(mortal) // sample) if sample else 0
+            forecasts.append(ForgettingForecast(memory, dies_now, meetings, sleeps, self.rules.dies_at(memory)))
         return sorted(forecasts, key=lambda f: (not f.now, f.meetings, f.at, f.memory.id))
 
     # Consolidation ----------------------------------------------------------------------------------------------
@@ -458,26 +492,10 @@ class LivingMemory:
             newest = max(memory.t for memory in (kept, *others))
             changes = [Change(kept.id, (kept.t, kept.level), newest, kept.level, group.sources)]
             changes += [Change(other.id, (other.t, other.level), now, None) for other in others]
-            if self.store.change(changes, whole=True):
+            if self._change(changes, whole=True):
                 merged.append(group)
         return merged
 
 
 def _is_users(memory: RetrievedMemory) -> bool:
     return memory.pinned or memory.kind in ("feedback", USER) or "user" in memory.source.split(", ")
-
-
-def _first(
-    best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Callable[[RetrievedMemory], bool]
-) -> list[RetrievedMemory]:
-    """Return the first k wanted memories among the best of `best(count)`, asking for more until there are enough.
-
-    The search ends after the first WIDEST.
-    """
-    count = k
-    while True:
-        found = best(count)
-        kept = [memory for memory in found if wanted(memory)]
-        if len(kept) >= k or len(found) < count or count >= WIDEST:
-            return kept[:k]
-        count = min(4 * count, max(WIDEST, k))

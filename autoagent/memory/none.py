@@ -1,4 +1,4 @@
-"""The memory that keeps nothing, and the clock that counts replies: neither needs more than the core."""
+"""Provide a memory that keeps nothing, and a clock that counts replies. Both need only the core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autoagent.core.protocols import MemoryStore
 
 
 class NoMemory:
-    """Satisfies Memory: stores nothing, recalls nothing, and sleeps without a dream."""
+    """Store nothing, recall nothing, and sleep without a dream. Satisfies Memory."""
 
     def add(self, text: str, **known: Any) -> int | None:
         return None
@@ -32,7 +32,7 @@ class NoMemory:
     def core(self) -> list[RetrievedMemory]:
         return []
 
-    def keep_in_core(self, memory: int, *, kept: bool) -> bool:
+    def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
         return False
 
     core_changes = 0
@@ -41,7 +41,7 @@ class NoMemory:
         return False
 
     def use(self, memories: Collection[int]) -> None:
-        """Do nothing: there are none."""
+        """Do nothing: there are no memories."""
 
     def nap(self) -> None:
         """Do nothing: nothing can fade."""
@@ -63,7 +63,7 @@ class NoMemory:
 
 
 class TickClock:
-    """The clock of one run, shared by its agents. It hears every event. Each reply with a command is a tick.
+    """Count each reply with a command as a tick of one run's clock, shared by its agents.
 
     It continues from the newest time in the memory, so no time passes between runs or while a run waits.
     """

@@ -1,4 +1,4 @@
-"""Ranking: selects and orders the candidates of a store, and gives a reason for each one left out. Pure functions.
+"""Select and order the candidates of a store, with a reason for each omission. Pure functions.
 
 1. Fit. The weighted sum of three scores, each relative to the best candidate's: meaning, words, and the evidence that
 the gate weighs, so that rank and gate agree. It is a convex combination (Bruch, Gai and Ingber, An Analysis of Fusion
@@ -18,15 +18,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
+from autoagent.core.memory import LeftOut, Recall, RetrievedMemory, Wanted
 
 DAY = 86_400.0
-SUPERSEDED_WEIGHT = 0.5  # of a memory of which a newer one says otherwise
+MAX_SEARCHED = 5000  # memories per search
+SUPERSEDED_WEIGHT = 0.5  # of a memory with a newer contradiction
 
 
 @dataclass(frozen=True, slots=True)
 class RankingWeights:
-    """The weights of a ranking. `words`, `recency`, `level` and `diversity` range from 0 (ignored) to 1 (alone).
+    """Hold the weights of a ranking. `words`, `recency`, `level` and `diversity` range from 0 (ignored) to 1 (alone).
 
     `breadth`: candidates of each search per requested memory. `words`: their weight against meaning. `evidence`: its
     weight beside both. `half_life`: seconds.
@@ -43,7 +44,7 @@ class RankingWeights:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A memory found, with its nearness in meaning, its score by words, and the evidence for it, each 0 if unknown.
+    """Hold a found memory with its nearness in meaning, its score by words, and its evidence, each 0 if unknown.
 
     `echoes`: it repeats goals, as the record of a run does, so others are not measured by it.
     """
@@ -78,25 +79,25 @@ def rank(
     shares = (1 - weights.words, weights.words, weights.evidence)
     best = [max(values) or 1.0 for values in zip(*((c.meaning, c.words, c.evidence) for c in found), strict=True)]
     scores: dict[int, float] = {}
-    for one in found:
-        memory, values = one.memory, (one.meaning, one.words, one.evidence)
+    for candidate in found:
+        memory, values = candidate.memory, (candidate.meaning, candidate.words, candidate.evidence)
         age = max(now - memory.t, 0.0)
         recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
-        earned = (1 - weights.recency * (1 - recency)) * (1 - weights.level / (memory.level + 1))
-        fit = sum(share * value / most for share, value, most in zip(shares, values, best, strict=True)) / sum(shares)
-        scores[memory.id] = fit * earned * (SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0)
-    evidence = {one.memory.id: one.evidence for one in found}
-    scored = sorted((one.memory for one in found), key=lambda memory: (-scores[memory.id], memory.id))
+        boost = (1 - weights.recency * (1 - recency)) * (1 - weights.level / (memory.level + 1))
+        fit = sum(share * value / top for share, value, top in zip(shares, values, best, strict=True)) / sum(shares)
+        scores[memory.id] = fit * boost * (SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0)
+    evidence = {candidate.memory.id: candidate.evidence for candidate in found}
+    scored = sorted((candidate.memory for candidate in found), key=lambda memory: (-scores[memory.id], memory.id))
     fitting = [memory for memory in scored if evidence[memory.id] >= enough]
-    echoes = {one.memory.id for one in found if one.echoes}
-    least = part * next((scores[memory.id] for memory in fitting if memory.id not in echoes), 0.0)
-    candidates = [memory for memory in fitting if scores[memory.id] >= least]
-    returned, others = _choose(candidates, n, scores, vectors, weights.diversity)
-    others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < least]
+    echoes = {candidate.memory.id for candidate in found if candidate.echoes}
+    lowest = part * next((scores[memory.id] for memory in fitting if memory.id not in echoes), 0.0)
+    candidates = [memory for memory in fitting if scores[memory.id] >= lowest]
+    returned, others = _select(candidates, n, scores, vectors, weights.diversity)
+    others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < lowest]
     others += [(memory, "fits too little") for memory in scored if evidence[memory.id] < enough]
     left_out = sorted(
         (LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others),
-        key=lambda one: (-one.score, one.id),
+        key=lambda candidate: (-candidate.score, candidate.id),
     )
     return Recall(tuple(replace(memory, score=scores[memory.id]) for memory in returned), tuple(left_out))
 
@@ -104,27 +105,42 @@ def rank(
 def widened(
     best: Callable[[int], tuple[list[RetrievedMemory], bool]], k: int, skip: Collection[tuple[str, int]], slack: int
 ) -> list[RetrievedMemory]:
-    """Return the first k that are not to be skipped. `best(count)` returns the best `count`, and whether that is all.
+    """Return the first k memories not in `skip`. `best(count)` returns the best `count`, and whether that is all.
 
     The first request asks for k, the number to skip, and `slack`.
     """
     skipped, count = frozenset(skip), k + len(skip) + slack
     while True:
-        memories, all_there = best(count)
-        found = [memory for memory in memories if (memory.run, memory.step) not in skipped]
-        if len(found) >= k or all_there:
-            return found[:k]
+        memories, is_complete = best(count)
+        selected = [memory for memory in memories if (memory.run, memory.step) not in skipped]
+        if len(selected) >= k or is_complete:
+            return selected[:k]
         count *= 4
 
 
-def _choose(
+def filtered(best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Wanted | None) -> list[RetrievedMemory]:
+    """Return the first k wanted memories of the best MAX_SEARCHED. `best(count)` returns the best `count`.
+
+    Each request asks for as many as should do by the share of wanted memories in the last.
+    """
+    count = k
+    while True:
+        found = best(count)
+        selected = found if wanted is None else [memory for memory in found if wanted(memory)]
+        if len(selected) >= k or len(found) < count or count >= MAX_SEARCHED:
+            return selected[:k]
+        needed = 2 * count * k // (len(selected) or 1)  # with a margin, as each request begins anew
+        count = max(needed, 2 * count) if needed < MAX_SEARCHED // 4 else max(MAX_SEARCHED, k)
+
+
+def _select(
     candidates: Sequence[RetrievedMemory],
     n: int,
     scored: Mapping[int, float],
     vectors: Mapping[int, bytes],
     diversity: float,
 ) -> tuple[list[RetrievedMemory], list[tuple[RetrievedMemory, str]]]:
-    """Choose at most n of the candidates by maximal marginal relevance. Return the others with the reason."""
+    """Select at most n candidates by maximal marginal relevance. Return the others with the reason."""
     size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
     rows = b"".join(vectors.get(memory.id, bytes(size)) for memory in candidates)  # zeros resemble nothing
     matrix = np.frombuffer(rows, "<f4").reshape(len(candidates), size // 4)
@@ -141,7 +157,7 @@ def _choose(
     others = []
     for row, memory in enumerate(candidates):
         if row not in chosen:
-            alike = row < n and nearest_of[row]
-            like = f"too like memory {nearest_of[row]} (cosine {nearest[row]:.2f})"
-            others.append((memory, like if alike else "beyond the number asked for"))
+            is_duplicate = row < n and nearest_of[row]
+            reason = f"too like memory {nearest_of[row]} (cosine {nearest[row]:.2f})"
+            others.append((memory, reason if is_duplicate else "beyond the number asked for"))
     return list(chosen.values()), others

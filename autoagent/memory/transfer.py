@@ -106,7 +106,7 @@ def export(
     Only their owner can read them. Raises StateError if the memory cannot be read or the files not be written.
     """
     memories = sorted(store.listed(), key=lambda memory: (memory.t, memory.text))
-    trash = sorted(store.trash(), key=lambda memory: (memory.t, memory.text))
+    trash = sorted(store.listed(trash=True), key=lambda memory: (memory.t, memory.text))
     dreams = journal.dreams() if journal is not None else []
     beside = vectors_path(path)
     with _our_errors(path), contextlib.ExitStack() as written:
@@ -232,7 +232,7 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
     the later time and the higher level, and is untrusted if either copy is. The export's trash goes to the trash,
     except texts remembered here.
     """
-    there = len(store)
+    there = store.stats().count
     exported, doubted = (exported, 0) if trusted else _doubted(store, exported)
     changes: list[Change] = []
     for memory in exported.memories:
@@ -241,8 +241,8 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
             store.change(changes)
             changes = []
     store.change(changes)
-    new = len(store) - there
-    forgotten = {memory.text: memory.t for memory in store.trash()}
+    new = store.stats().count - there
+    forgotten = {memory.text: memory.t for memory in store.listed(trash=True)}
     thrown = 0
     for memory in exported.trash:
         if forgotten.get(memory.text, -math.inf) >= memory.t or store.find(memory.text) is not None:
@@ -302,7 +302,7 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
     record = _record(path, 1, line)
     version = record.get("autoagent_memory")
     if not isinstance(version, int):
-        raise StateError(f"{path} is not an exported memory: its first line is no header of one.")
+        raise StateError(f"{path} is not an exported memory: its first line is not a header.")
     if version > VERSION:
         raise StateError(
             f"{path} was written by a newer autoagent (version {version}, this one reads {VERSION}); update autoagent."
@@ -319,9 +319,9 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or nested without end
-        raise StateError(f"{path}, line {number}: this is no JSON that can be read: {error}.") from error
+        raise StateError(f"{path}, line {number}: this is not valid JSON: {error}.") from error
     if not isinstance(record, dict):
-        raise StateError(f"{path}, line {number}: a JSON object is wanted.")
+        raise StateError(f"{path}, line {number}: this is not a JSON object.")
     return record
 
 
@@ -346,7 +346,7 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
         dream = from_plain(Dream, record.get("dream"))
         check_time(dream.t)
     except ValueError as error:
-        raise StateError(f"{path}, line {number}: this is no dream: {error}.") from error
+        raise StateError(f"{path}, line {number}: this is not a dream: {error}.") from error
     if dream.problem != valid(dream.problem):  # a text is cleaned where it is kept
         raise StateError(f"{path}, line {number}: 'problem' holds half of a character.")
     return dream
@@ -363,7 +363,7 @@ def _vectors(
                 raise ValueError("it is damaged, or of another export")
         array = np.load(beside, mmap_mode="r", allow_pickle=False)
         if array.shape != (memories, known["dim"]) or array.dtype != np.dtype("<f4"):
-            raise ValueError("it is not of the shape that the header says")
+            raise ValueError("its shape differs from the header")
         return Vectors(str(known["embedder"]), int(known["dim"]), array, rows)
     except (OSError, ValueError, KeyError, TypeError, StateError) as error:
         listen(f"The vectors in {beside} cannot be used, so the texts are embedded anew: {error}.")

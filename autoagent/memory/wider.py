@@ -1,4 +1,4 @@
-"""The memory of a run that is wider than its folder: the folder's memory, and beside it the user's own."""
+"""Combine a folder's memory with the user's own memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heapq import merge  # which leaves each of the two in its own order, be it 
 from typing import Any
 
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory, linked
+from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory, link_to_newer
 from autoagent.core.model import Usage
 from autoagent.memory.living_memory import LivingMemory
 
@@ -16,7 +16,7 @@ BEYOND = "beyond the number asked for"
 
 
 class WiderMemory:
-    """Satisfies Memory: recalls from the folder's and the user's memory. Only texts of the kind USER go to the latter.
+    """Recall from the folder's and the user's memory, storing only the kind USER in the latter. Satisfies Memory.
 
     `find(make)` opens the user's memory, None if it is missing and not to be made. `refusal(text)` returns why nothing
     may be added to it, '' if it may. It may ask the user. `say` hears once why the user's memory cannot be read. The
@@ -38,7 +38,7 @@ class WiderMemory:
         self._problem = ""
 
     def add(self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **known: Any) -> int | None:
-        """As Memory. A text of the kind USER goes to the user's own memory. Raises StateError where not allowed."""
+        """Store a text, of the kind USER in the user's own memory. Raises StateError if not allowed."""
         if kind != USER:
             return self._own.add(text, kind=kind, source=source, trusted=trusted, **known)
         if not trusted:
@@ -60,8 +60,8 @@ class WiderMemory:
         return memory >= 0 and self._own.has_lost(memory, run, text)
 
     def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = (), **asked: Any) -> Recall:
-        """Return the best of both, searched and filtered separately."""
-        found = self._own.recall(query, k, skip=skip, **asked)
+        """Search and filter both memories separately, and return the best results."""
+        recalls = self._own.recall(query, k, skip=skip, **asked)
         try:
             user = self._opened()
             of_user = user.recall(query, k, **asked) if user else Recall()
@@ -69,22 +69,22 @@ class WiderMemory:
             if str(error) != self._problem:
                 self._problem = str(error)
                 self._say(f"Your own memory is left out: {error}")
-            return found
-        best = list(merge(found.memories, map(_of_user, of_user.memories), key=lambda memory: -memory.score))
+            return recalls
+        best = list(merge(recalls.memories, map(_of_user, of_user.memories), key=lambda memory: -memory.score))
         beyond = [LeftOut(memory.id, memory.score, BEYOND, memory.evidence) for memory in best[k:]]
         others = (replace(other, id=-other.id) for other in of_user.left_out)
-        left_out = sorted((*beyond, *found.left_out, *others), key=lambda other: -other.score)
-        problem = found.problem or of_user.problem
-        return replace(found, memories=tuple(best[:k]), left_out=tuple(left_out), problem=problem)
+        left_out = sorted((*beyond, *recalls.left_out, *others), key=lambda other: -other.score)
+        problem = recalls.problem or of_user.problem
+        return replace(recalls, memories=tuple(best[:k]), left_out=tuple(left_out), problem=problem)
 
     def core(self) -> list[RetrievedMemory]:
         user = self._opened()
         both = (*self._own.core(), *map(_of_user, user.core() if user else ()))
         return sorted(both, key=lambda memory: (memory.core_rank, -memory.t))
 
-    def keep_in_core(self, memory: int, *, kept: bool) -> bool:
+    def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
         place = self._own if memory >= 0 else self._opened()
-        return place is not None and place.keep_in_core(abs(memory), kept=kept)
+        return place is not None and place.keep_in_core(abs(memory), kept=kept, public=public)
 
     @property
     def core_changes(self) -> int:
@@ -130,7 +130,7 @@ class WiderMemory:
 
 
 def _of_user(memory: RetrievedMemory) -> RetrievedMemory:
-    """Return a memory of the user's own as a run sees it."""
-    source = memory.source if memory.private else ", ".join(filter(None, (PRIVATE, memory.source)))
+    """Return one of the user's own memories as seen by a run."""
+    source = memory.source if memory.private or memory.public else ", ".join(filter(None, (PRIVATE, memory.source)))
     newer = memory.superseded_by
-    return replace(memory, id=-memory.id, source=source if newer is None else linked(source, -newer))
+    return replace(memory, id=-memory.id, source=source if newer is None else link_to_newer(source, -newer))

@@ -1,5 +1,5 @@
-"""The models: any OpenAI-compatible endpoint, the embedded model, a person, a recorded run, the demo.
+"""Provide models: any OpenAI-compatible endpoint, the embedded model, a person, a recorded run, the demo.
 
-May import the rooms of rank 1 and core. Hands out implementations of `Model`, opened by the registry; prices and
-windows of known models; `Watch`, which enforces the limits during a call.
+May import the rooms of rank 1 and core. Exports implementations of `Model`, opened by the registry; prices and windows
+of known models; `Watch`, which enforces the limits during a call.
 """

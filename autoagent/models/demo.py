@@ -1,4 +1,4 @@
-"""The demo: a scripted agent without a model, whose commands really run in the workspace."""
+"""Play the demo: a scripted agent without a model, whose commands really run in the workspace."""
 
 from __future__ import annotations
 
@@ -72,29 +72,19 @@ _STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
 
 _VERDICTS = {
     "goals": [
-        {
-            "n": 1,
-            "why": "It holds three lines.",
-            "verdict": "met",
-            "evidence": "Last leaf on the branch",
-        },
-        {
-            "n": 2,
-            "why": "The file can be read.",
-            "verdict": "met",
-            "evidence": "the wind asks it once",
-        },
+        {"n": 1, "why": "It holds three lines.", "verdict": "met", "evidence": "Last leaf on the branch"},
+        {"n": 2, "why": "The file can be read.", "verdict": "met", "evidence": "the wind asks it once"},
     ]
 }
 
 
 def demo_model() -> ReplayModel:
-    """Return a fresh model that plays the demo: it writes the haiku, reads it, looks around and finishes."""
+    """Return a fresh demo model: it writes the haiku, reads it, lists the files and finishes."""
     return ReplayModel([_reply(*step) for step in _STEPS], name="demo", verifications=[json.dumps(_VERDICTS)])
 
 
 def open_model(opening: ModelOpening) -> ReplayModel:
-    """Open the demo, from where this run stands in it."""
+    """Open the demo at this run's position."""
     model = demo_model()
     model.skip(opening.answered)
     return model

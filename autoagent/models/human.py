@@ -1,4 +1,4 @@
-"""A person who answers in the model's place."""
+"""Let a person answer in the model's place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ARGUMENT = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 
 class HumanModel:
-    """Shows the new part of each prompt to a person and asks for the reply.
+    """Show the new part of each prompt to a person and ask for the reply.
 
     `show(text)` displays a text. `ask(prompt)` returns a line and raises EOFError at the end of the input.
     """
@@ -43,43 +43,41 @@ class HumanModel:
     def __init__(self, show: Callable[[str], None], ask: Callable[[str], str]) -> None:
         self._show = show
         self._ask = ask
-        self._seen: tuple[Message, ...] = ()
+        self._previous: tuple[Message, ...] = ()
 
     def take_usage(self) -> Usage:
-        """Return nothing, as nothing is spent besides the completions."""
+        """Return no usage, as there is none besides the completions."""
         return Usage()
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
-        """Return the person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
+        """Return the person's reply. Raises StopRun at the end of input. It is free and never truncated."""
         messages, commands = without_calls(messages), asked.get("commands")
         for message in messages:
-            if message.role != "assistant" and not self._was_shown(message):
+            if message.role != "assistant" and not any(
+                seen.role == message.role and seen.content.startswith(message.content) for seen in self._previous
+            ):
                 self._show(f"[{message.role}]\n{message.content}")
-        self._seen = tuple(messages)
+        self._previous = tuple(messages)
         try:
             return Completion(self._command(commands) if commands else self._ask(_QUESTION), Usage())
         except (EOFError, TimeoutError) as error:
-            why = "end of input" if isinstance(error, EOFError) else str(error).rstrip(".")
-            outcome = Outcome(Status.UNANSWERED, f"The person who answers as the model gave no reply: {why}.")
+            reason = "end of input" if isinstance(error, EOFError) else str(error).rstrip(".")
+            outcome = Outcome(Status.UNANSWERED, f"The person who answers as the model gave no reply: {reason}.")
             raise StopRun(outcome) from error
-
-    def _was_shown(self, message: Message) -> bool:
-        """Return whether the message was in the previous prompt, perhaps followed by text for that step only."""
-        return any(seen.role == message.role and seen.content.startswith(message.content) for seen in self._seen)
 
     def _command(self, commands: Sequence[CommandSpec]) -> str:
         """Ask until the reply is valid JSON, so that a typing error costs no step."""
-        known = {name for spec in commands for name in (spec.name, *spec.aliases)}
+        names = {name for spec in commands for name in (spec.name, *spec.aliases)}
         while True:
             answer = self._ask(_QUESTION).strip()
             if answer.startswith(("{", "`")):
-                return self._rest_of_json(answer)
-            reply = from_short_form(answer)
-            if reply is not None and answer.split(maxsplit=1)[0] in known:
+                return self._read_json_rest(answer)
+            reply = parse_short_form(answer)
+            if reply is not None and answer.split(maxsplit=1)[0] in names:
                 return reply
             self._show(f"{_FORMS} The commands are: {', '.join(spec.signature() for spec in commands)}.")
 
-    def _rest_of_json(self, answer: str) -> str:
+    def _read_json_rest(self, answer: str) -> str:
         while not _is_json(answer):
             line = self._ask(_MORE)
             if not line.strip():
@@ -88,20 +86,20 @@ class HumanModel:
         return answer
 
 
-def from_short_form(answer: str) -> str | None:
-    """Read `read_file filename=a.txt` or `read_file {"filename": "a.txt"}` as a reply, or None for anything else."""
-    found = _SHORT.fullmatch(answer)
-    if found is None:
+def parse_short_form(answer: str) -> str | None:
+    """Read `read_file filename=a.txt` or `read_file {"filename": "a.txt"}` as a reply, else return None."""
+    match = _SHORT.fullmatch(answer)
+    if match is None:
         return None
-    name, rest = found[1], (found[2] or "").strip()
+    name, rest = match[1], (match[2] or "").strip()
     if rest.startswith("{"):
         return f'{{"command": {{"name": {json.dumps(name)}, "args": {rest}}}}}'
     try:
         words = [_ARGUMENT.fullmatch(word) for word in shlex.split(rest)]
-    except ValueError:  # a quote that is never closed
+    except ValueError:  # an unclosed quote
         return None
     args = {word[1]: word[2] for word in words if word is not None}
-    if len(args) < len(words):  # a bare word, or a name given twice
+    if len(args) < len(words):  # a bare word, or a duplicate name
         return None
     return json.dumps({"command": {"name": name, "args": args}}, ensure_ascii=False)
 

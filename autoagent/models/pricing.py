@@ -1,4 +1,4 @@
-"""Prices, context lengths and reasoning of hosted models by name.
+"""Give prices, context lengths and reasoning of hosted models by name.
 
 A missing name has an unknown price, never 0. From OpenAI's price list of November 2026, standard processing, without
 discontinued models. Those of other makers as of February 2026: no open weights, which cost what their host asks. Not
@@ -9,8 +9,8 @@ covered: the surcharge for writing to the prompt cache, and long prompts: newer 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Price
 
 
@@ -58,23 +58,23 @@ def names() -> list[str]:
 
 
 def known(model: str) -> Known | None:
-    """Return the entry of a model, also for dated snapshots, vendor prefixes (`openai/gpt-5`) and dots for dashes."""
-    name = _SNAPSHOT.sub("", _plain(model))
+    """Return a model's entry, also for dated snapshots, vendor prefixes (`openai/gpt-5`) and dots for dashes."""
+    name = _SNAPSHOT.sub("", _normalize(model))
     row = _TABLE.get(name) or _TABLE.get(name.replace(".", "-"))
     return Known(Price(*row[:3]), row[3]) if row else None
 
 
 def reasons(model: str) -> bool:
     """Return whether it thinks before it answers: takes `max_completion_tokens` and no temperature."""
-    return _REASONING.match(_plain(model)) is not None
+    return _REASONING.match(_normalize(model)) is not None
 
 
 def cost(price: Price | None, prompt: int, completion: int, cached: int) -> float | None:
-    """Return the USD of so many tokens, `cached` being part of the prompt's, or None if the price is unknown."""
+    """Return the cost in USD, or None without a price. `cached` tokens are part of the prompt."""
     if price is None:
         return None
     return ((prompt - cached) * price.prompt + cached * price.cached + completion * price.completion) / 1e6
 
 
-def _plain(model: str) -> str:
+def _normalize(model: str) -> str:
     return model.rpartition("/")[2].lower()

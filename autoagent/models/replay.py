@@ -1,4 +1,4 @@
-"""Recorded replies instead of a model: for replays, tests and the demo."""
+"""Replay recorded replies instead of asking a model: for replays, tests and the demo."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from autoagent.text.redaction import MASK, holds_mask
 if TYPE_CHECKING:
     from autoagent.registry.models import ModelOpening
 
-WINDOW = 128_000  # tokens, where the recording does not say
-_PIECE = 12  # characters handed to the listener at a time
+WINDOW = 128_000  # tokens, if the recording gives none
+_PIECE = 12  # characters per piece for the listener
 
 
 def _ended_by_secret(event: Thought) -> ModelError:
@@ -28,10 +28,10 @@ def _ended_by_secret(event: Thought) -> ModelError:
 
 
 class ReplayModel:
-    """Answers each request for a command with the next recorded reply, free of charge.
+    """Answer each request for a command with the next recorded reply, free of charge.
 
-    A verifier's questions get its recorded answers. Asked for anything else, such as a proposal of goals, it says
-    nothing: recordings hold only the steps of a run.
+    A verifier's questions get its recorded answers. Other requests, such as a proposal of goals, get an empty reply:
+    recordings hold only the steps of a run.
     """
 
     price: Price | None = Price(0.0, 0.0, 0.0)
@@ -50,7 +50,7 @@ class ReplayModel:
         self.window = window
         self._replies: Iterator[str | Completion | ModelError] = iter(replies)
         self._verifications = iter(verifications)
-        self._given = 0
+        self._count = 0
 
     @classmethod
     def from_events(cls, events: Iterable[Event], name: str = "replay") -> ReplayModel:
@@ -62,16 +62,16 @@ class ReplayModel:
                 replies.append(_ended_by_secret(event) if holds_mask(event.call.args) else event.text)
             elif isinstance(event, Rejected):
                 replies.append(Completion(event.text, Usage(), truncated=event.truncated))
-        judged = [e.text for e in recorded if isinstance(e, Answered) and e.purpose == VERIFICATION]
+        verifications = [e.text for e in recorded if isinstance(e, Answered) and e.purpose == VERIFICATION]
         windows = [event.window for event in recorded if isinstance(event, RunStarted)]
-        return cls(replies, name, windows[0] if windows else WINDOW, judged)
+        return cls(replies, name, windows[0] if windows else WINDOW, verifications)
 
     def skip(self, count: int) -> None:
-        """Pass over replies that were given before: a resumed run goes on in the recording where it stopped."""
+        """Skip replies already used: a resumed run continues the recording where it stopped."""
         self._replies = itertools.islice(self._replies, count, None)
 
     def take_usage(self) -> Usage:
-        """Return nothing, as nothing is spent besides the completions."""
+        """Return no usage, as there is none besides the completions."""
         return Usage()
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
@@ -81,11 +81,11 @@ class ReplayModel:
         reply = next(self._replies, None)
         if reply is None:
             raise ModelError(
-                f"The recording {self.name!r} ended after {self._given} replies; resume the run with another model."
+                f"The recording {self.name!r} ended after {self._count} replies; resume the run with another model."
             )
         if isinstance(reply, ModelError):
             raise reply
-        self._given += 1
+        self._count += 1
         completion = Completion(reply, Usage()) if isinstance(reply, str) else reply
         if listener := asked.get("listener"):
             for start in range(0, len(completion.text), _PIECE):

@@ -1,12 +1,13 @@
-"""Finds the models of an OpenAI-compatible server, and the servers running on this machine."""
+"""Find the models of an OpenAI-compatible server, and the servers running on this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from autoagent.core.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Hosted:
     keys: str
 
 
-HOSTED = (  # base_url and key_variable as each one's documentation names them
+HOSTED = (  # base_url and key_variable from each provider's documentation
     Hosted("OpenAI", "https://api.openai.com/v1", "OPENAI_API_KEY", "https://platform.openai.com/api-keys"),
     Hosted(
         "Anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", "https://console.anthropic.com/settings/keys"
@@ -36,7 +37,7 @@ HOSTED = (  # base_url and key_variable as each one's documentation names them
     Hosted("DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "https://platform.deepseek.com/api_keys"),
 )
 USUAL_PORTS = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080, "vLLM": 8000}
-_LARGEST = 4_000_000  # bytes of an answer; OpenRouter's list of models has about a megabyte
+_MAX_BYTES = 4_000_000  # bytes of an answer; OpenRouter's list of models has about a megabyte
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,17 @@ class ProbeAnswer:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names in an answer to `GET /models`, or () for any other answer."""
+        """Return the names in an answer to `GET /models`, or () for any other answer."""
         data = self.body.get("data") if isinstance(self.body, dict) else None
         rows = data if isinstance(data, list) else []
         names = (str(row["id"]) for row in rows if isinstance(row, dict) and row.get("id"))
-        return tuple(name for name in names if name.isprintable())  # the others could pose as lines of the program
+        return tuple(name for name in names if name.isprintable())  # others could imitate lines of the program
 
 
 def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: float = 10.0) -> ProbeAnswer:
     """Send a single request without proxies, redirects or retries. POST if there is a body. Never raises.
 
-    `timeout` is in seconds, for each wait. The whole has twice as long, as a server may send a byte now and then.
+    `timeout` is in seconds for each wait; the whole takes at most twice as long, even if a server trickles bytes.
     """
     import http.client
     import socket
@@ -90,22 +91,22 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
             try:
                 plain = socket.create_connection((connection.host, connection.port), timeout)
                 connection.sock = plain
-                deadline.watch(plain)  # before the first byte, also of a handshake, is waited for
+                deadline.watch(plain)  # before waiting for the first byte, even of a handshake
                 if address.scheme == "https":
                     connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=connection.host)
                 connection.request("POST" if text else "GET", address.path.rstrip("/") + path, text, headers)
                 with connection.getresponse() as response:
-                    raw = response.read(_LARGEST + 1)
+                    raw = response.read(_MAX_BYTES + 1)
             finally:
                 late = deadline.passed
-        if late:  # a connection that was shut down looks like the end of the answer
+        if late:  # a closed connection looks like the end of the answer
             raise TimeoutError
-    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a port or host that is none
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an invalid port or host
         if late or isinstance(error, TimeoutError):
             return ProbeAnswer(0, problem="no whole answer came in time")
         return ProbeAnswer(0, problem=str(error) or type(error).__name__)
-    if len(raw) > _LARGEST:
-        return ProbeAnswer(response.status, problem=f"the answer is larger than {_LARGEST // 1_000_000} MB")
+    if len(raw) > _MAX_BYTES:
+        return ProbeAnswer(response.status, problem=f"the answer is larger than {_MAX_BYTES // 1_000_000} MB")
     try:
         return ProbeAnswer(response.status, json.loads(raw))
     except (ValueError, RecursionError):  # RecursionError: nested too deep to be an honest answer
@@ -122,10 +123,10 @@ def find_servers(ports: dict[str, int] | None = None, timeout: float = 0.3) -> t
 
     Ports are tried in turn: a closed port refuses at once, and only a silent port costs its `timeout` in seconds.
     """
-    found = []
+    servers = []
     for name, port in (USUAL_PORTS if ports is None else ports).items():
         base_url = f"http://127.0.0.1:{port}/v1"
         answer = list_models(base_url, timeout=timeout)
         if answer.status == 200 and isinstance(answer.body, dict) and isinstance(answer.body.get("data"), list):
-            found.append(Server(name, base_url, answer.models))
-    return tuple(found)
+            servers.append(Server(name, base_url, answer.models))
+    return tuple(servers)

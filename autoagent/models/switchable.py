@@ -1,4 +1,4 @@
-"""A model that can be replaced in the middle of a run."""
+"""Replace a model in the middle of a run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from autoagent.core.protocols import Asked, Model
 
 
 class SwitchableModel:
-    """Satisfies protocols.Model with its current model. Spending of earlier models still counts."""
+    """Forward protocols.Model to the current model. Spending of earlier models still counts."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._spent = Usage()
+        self._earlier_usage = Usage()
 
     def switch(self, model: Model) -> None:
-        """Let this model answer from now on."""
-        self._spent += self._model.take_usage()
+        """Use this model from now on."""
+        self._earlier_usage += self._model.take_usage()
         self._model = model
 
     @property
@@ -46,10 +46,10 @@ class SwitchableModel:
         return self._model.style
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
-        """See protocols.Model."""
+        """Complete a prompt with the current model."""
         return self._model.complete(messages, **asked)
 
     def take_usage(self) -> Usage:
         """See protocols.Model."""
-        usage, self._spent = self._spent + self._model.take_usage(), Usage()
+        usage, self._earlier_usage = self._earlier_usage + self._model.take_usage(), Usage()
         return usage

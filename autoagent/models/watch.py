@@ -1,4 +1,4 @@
-"""A listener that enforces the limits of a run while a model is waited for."""
+"""Enforce the limits of a run while waiting for a model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from autoagent.core.protocols import Listener
 
 
 class Watch:
-    """Forwards everything to a listener, but what streams in where it is `quiet`. `hear` receives that in any case.
+    """Forward everything to a listener, except streamed text if `quiet`, which `hear` always receives.
 
-    `heed` returns the seconds left, `before_retry` is told why the model is asked again. Both may raise StopRun.
+    `heed` returns the remaining seconds, `before_retry` receives the reason of a retry. Both may raise StopRun.
     """
 
     def __init__(

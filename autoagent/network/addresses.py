@@ -1,4 +1,4 @@
-"""The rules of the network guard: acceptable URLs and addresses.
+"""Define the rules of the network guard: acceptable URLs and addresses.
 
 A URL is parsed once, here, and rebuilt from its parts, so that no later parser reads it differently. A name is resolved
 and all its addresses are checked. The caller connects to one of these addresses, never to the name, so a second lookup
@@ -16,6 +16,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -35,7 +36,7 @@ _SAFE = "!$%&'()*+,/:;=?@[]~"  # what stays as it is in a path and a query; lett
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A parsed URL: the host in lower-case ASCII (punycode), and `target`, its path and query without a fragment."""
+    """Hold a parsed URL: the host in lower-case ASCII (punycode), and as `target` the path and query, no fragment."""
 
     scheme: str
     host: str
@@ -44,18 +45,18 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The address as it is requested and shown."""
+        """Return the address for requests and messages."""
         port = "" if self.port == PORTS.get(self.scheme) else f":{self.port}"
         return f"{self.scheme}://{bracketed(self.host)}{port}{self.target}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Scheme, host and port. Credentials are valid for one origin only."""
+        """Return scheme, host and port. Credentials are valid for a single origin."""
         return self.scheme, self.host, self.port
 
 
 def parse(url: str) -> Address:
-    """Take an http or https URL apart. Raises CommandError, without any password that stands in it."""
+    """Parse an http or https URL. Raises CommandError, omitting any password."""
     text = url.strip()
     called = shown(re.sub(r"(?<=://).*@", f"{MASK}@", text, flags=re.DOTALL))  # a password may hold a slash
     if len(text) > _MAX_URL:
@@ -85,7 +86,7 @@ def parse(url: str) -> Address:
 
 
 def normal_host(host: str) -> str:
-    """Return the host as compared: ASCII, lower case, no final dot. Raises ValueError with the reason."""
+    """Normalize a host: ASCII, lower case, no final dot. Raises ValueError with the reason."""
     host = host.removesuffix(".")
     if ":" in host:
         try:
@@ -104,7 +105,7 @@ def normal_host(host: str) -> str:
 
 
 def bracketed(host: str) -> str:
-    """Return the host as it stands before a port: an IPv6 address in brackets."""
+    """Return the host as written before a port, with an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -145,7 +146,13 @@ _SPECIAL = {
     "an IPv4 address in another guise": "::ffff:0:0/96",
     "a multicast address": "224.0.0.0/4 ff00::/8",
 }
-_NETWORKS = [(ipaddress.ip_network(each), reason) for reason, networks in _SPECIAL.items() for each in networks.split()]
+
+
+@cache
+def _networks() -> Sequence[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, str]]:
+    return [(ipaddress.ip_network(each), reason) for reason, all in _SPECIAL.items() for each in all.split()]
+
+
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # how a network without IPv4 reaches it; RFC 6052
 _GLOBAL = ipaddress.IPv6Network("2000::/3")  # all that is given out of IPv6
 
@@ -155,7 +162,7 @@ def refusal(ip: str) -> str:
     address = ipaddress.ip_address(ip.partition("%")[0])
     if address.version == 6 and address in _NAT64:
         return refusal(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
-    for network, reason in _NETWORKS:
+    for network, reason in _networks():
         if address in network:
             return reason
     return "reserved" if address.version == 6 and address not in _GLOBAL else ""
@@ -176,7 +183,7 @@ Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]
 def resolve(
     host: str, port: int, seconds: float = RESOLVE_SECONDS, lookup: Lookup = socket.getaddrinfo
 ) -> tuple[str, ...]:
-    """Return the IP addresses of a host, as the system finds them. Raises CommandError if none in `seconds`."""
+    """Resolve a host by the system. Raises CommandError without an IP address within `seconds`."""
     found: list[Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]] | OSError | UnicodeError] = []
 
     def look() -> None:
@@ -204,9 +211,9 @@ def resolve(
 
 @dataclass(frozen=True, slots=True)
 class NetworkGuard:
-    """Says where a connection may lead: to public addresses, and to the `allowed` pairs of host and port.
+    """Allow connections to public addresses, and to the `allowed` pairs of host and port.
 
-    A pair counts for the name as it stands in the URL, wherever that leads, and for the IP address itself.
+    A pair counts for the name in the URL, with any resolved address, and for the IP address itself.
     """
 
     allowed: frozenset[tuple[str, int]] = field(default_factory=frozenset)

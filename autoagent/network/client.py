@@ -1,4 +1,4 @@
-"""HTTP behind the network guard, by requests: one GET and its redirects.
+"""Send HTTP requests behind the network guard: one GET and its redirects.
 
 Only cookies survive a redirect, and nothing survives a conversation. Proxies and `.netrc` are ignored. Servers must be
 verified.
@@ -42,7 +42,7 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A server's answer after all redirects, with its content still unread."""
+    """Hold a server's answer after all redirects, with its content still unread."""
 
     address: Address
     response: Response
@@ -50,35 +50,35 @@ class HttpAnswer:
 
     @property
     def status(self) -> int:
-        """200, or another status that was expected."""
+        """Return 200, or another expected status."""
         return int(self.response.status_code)
 
     @property
     def media_type(self) -> str:
-        """The media type in lower case without parameters, or '' if missing."""
+        """Return the media type in lower case without parameters, or '' if missing."""
         first = self._header("Content-Type").partition(";")[0].strip().lower()
         return first if re.fullmatch(r"[\w.+-]+/[\w.+-]+", first) else ""
 
     @property
     def charset(self) -> str:
-        """The charset that the server names, or ''."""
+        """Return the charset named by the server, or ''."""
         found = re.search(r"""charset\s*=\s*["']?([\w.:-]+)""", self._header("Content-Type"), re.IGNORECASE)
         return found[1].lower() if found else ""
 
     @property
     def length(self) -> int | None:
-        """Bytes of the content, or None if unknown or compressed."""
+        """Return the content's size in bytes, or None if unknown or compressed."""
         length = self._header("Content-Length")
         return int(length) if re.fullmatch(r"[0-9]{1,18}", length) and not self.encoding else None
 
     @property
     def encoding(self) -> str:
-        """The compression of the content, or '' for none."""
+        """Return the compression of the content, or ''."""
         return self._header("Content-Encoding").strip().lower().removeprefix("x-").replace("identity", "")
 
     @property
     def validator(self) -> str:
-        """The identity of this version of a file for range requests (RFC 9110, 13.1.5), or '' if there is none."""
+        """Return the validator of a file's version for range requests (RFC 9110, 13.1.5), or ''."""
         if self._header("Accept-Ranges").strip().lower() != "bytes" or self.encoding:
             return ""
         tag = self._header("ETag").strip()
@@ -88,7 +88,7 @@ class HttpAnswer:
 
     @property
     def start(self) -> int:
-        """The offset of a partial answer in the file, or -1 if unknown."""
+        """Return the offset of a partial answer in the file, or -1 if unknown."""
         found = re.match(r"bytes ([0-9]{1,18})-", self._header("Content-Range"))
         return int(found[1]) if found else -1
 
@@ -108,7 +108,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpClient:
-    """Fetches over HTTP within the guard's rules. It keeps no state between calls."""
+    """Fetch over HTTP within the guard's rules, without state between calls."""
 
     guard: NetworkGuard
     user_agent: str = f"autoagent/{__version__}"
@@ -174,7 +174,7 @@ class HttpClient:
 
 
 def _status(status: int) -> str:
-    """Return `404 Not Found`: in the words of the standard, not the server's."""
+    """Describe a status as `404 Not Found`, with the standard's reason instead of the server's."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Connections of requests to addresses approved by the network guard, within a deadline.
+"""Connect requests to addresses approved by the network guard, within a deadline.
 
 The guard is asked when a connection is opened, and the socket connects to an approved address without resolving again.
 TLS is verified against the host in the URL.
@@ -29,7 +29,7 @@ Connect = Callable[[str, int], socket.socket]
 
 
 class Deadline:
-    """Ends a conversation after `seconds` by shutting down its sockets, which wakes whoever waits for them.
+    """End a conversation after `seconds` by shutting down its sockets, which wakes any waiting thread.
 
     A limit on each wait is not enough against a server that sends a byte now and then.
     """
@@ -53,11 +53,11 @@ class Deadline:
             watched.close()
 
     def left(self) -> float:
-        """Return the seconds that are left, or a moment if none are."""
+        """Return the remaining seconds, or a moment after the deadline."""
         return max(self._end - time.monotonic(), 0.001)
 
     def watch(self, connection: socket.socket) -> None:
-        """Shut this connection down too when the time is over."""
+        """Include this connection in the shutdown at the deadline."""
         self._sockets.append(connection.dup())  # TLS takes the descriptor away from the socket it is given
         if self.passed:
             self._shut_down()
@@ -70,7 +70,7 @@ class Deadline:
 
 
 def guarded_connect(guard: NetworkGuard, deadline: Deadline) -> Connect:
-    """Connect to the first address of a host that answers, within the deadline. Raises CommandError and OSError."""
+    """Connect to the first answering address of a host within the deadline. Raises CommandError and OSError."""
 
     def connect(host: str, port: int) -> socket.socket:
         addresses = guard.reach(host, port)

@@ -1,4 +1,4 @@
-"""Downloads large files piece by piece to the disk, and resumes interrupted downloads.
+"""Download large files piece by piece to the disk, and resume interrupted downloads.
 
 A part is continued only if the server confirms that the file is unchanged: its name stands for the URL, the ETag or
 date, and the size. Otherwise the download starts over.
@@ -28,8 +28,7 @@ OpenPart = Callable[[str], AbstractContextManager[BinaryIO]]
 
 
 def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progress: Progress) -> int:
-    """Download a file of at most `limit` bytes. Return its size. Interruptions are resumed while each attempt makes
-    progress.
+    """Download a file of at most `limit` bytes, resuming while attempts make progress, and return its size.
 
     Raises CommandError. The part is emptied if it cannot be continued later.
     """
@@ -75,7 +74,7 @@ def _in_one_go(answer: HttpAnswer, file: BinaryIO, limit: int, progress: Progres
 
 
 def _receive(answer: HttpAnswer, file: BinaryIO, end: int, progress: Progress) -> None:
-    """Write the content at the file's end, which comes to `end` bytes at most."""
+    """Append the content to the file, up to a size of `end` bytes."""
     total = file.tell() + answer.length if answer.length is not None else None
     for block in answer.blocks(end - file.tell()):
         file.write(block)

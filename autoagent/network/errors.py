@@ -1,6 +1,6 @@
-"""Describes network failures in words: translates errors of requests, urllib3 and ssl into ours.
+"""Translate errors of requests, urllib3 and ssl into errors of this program.
 
-Nothing that the server said is repeated: its words are not the program's.
+No message repeats the server's words, which are untrusted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _too_long(deadline: Deadline) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Say why a request failed: the innermost cause that says so."""
+    """Explain a failed request by its innermost known cause."""
     reasons = [text for cause in causes(error) if (text := _reason(cause))]
     return reasons[-1] if reasons else f"the server's answer cannot be used ({type(error).__name__})"
 

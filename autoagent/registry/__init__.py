@@ -1,5 +1,5 @@
-"""Tables of everything chosen by name: model providers, memory backends, embedders, kinds of sandbox, and plug-ins.
+"""Tables of everything chosen by name: model providers, memory backends, embedders, sandbox kinds and plug-ins.
 
-A record declares the properties of a choice and how to open it. May import core. Hands out the tables PROVIDERS,
-BACKENDS, EMBEDDERS and KINDS, and the parsers of choices.
+Each record declares a choice's properties and how to open it. May import core. Exports the tables PROVIDERS, BACKENDS,
+EMBEDDERS and KINDS, and the parsers of choices.
 """

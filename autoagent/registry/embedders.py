@@ -1,12 +1,12 @@
-"""The embedders, which make vectors of texts for the memory."""
+"""Register the embedders, which turn the memory's texts into vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autoagent.registry.plugins import imported_when_called
+from autoagent.core.frozen import dataclass
+from autoagent.registry.plugins import lazy_function
 from autoagent.registry.table import Registered, Table
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderOpening:
-    """The arguments for opening an embedder.
+    """Hold the arguments for opening an embedder.
 
-    `argument` follows its name and a colon in EMBEDDING_MODEL. `listener` hears about long waits.
+    `argument` follows its name and a colon in EMBEDDING_MODEL. `listener` is notified of long waits.
     """
 
     settings: ModelSettings
@@ -29,14 +29,14 @@ class EmbedderOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderKind(Registered):
-    """The properties of an embedder.
+    """Declare the properties of an embedder.
 
     Attributes:
         open: opens it. Raises SetupError if it cannot be used.
         shared: one instance serves all agents of a run from any thread; else each agent has its own.
         examine: the checks of `autoagent doctor`, given the settings and the argument.
         at_home: texts do not leave this machine.
-        words: the default weight of words beside it in a recall. None: the general default.
+        words: the default weight of word matches beside it in a recall, or None for the general default.
     """
 
     open: Callable[[EmbedderOpening], Embedder]
@@ -49,24 +49,24 @@ class EmbedderKind(Registered):
 OPENAI = EmbedderKind(
     name="openai",
     summary="the endpoint's; any name that is no embedder's is that of its model",
-    open=imported_when_called("autoagent.models.openai.opening:open_embedder"),
-    examine=imported_when_called("autoagent.models.openai.diagnosis:examine_embedder"),
+    open=lazy_function("autoagent.models.openai.opening:open_embedder"),
+    examine=lazy_function("autoagent.models.openai.diagnosis:examine_embedder"),
 )
 EMBEDDED = EmbedderKind(
     name="embedded",
     summary="on this machine: WordLlama with autoagent[local], else hashed words",
-    open=imported_when_called("autoagent.memory.embedders.builtin:open_embedder"),
-    shared=True,  # a large table, which nothing changes
+    open=lazy_function("autoagent.memory.embedders.builtin:open_embedder"),
+    shared=True,  # a large, immutable table
     at_home=True,
-    examine=imported_when_called("autoagent.memory.embedders.builtin:examine"),
+    examine=lazy_function("autoagent.memory.embedders.builtin:examine"),
 )
 MINILM = EmbedderKind(
     name="minilm",
     summary="on this machine: MiniLM, with autoagent[minilm]; slower, and knows what a sentence says",
-    open=imported_when_called("autoagent.memory.embedders.minilm:open_embedder"),
+    open=lazy_function("autoagent.memory.embedders.minilm:open_embedder"),
     shared=True,
     at_home=True,
-    examine=imported_when_called("autoagent.memory.embedders.minilm:examine"),
+    examine=lazy_function("autoagent.memory.embedders.minilm:examine"),
     words=0.2,
 )
 

@@ -1,12 +1,12 @@
-"""The backends of the long-term memory."""
+"""Register the backends of the long-term memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autoagent.registry.plugins import imported_when_called
+from autoagent.core.frozen import dataclass
+from autoagent.registry.plugins import lazy_function
 from autoagent.registry.table import Registered, Table
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreOpening:
-    """The arguments for opening a store.
+    """Hold the arguments for opening a store.
 
-    `url` is MEMORY_URL, `index` the name of the memory ('' for the default), `folder` its local folder. `listen` hears
-    messages for the user, a line each.
+    `url` is MEMORY_URL, `index` the name of the memory ('' for the default), `folder` its local folder. `listen`
+    receives messages for the user, one per line.
     """
 
     url: str
@@ -33,11 +33,11 @@ class StoreOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend(Registered):
-    """The properties of a memory backend.
+    """Declare the properties of a memory backend.
 
     Attributes:
-        open: opens the store. None: it keeps nothing. Raises StateError.
-        needs_url: it needs MEMORY_URL, or takes the place of its `usual_url` for that.
+        open: opens the store, or None for a backend that stores nothing. Raises StateError.
+        needs_url: requires MEMORY_URL, or uses its `usual_url` instead.
         package: the additional package it imports, and the `extra` that installs it, if any.
         examine: the checks of `autoagent doctor`, given the memory's folder.
     """
@@ -53,23 +53,23 @@ class Backend(Registered):
 LOCAL = Backend(
     name="local",
     summary="SQLite in the state folder",
-    open=imported_when_called("autoagent.memory.sqlite.store:open_store"),
+    open=lazy_function("autoagent.memory.sqlite.store:open_store"),
     aliases=("json_file",),
-    examine=imported_when_called("autoagent.memory.sqlite.database:examine"),
+    examine=lazy_function("autoagent.memory.sqlite.database:examine"),
 )
 NOTHING = Backend(name="none", summary="nothing is remembered", open=None, aliases=("no_memory",))
 
 BACKENDS = Table("memory", Backend, (LOCAL, NOTHING))
 
 IN_EXTENSIONS = ("postgres", "redis")
-"""The backends that come with the program as extensions of its own: `extensions/`."""
+"""The backends that come with the program as its own extensions, in `extensions/`."""
 
 GONE = ("pinecone", "milvus", "weaviate")
-"""AutoGPT's backends that there are not here."""
+"""AutoGPT's backends that are not supported."""
 
 
 def parse_backend(text: str) -> str:
-    """Parse the name of a backend. Raises ValueError, which names all there are."""
+    """Parse the name of a backend. Raises ValueError, which lists the valid names."""
     if text.lower() in GONE and not BACKENDS.knows(text):
         raise ValueError(
             f"{text} is not supported any more: use local (on this machine, nothing to install), redis or postgres; "

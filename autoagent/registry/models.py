@@ -1,13 +1,13 @@
-"""The providers of models, and the parser of `--model`."""
+"""Register the model providers, and parse `--model`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from autoagent.registry.plugins import imported_when_called
+from autoagent.core.frozen import dataclass
+from autoagent.registry.plugins import lazy_function
 from autoagent.registry.table import Registered, Table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """The settings that models and embedders need. 0 and '' stand for the default.
+    """Hold the settings that models and embedders need. 0 and '' mean the default.
 
     A failing endpoint is retried for `patience` seconds. A request may stay silent for `silence` seconds. A
     `continuous` run is unattended.
@@ -45,15 +45,15 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModelOpening:
-    """The arguments for opening a model.
+    """Hold the arguments for opening a model.
 
     Attributes:
         settings: the endpoint and how its models are asked.
-        argument: the text after the provider's name and a colon, '' for none.
-        listener: hears about progress between events.
+        argument: the text after the provider's name and a colon, or ''.
+        listener: is notified of progress between events.
         show, ask: show a text to the user, and ask for a line (EOFError at the end of the input).
-        answered: how many replies of a recording this run has used already.
-        recording: returns the events of an earlier run, by a prefix of its id, for the agent that is to think.
+        answered: how many replies of a recording this run has already used.
+        recording: returns the events of an earlier run, by a prefix of its id, for the agent to be modelled.
         weights: returns the file of the embedded model, downloading it if needed.
     """
 
@@ -69,7 +69,7 @@ class ModelOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider(Registered):
-    """The properties of a provider of models.
+    """Declare the properties of a model provider.
 
     Attributes:
         open: opens the model. Raises SetupError if it cannot be used, SettingsError for an invalid argument.
@@ -81,8 +81,8 @@ class Provider(Registered):
         proposes: it writes free text: names, roles and goals from a wish, facts from a run.
         task: the only task it does. None: any.
         one_agent: why it cannot serve sub-agents, or '' if it can.
-        names: lists its models without asking a model, if it can, or empty if unknown.
-        offered: its line in the menu of the first start, or '' if it is not offered there.
+        names: lists its models without a request, or returns nothing if unknown.
+        offered: its line in the menu of the first start, or '' to be left out.
         examine: the checks of `autoagent doctor`, given the settings, the argument and the environment.
     """
 
@@ -99,52 +99,47 @@ class Provider(Registered):
     offered: str = ""
     examine: Callable[[ModelSettings, str, Mapping[str, str]], Iterable[Finding]] | None = None
 
-    @property
-    def takes_argument(self) -> bool:
-        """Whether something may follow its name and a colon."""
-        return any(":" in form for form in self.forms)
-
 
 OPENAI = Provider(
     name="openai",
     summary="any OpenAI-compatible endpoint, with the model of SMART_LLM; a model's name alone is one of its models",
-    open=imported_when_called("autoagent.models.openai.opening:open_model"),
+    open=lazy_function("autoagent.models.openai.opening:open_model"),
     endpoint=True,
     sees=True,
-    names=imported_when_called("autoagent.models.openai.opening:model_names"),
-    examine=imported_when_called("autoagent.models.openai.diagnosis:examine"),
+    names=lazy_function("autoagent.models.openai.opening:model_names"),
+    examine=lazy_function("autoagent.models.openai.diagnosis:examine"),
 )
 LOCAL = Provider(
     name="local",
     summary="the embedded model on this machine, or another GGUF file",
-    open=imported_when_called("autoagent.models.local.llama:open_model"),
+    open=lazy_function("autoagent.models.local.llama:open_model"),
     forms=("local", "local:FILE.gguf"),
     shared=True,  # too large to be loaded twice
     offered="the embedded model: no key, works offline; fetches 1.1 GB once",
-    examine=imported_when_called("autoagent.models.local.weights:examine"),
+    examine=lazy_function("autoagent.models.local.weights:examine"),
 )
 HUMAN = Provider(
     name="human",
     summary="you answer in the model's place",
-    open=imported_when_called("autoagent.models.human:open_model"),
+    open=lazy_function("autoagent.models.human:open_model"),
     proposes=False,
     one_agent="a person who answers as the model answers for one agent alone",
 )
 REPLAY = Provider(
     name="replay",
-    summary="the replies of an earlier run once more",
-    open=imported_when_called("autoagent.models.replay:open_model"),
+    summary="the replies of an earlier run",
+    open=lazy_function("autoagent.models.replay:open_model"),
     forms=("replay:RUN",),
     recorded=True,
     proposes=False,
 )
 DEMO = Provider(
     name="demo",
-    summary="a scripted run that shows what one looks like",
-    open=imported_when_called("autoagent.models.demo:open_model"),
+    summary="a scripted run",
+    open=lazy_function("autoagent.models.demo:open_model"),
     recorded=True,
-    task=imported_when_called("autoagent.models.demo:demo_task"),
-    offered="a scripted demo: no model, shows what a run looks like",
+    task=lazy_function("autoagent.models.demo:demo_task"),
+    offered="a scripted demo of a run, without a model",
 )
 
 PROVIDERS = Table("models", Provider, (OPENAI, LOCAL, HUMAN, REPLAY, DEMO))
@@ -159,18 +154,18 @@ class ModelChoice:
 
     @property
     def provider(self) -> Provider:
-        """Raises SetupError if it is a plug-in's that cannot be used."""
+        """Return the provider. Raises SetupError for a plug-in's that cannot be used."""
         return PROVIDERS.find(self.name)
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it opens no file and no run, and is no plug-in's: anybody may choose it."""
+        """Return whether it opens no file and no run and comes from no plug-in, so that anybody may choose it."""
         return not PROVIDERS.is_added(self.name) and (self.name == OPENAI.name or not self.argument)
 
 
 @cache
 def parse_model(text: str) -> ModelChoice:
-    """Parse a model choice. A name of no provider is a model of the endpoint; '' is the endpoint's default.
+    """Parse a model choice. Any other name is a model of the endpoint; '' is the endpoint's default.
 
     Raises ValueError for an argument of a provider that takes none.
     """
@@ -179,7 +174,7 @@ def parse_model(text: str) -> ModelChoice:
         return ModelChoice(OPENAI.name, "")
     if name == OPENAI.name or not PROVIDERS.knows(name):
         return ModelChoice(OPENAI.name, text)
-    if colon and not PROVIDERS.is_added(name) and not PROVIDERS.find(name).takes_argument:
+    if colon and not PROVIDERS.is_added(name) and not any(":" in form for form in PROVIDERS.find(name).forms):
         raise ValueError(f"nothing may follow {name}, as in {text!r}.")
     return ModelChoice(name, argument)
 

@@ -1,4 +1,4 @@
-"""The parts that extensions take in a folder and in a run; docs/extending.md tells how to use them."""
+"""Define the parts that extensions take in a folder and in a run; see docs/extending.md."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntrustedValue:
-    """A value set by a folder, ignored until the user trusts it.
+    """Hold a value set by a folder, ignored until the user trusts it.
 
-    `file` and `line` (0: none) are its place, `name` its name there, `about` its purpose, `setting` the setting it
-    would set ('' for none). `never`: not even a trusted folder may set it. `additive`: a run can go without it if
-    nobody can be asked.
+    `file` and `line` (0: none) locate it, `name` is its name there, `about` its purpose, `setting` the affected setting
+    or ''. `never`: not even a trusted folder may set it. `additive`: a run can proceed without it if nobody can be
+    asked.
     """
 
     file: str
@@ -39,25 +39,28 @@ class UntrustedValue:
 
     @property
     def called(self) -> str:
-        """`.env:2 OPENAI_BASE_URL`."""
+        """Return its location and name: `.env:2 OPENAI_BASE_URL`."""
         return f"{self.file}:{self.line} {self.name}" if self.line else f"{self.file} {self.name}".strip()
 
     @property
     def mark(self) -> str:
-        """The digest of the file, name and value, independent of the line."""
+        """Return the digest of the file, name and value, independent of the line."""
         return hashlib.sha256(json.dumps([self.file, self.name, self.value]).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The folder that the program is used in, as extensions see it.
+    """Describe the current folder to extensions.
 
     Attributes:
         setting: returns a setting by its name.
         trusts: returns whether the user trusts the folder with a value, as it is now.
         variable: returns a variable, of `.env` before the environment, or None if it is not set.
         specs: returns the declarations of all commands, but for those that come with a run.
+        is_named: returns whether the user himself has named the file or folder of a setting.
         user_state: the folder of the user's own state, of all folders.
+        user_config: the folder of the user's own settings.
+        is_scenario: whether a scenario is played in it, which somebody else may have written.
     """
 
     folder: Path
@@ -65,33 +68,39 @@ class Place:
     trusts: Callable[[UntrustedValue], bool]
     variable: Callable[[str], str | None]
     specs: Callable[[], Sequence[CommandSpec]]
+    is_named: Callable[[str], bool]
     user_state: Path
+    user_config: Path
+    is_scenario: bool
 
 
 def runs_alone(spec: CommandSpec) -> bool:
-    """Return whether a part of a run may run the command by itself: it stays in the workspace, and can be undone."""
+    """Return whether a part of a run may run the command by itself: it stays in the workspace and can be undone."""
     return spec.category == "files" and spec.risk in ("read", "write")
 
 
 class FolderPart(Protocol):
-    """An extension's part in a folder, called whenever settings are loaded. A module can be one.
+    """Define an extension's part in a folder, called whenever settings are loaded. A module can be one.
 
-    If one fails, the program does not start: nobody would know what is to be asked about, or kept out of reach.
+    If one fails, the program does not start, since nobody would know what to ask about or to protect.
     """
 
     def asks(self, place: Place) -> Iterable[UntrustedValue]:
-        """Yield the values of the folder that count once the user trusts it with them. He is asked by the program."""
+        """Yield the folder's values that apply only once the user trusts it with them. The program asks."""
 
     def hides(self, place: Place) -> Iterable[Path]:
-        """Yield the files and folders that no command may reach."""
+        """Yield the files and folders that no command may access."""
 
     def guards(self, place: Place) -> Iterable[str]:
-        """Yield patterns for files of the workspace that only the user may allow to be written."""
+        """Yield patterns for workspace files that only the user may allow to be written."""
+
+    def needs(self, place: Place) -> Iterable[Any]:
+        """Yield the Extras that the folder asks for, for `doctor` to say which are missing. A part can do without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOpening:
-    """The arguments for opening a part of a run: the place, the run's flags, and how to tell and warn the user."""
+    """Hold the arguments for opening a part of a run: the folder, the flags, and how to notify and warn the user."""
 
     place: Place
     flags: Mapping[str, Any]
@@ -99,9 +108,45 @@ class RunOpening:
     warn: Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedCommand:
+    """A command of an offer.
+
+    `name` is its name at the source, `told` all that the source says of it, as one text: with another text it is
+    another command. `remark` is for the user alone, and not compared.
+    """
+
+    command: Any
+    name: str
+    told: str
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Commands of a source outside the program. The agent has those that the user has allowed as they are.
+
+    They count as undeclared, whatever they say, and their names as SOURCED has it. In a scenario there are none.
+
+    Attributes:
+        source: its name for the user, such as `MCP server shop`.
+        written: all that tells it from another one of the name.
+        file: the file that lists it.
+        folder: the folder in which they are allowed.
+        allowed_by: the command line by which the user allows them later.
+    """
+
+    source: str
+    written: str
+    file: Path
+    folder: Path
+    allowed_by: str
+    commands: Sequence[OfferedCommand]
+
+
 @dataclass(frozen=True, slots=True)
 class PromptParts:
-    """The parts of a prompt that extensions may change. The goals of a run that began stay as they are."""
+    """Hold the parts of a prompt that extensions may change. The goals of a running run stay the same."""
 
     name: str
     role: str
@@ -112,45 +157,49 @@ class PromptParts:
 
 
 class RunPart:
-    """An extension's part in one run. Override the methods with which it takes part: as they are, they change nothing.
+    """Define an extension's part in one run. Override the methods it needs. By default they change nothing.
 
-    A method that raises is reported once and does without. If it is the one that decides, the call is refused.
+    A method that raises is reported once and skipped. If it is the one that decides, the call is refused.
     """
 
     @property
     def replaces_model(self) -> bool:
-        """Whether `model` answers in place of the model, which then need not be chosen."""
+        """Return whether `model` answers in place of the model, which then need not be chosen."""
         return False
 
     def commands(self, say: Callable[[str], None], warn: Callable[[str], None]) -> Sequence[Any]:
         """Return commands to offer in this run, before the model is opened."""
         return ()
 
+    def offers(self, say: Callable[[str], None], warn: Callable[[str], None]) -> Sequence[Offer]:
+        """Return offers of commands whose texts come from outside. The program asks the user about each."""
+        return ()
+
     def model(self, opened: Callable[[], Model]) -> Model:
-        """Return the model that thinks: `opened()`, or another one."""
+        """Return the model to use: `opened()`, or another one."""
         return opened()
 
     def embedder(self) -> Embedder | None:
-        """Return the embedder of the memory, None for the usual one."""
+        """Return the memory's embedder, or None for the default."""
         return None
 
     def shape(self, prompt: PromptParts) -> tuple[PromptParts, Sequence[Any]]:
-        """Return the parts of the prompt as they are to be, and further commands to offer."""
+        """Return the parts of the prompt after changes, and further commands to offer."""
         return prompt, ()
 
     def begin(self, complete: Callable[[str], str], run: Callable[[str, Mapping[str, Any]], str]) -> None:
-        """Keep what the part may use while the run lasts.
+        """Store what the part may use during the run.
 
-        `complete` asks the model. `run` runs a command by name and returns its text: one that stays in the workspace
-        and can be undone. Both raise CommandError.
+        `complete` asks the model. `run` runs a command by name and returns its text, if it stays in the workspace and
+        can be undone. Both raise CommandError.
         """
 
     def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
-        """Return messages for the model before it is asked, each with its sender. They count as text from outside."""
+        """Return messages for the model before it is asked, with their senders. They count as untrusted and private."""
         return ()
 
     def reply(self, completion: Completion) -> Completion:
-        """Return the reply of the model as it is to be understood."""
+        """Return the model's reply, possibly changed."""
         return completion
 
     def call(self, call: Call) -> Call:
@@ -158,22 +207,26 @@ class RunPart:
         return call
 
     def decide(self, proposal: Proposal) -> Verdict | None:
-        """Answer for the user before he is asked. None leaves it to him, and so does an allowance despite a warning.
+        """Answer for the user before the question is asked. None, or an allowance despite a warning, leaves it to the
+        user.
 
-        The name of the decider begins with `the plug-in`, or the extension's counts.
+        The decider appears under the extension's name in log and screen, whatever the verdict calls it.
         """
         return None
 
     def answer(self, question: str) -> str:
-        """Answer a command's question for the user, '' for no answer."""
+        """Answer a command's question for the user, or return ''."""
         return ""
 
     def result(self, call: Call, result: Result) -> Result:
-        """Return the result of a command with another text, which counts as text from outside. Its labels stay."""
+        """Return the result of a command, possibly with another text. Its labels stay.
+
+        A changed text counts as untrusted and private, from the extension and from the sources in its own label.
+        """
         return result
 
     def hear(self, event: Event) -> None:
-        """Hear an event of the run's own agent once it is in the log."""
+        """Receive an event of the run's own agent once it is logged."""
 
 
 NO_PART = RunPart()

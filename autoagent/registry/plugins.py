@@ -1,11 +1,11 @@
-"""Finds what other distributions add by entry points.
+"""Find additions by other distributions through entry points.
 
-An entry point of the group `autoagent` leads to a function, `register(host)`, which registers an extension. Groups such
-as `autoagent.models` and `autoagent.memory` lead to a single record.
+An entry point of the group `autoagent` names a function, `register(host)`, which registers an extension. Groups such as
+`autoagent.models` and `autoagent.memory` name a single record.
 
-The search reads the entry points of every installed distribution by hand, in a millisecond or two: the first question
-waits for it, and `importlib.metadata` takes seventy. Single records are imported when asked for by name or listed,
-parts of folders when the settings are loaded, commands when a run starts, and extensions with the first of these.
+The entry points of every installed distribution are read by hand in a millisecond or two, because the first question
+waits for it and `importlib.metadata` takes seventy. Single records are imported when requested or listed, parts of
+folders when the settings are loaded, commands when a run starts, and extensions with the first of these.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # --help loads this and no more
+if TYPE_CHECKING:  # keep --help fast
     from autoagent.core.errors import SetupError
     from autoagent.registry.registrations import Registrations
 
 PREFIX = "autoagent."
-OURS = "autoagent"  # the distribution
+_OWN_DISTRIBUTION = "autoagent"  # our own distribution
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A thing added by a distribution: its group (`models`, '' for a whole extension), name, distribution and version.
+    """Describe an addition by a distribution: its group (`models`, '' for a whole extension), name and version.
 
     It is loaded from `place` (`module` or `module:name`), or was registered as `record`.
     """
@@ -41,21 +41,21 @@ class Plugin:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it comes with the program itself."""
-        return self.distribution == OURS
+        """Return whether it comes with the program itself."""
+        return self.distribution == _OWN_DISTRIBUTION
 
     @property
     def called(self) -> str:
-        """`acme of acme-agents 1.2`."""
+        """Return its description: `acme of acme-agents 1.2`."""
         return f"{self.name} of {self.distribution} {self.version}"
 
     def load(self) -> Any:
-        """Load it. Raises SetupError with the distribution's name for anything its import raises."""
+        """Load it. Raises SetupError with the distribution's name for any import error."""
         if self.record is not None:
             return self.record
         try:
-            return _imported(self.place)
-        except (Exception, SystemExit) as error:  # the code of others: whatever it raises, the line says whose it is
+            return _import(self.place)
+        except (Exception, SystemExit) as error:  # foreign code may raise anything; name its distribution
             raise self.refuse(f"cannot be loaded: {type(error).__name__}: {error}") from error
 
     def refuse(self, problem: str) -> SetupError:
@@ -70,27 +70,27 @@ class Plugin:
 
 def plugins(group: str) -> tuple[Plugin, ...]:
     """Return the plug-ins of a group in the order of discovery, with records of extensions last."""
-    alone = [plugin for plugin in _installed() if plugin.group == group]
+    single = [plugin for plugin in _installed() if plugin.group == group]
     registered = [
-        replace(one.plugin, group=group, name=name or one.plugin.name, record=record)
-        for one in extensions()
-        for name, record in one.added.of(group)
+        replace(entry.plugin, group=group, name=name or entry.plugin.name, record=record)
+        for entry in extensions()
+        for name, record in entry.registrations.of(group)
     ]
-    return (*alone, *registered)
+    return (*single, *registered)
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """An extension: its registrations, or its problem in a line ('' for none)."""
+    """Hold an extension with its registrations, or its problem in one line."""
 
     plugin: Plugin
-    added: Registrations
+    registrations: Registrations
     problem: str = ""
 
 
 @cache
 def extensions() -> tuple[Extension, ...]:
-    """Return all extensions, registered. A failing extension has registered nothing."""
+    """Return all extensions, registered. A failing extension registers nothing."""
     return tuple(_registered(plugin) for plugin in _installed() if plugin.group == "")
 
 
@@ -98,33 +98,33 @@ def _registered(plugin: Plugin) -> Extension:
     from autoagent.core.errors import SetupError
     from autoagent.registry.registrations import Registrations
 
-    added = Registrations()
+    registrations = Registrations()
     try:
-        plugin.load()(added)
+        plugin.load()(registrations)
     except SetupError as error:
         return Extension(plugin, Registrations(), str(error))
-    except (Exception, SystemExit) as error:  # the code of others: whatever it raises, the line says whose it is
+    except (Exception, SystemExit) as error:  # foreign code may raise anything; name its distribution
         problem = f"cannot be used: its register raises {type(error).__name__}: {error}"
         return Extension(plugin, Registrations(), str(plugin.refuse(problem)))
-    return Extension(plugin, added)
+    return Extension(plugin, registrations)
 
 
-def groups_but(known: tuple[str, ...]) -> list[Plugin]:
+def plugins_of_other_groups(known_groups: tuple[str, ...]) -> list[Plugin]:
     """Return the plug-ins of unknown groups, to report misspelled groups."""
-    return [plugin for plugin in _installed() if plugin.group and plugin.group not in known]
+    return [plugin for plugin in _installed() if plugin.group and plugin.group not in known_groups]
 
 
 @cache
 def _installed() -> tuple[Plugin, ...]:
-    """Return all plug-ins of installed distributions, ignoring the current folder, whose files may be a stranger's."""
-    here = os.path.realpath(os.getcwd())  # noqa: PTH109 - pathlib is not loaded yet
-    found: dict[tuple[str, str, str], Plugin] = {}
+    """Return all plug-ins of installed distributions, ignoring the current folder, which is untrusted."""
+    current_folder = os.path.realpath(os.getcwd())  # noqa: PTH109 - pathlib is not loaded yet
+    plugins: dict[tuple[str, str, str], Plugin] = {}
     for place in sys.path:
-        if os.path.isabs(place) and os.path.realpath(place) != here:  # noqa: PTH117
+        if os.path.isabs(place) and os.path.realpath(place) != current_folder:  # noqa: PTH117
             for plugin in _in_place(place):
                 key = plugin.distribution, plugin.group, plugin.name
-                found.setdefault(key, plugin)  # an older one is behind it
-    return tuple(found.values())
+                plugins.setdefault(key, plugin)  # an older version is shadowed
+    return tuple(plugins.values())
 
 
 def _in_place(place: str) -> Iterator[Plugin]:
@@ -135,11 +135,11 @@ def _in_place(place: str) -> Iterator[Plugin]:
         return
     for name in names:
         folder = os.path.join(place, name)  # noqa: PTH118
-        if OURS in (points := _read(os.path.join(folder, "entry_points.txt"))):  # noqa: PTH118
+        if _OWN_DISTRIBUTION in (points := _read(os.path.join(folder, "entry_points.txt"))):  # noqa: PTH118
             metadata = _read(os.path.join(folder, "METADATA")) or _read(os.path.join(folder, "PKG-INFO"))  # noqa: PTH118
-            about = dict(line.split(": ", 1) for line in metadata.partition("\n\n")[0].splitlines() if ": " in line)
+            headers = dict(line.split(": ", 1) for line in metadata.partition("\n\n")[0].splitlines() if ": " in line)
             for group, entry, value in _entry_points(points):
-                yield Plugin(group, entry, about.get("Name", name), about.get("Version", ""), value)
+                yield Plugin(group, entry, headers.get("Name", name), headers.get("Version", ""), value)
 
 
 def _read(path: str) -> str:
@@ -151,32 +151,32 @@ def _read(path: str) -> str:
 
 
 def _entry_points(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield our entry points of a distribution: the group without our prefix, the name, the place."""
+    """Yield our entry points of a distribution: group without our prefix, name, place."""
     group: str | None = None
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
-            called = f"{line[1:].rstrip(']')}."
-            group = called.removeprefix(PREFIX).removesuffix(".") if called.startswith(PREFIX) else None
+            prefix = f"{line[1:].rstrip(']')}."
+            group = prefix.removeprefix(PREFIX).removesuffix(".") if prefix.startswith(PREFIX) else None
         elif group is not None and "=" in line and line[0] not in "#;":
             name, _, place = line.partition("=")
-            yield group, name.strip(), place.partition("[")[0].strip()  # without the extras that it names
+            yield group, name.strip(), place.partition("[")[0].strip()  # without its extras
 
 
-def _imported(place: str) -> Any:
-    """Import what lies at `module` or `module:name`."""
+def _import(place: str) -> Any:
+    """Import the object at `module` or `module:name`."""
     from importlib import import_module
 
     module, _, names = place.partition(":")
-    found: Any = import_module(module)
+    target: Any = import_module(module)
     for name in filter(None, names.split(".")):
-        found = getattr(found, name)
-    return found
+        target = getattr(target, name)
+    return target
 
 
-def imported_when_called(place: str) -> Callable[..., Any]:
-    """Return the function at `package.module:name`, imported when it is first called."""
+def lazy_function(place: str) -> Callable[..., Any]:
+    """Return the function at `package.module:name`, imported on its first call."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return _imported(place)(*args, **kwargs)
+        return _import(place)(*args, **kwargs)
 
     return call

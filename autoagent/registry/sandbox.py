@@ -1,27 +1,27 @@
-"""The kinds of sandbox for the programs that the agent starts."""
+"""Register the kinds of sandbox for the agent's programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from autoagent.registry.plugins import imported_when_called
+from autoagent.core.frozen import dataclass
+from autoagent.registry.plugins import lazy_function
 from autoagent.registry.table import Registered, Table
 
 AUTO = "auto"
-"""In place of a kind: the strongest of our own that works."""
+"""Stands for the strongest working kind of our own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxKind(Registered):
-    """All that is true of a kind of sandbox.
+    """Declare the properties of a sandbox kind.
 
     Attributes:
         open: makes the sandbox.process.Boundary for a Workspace, ProcessLimits and the path of an interpreter. Raises
             SetupError if it does not work on this machine.
-        confines: it holds programs back at all.
-        remedy: how it comes to a machine that has it not, '' if nothing can be done.
+        confines: it restricts programs at all.
+        remedy: how to install it, or '' if impossible.
     """
 
     open: Callable[..., Any]
@@ -29,7 +29,7 @@ class SandboxKind(Registered):
     remedy: str = ""
 
 
-# The strongest first.
+# strongest first
 KINDS = Table(
     "sandbox",
     SandboxKind,
@@ -37,18 +37,18 @@ KINDS = Table(
         SandboxKind(
             name="bubblewrap",
             summary="namespaces of its own for everything",
-            open=imported_when_called("autoagent.sandbox.bubblewrap:Bubblewrap"),
+            open=lazy_function("autoagent.sandbox.bubblewrap:Bubblewrap"),
             remedy="install bubblewrap",
         ),
         SandboxKind(
             name="landlock",
             summary="Landlock, seccomp and no capabilities",
-            open=imported_when_called("autoagent.sandbox.supervised:Landlock"),
+            open=lazy_function("autoagent.sandbox.supervised:Landlock"),
         ),
         SandboxKind(
             name="none",
             summary="limits, and a clean environment",
-            open=imported_when_called("autoagent.sandbox.supervised:Unconfined"),
+            open=lazy_function("autoagent.sandbox.supervised:Unconfined"),
             confines=False,
         ),
     ),
@@ -56,7 +56,7 @@ KINDS = Table(
 
 
 def parse_sandbox(text: str) -> str:
-    """Parse `auto` or the name of a kind. Raises ValueError, which names all there are."""
+    """Parse `auto` or the name of a kind. Raises ValueError, which lists the valid names."""
     if text.lower() == AUTO:
         return AUTO
     try:
@@ -65,15 +65,15 @@ def parse_sandbox(text: str) -> str:
         raise ValueError(f"must be one of {', '.join((AUTO, *KINDS.names()))}, not {text!r}.") from None
 
 
-def is_stronger(name: str, than: str) -> bool:
+def is_stronger(name: str, reference: str) -> bool:
     """Return whether a kind is certainly stronger than another. Equal kinds are not.
 
     `auto` may turn out to be the weakest. The strength of plug-ins' kinds is unknown.
     """
     kinds = [kind.name for kind in KINDS.own]
     strength = {kind: -place for place, kind in enumerate(kinds)}
-    if name not in (AUTO, *kinds) or than not in (AUTO, *kinds):
+    if name not in (AUTO, *kinds) or reference not in (AUTO, *kinds):
         return False
     if name == AUTO:
-        return than == kinds[-1]
-    return name == kinds[0] if than == AUTO else strength[name] > strength[than]
+        return reference == kinds[-1]
+    return name == kinds[0] if reference == AUTO else strength[name] > strength[reference]

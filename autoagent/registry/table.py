@@ -1,18 +1,18 @@
-"""Tables of named records: our own, and those of plug-ins."""
+"""Look up named records: our own, and those of plug-ins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from autoagent.core.frozen import dataclass
 from autoagent.registry.plugins import Plugin, plugins
 
 if TYPE_CHECKING:
     from autoagent.core.errors import SetupError
 
 
-def either(words: Iterable[str]) -> str:
+def join_with_or(words: Iterable[str]) -> str:
     """Join as `a, b or c`."""
     *first, last = words
     return f"{', '.join(first)} or {last}"
@@ -20,7 +20,7 @@ def either(words: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A named record of a table: its name, one line of help, and its aliases."""
+    """Hold a named record of a table: its name, one line of help, and its aliases."""
 
     name: str
     summary: str
@@ -31,7 +31,7 @@ Record = TypeVar("Record", bound=Registered)
 
 
 class Table(Generic[Record]):
-    """Our own records in their order, then those of the plug-ins of a group. A name of our own is ours alone."""
+    """Hold our own records in order, followed by the plug-ins of a group. Our own names take precedence."""
 
     def __init__(self, group: str, kind: type[Record], own: Sequence[Record]) -> None:
         self.group = group
@@ -52,23 +52,23 @@ class Table(Generic[Record]):
         return name not in self._own and name in self._added() and not self._added()[name].is_ours
 
     def find(self, name: str) -> Record:
-        """Return the record of a known name. Raises SetupError for a plug-in that cannot be used."""
-        return self._own[name] if name in self._own else self._loaded(self._added()[name])
+        """Return the record of a known name. Raises SetupError for an unusable plug-in."""
+        return self._own[name] if name in self._own else self._load(self._added()[name])
 
     def canonical(self, text: str) -> str:
-        """Return the name of the record that a user's word stands for. Raises ValueError, which names all there are."""
+        """Return the record's name for a user's input. Raises ValueError, which lists the valid names."""
         name = text if self.knows(text) else text.lower()
         if not self.knows(name):
             raise ValueError(f"must be one of {', '.join(self.names())}, not {text!r}.")
         return self._own[name].name if name in self._own else name
 
     def added(self) -> Iterator[tuple[Plugin, Record | SetupError]]:
-        """Yield the record of every plug-in, or why it cannot be used."""
+        """Yield each plug-in with its record, or the error."""
         from autoagent.core.errors import SetupError
 
         for plugin in plugins(self.group):
             try:
-                yield plugin, self._loaded(plugin)
+                yield plugin, self._load(plugin)
             except SetupError as error:
                 yield plugin, error
 
@@ -80,14 +80,14 @@ class Table(Generic[Record]):
                 found.setdefault(plugin.name, plugin)
         return found
 
-    def _loaded(self, plugin: Plugin) -> Record:
+    def _load(self, plugin: Plugin) -> Record:
         if plugin.name in self._own:
-            raise plugin.refuse("cannot be used: the name is one of autoagent's own, which stays")
+            raise plugin.refuse("cannot be used: autoagent has this name itself")
         if plugin != (first := self._added()[plugin.name]):
             raise plugin.refuse(f"cannot be used: {first.called} has the name already")
         record = plugin.load()
         if not isinstance(record, self._kind):
             raise plugin.refuse(f"cannot be used: it is no {self._kind.__name__}")
         if record.name != plugin.name or record.aliases:
-            raise plugin.refuse(f"cannot be used: it calls itself {', '.join((record.name, *record.aliases))}")
+            raise plugin.refuse(f"cannot be used: its record is named {', '.join((record.name, *record.aliases))}")
         return record

@@ -1,4 +1,4 @@
-"""From a model's reply to the command in it, or to the reason why there is none. Nothing is guessed.
+"""Parse a model's reply into its command, or the reason why there is none.
 
-May import the rooms of rank 1 and core. Hands out `parser.parse`, and the thoughts of a reply that is still growing.
+May import the rooms of rank 1 and core. Exports `parser.parse`, and the thoughts of a growing reply.
 """

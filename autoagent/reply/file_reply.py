@@ -1,8 +1,7 @@
-"""From a reply that is the text of a file to the call that writes it.
+"""Parse a reply that is a file's text into the call that writes it.
 
-A small model writes code right in a Markdown code block that it gets wrong inside a string of JSON. What stands outside
-of the block are its thoughts. A reply without a block is the text itself, and so is a Markdown document that only holds
-blocks.
+A small model writes correct code in a Markdown block that it would get wrong inside a JSON string. Text outside of the
+block is its thoughts. A reply without a block is the text itself, as is a Markdown document of blocks.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _THINKING = re.compile(r"\A\s*<(think(?:ing)?)>.*?</\1>", re.DOTALL)
 
 
 def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Check, call_id: str) -> Reply:
-    """Return the checked call that writes the text of a completion to the file. `writer` is the command for that.
+    """Return the checked call that writes a completion's text to the file with the command `writer`.
 
-    Raises ReplyError for a reply that is cut off, empty, or holds several blocks.
+    Raises ReplyError for a truncated or empty reply, or one with several blocks.
     """
     if completion.truncated:
         raise ReplyError(f"The reply was cut off before its end, so {file} was not written. Write a shorter one.")
@@ -31,7 +30,7 @@ def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Ch
     blocks, words = _blocks(said)
     if document := _document_in_block(said, file):
         blocks, words = [document], ""
-    # or the reply is a Markdown document itself, and not one that stands in a block
+    # or the reply is itself a Markdown document outside of a block
     elif not blocks or (PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(said.lstrip("\r\n"))):
         blocks, words = [said], ""
     if len(blocks) > 1:
@@ -39,21 +38,21 @@ def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Ch
     text = blocks[0].strip("\n")
     if not text.strip():
         raise ReplyError(f"The reply is empty; answer with the whole text of {file} in one code block.")
-    named, whole = (parameter.name for parameter in writer.parameters[:2])
-    call = check(Call(call_id, writer.name, {named: file, whole: text + "\n"}))
+    file_name, whole = (parameter.name for parameter in writer.parameters[:2])
+    call = check(Call(call_id, writer.name, {file_name: file, whole: text + "\n"}))
     return Reply(Thoughts(text=words.strip()), call, completion.text)
 
 
 def in_block(text: str) -> str:
-    """Return a text in a Markdown code block that nothing in it can end."""
+    """Return a text in a Markdown code block with a fence that it does not contain."""
     longest = max((len(marks) for marks in re.findall(r"`{3,}", text)), default=2)
     mark = "`" * (longest + 1)
     return f"{mark}\n{text.rstrip()}\n{mark}"
 
 
-def _document_in_block(said: str, file: str) -> str:
-    """Return the Markdown document in the block that is the whole reply, and may hold blocks itself; else ''."""
-    lines = _lines(said.strip())
+def _document_in_block(text: str, file: str) -> str:
+    """Return the Markdown document in a block that is the whole reply and may itself hold blocks, or ''."""
+    lines = _lines(text.strip())
     first, last = _FENCE.fullmatch(lines[0]), _FENCE.fullmatch(lines[-1])
     if PurePath(file).suffix.lower() not in _MARKDOWN or len(lines) == 1 or not first or not last:
         return ""
@@ -72,12 +71,12 @@ def _ends(fence: re.Match[str], mark: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text, which nothing else ends that splitlines takes for an end: a string may hold it."""
+    """Split a text at newlines only, unlike splitlines, since a string may hold other separators."""
     return text.replace("\r\n", "\n").split("\n")
 
 
 def _blocks(text: str) -> tuple[list[str], str]:
-    """Return what the code blocks of a text hold, and the words outside of them. The last block may lack its end."""
+    """Return the contents of a text's code blocks, and the words outside. The last block may be unclosed."""
     blocks: list[list[str]] = []
     words: list[str] = []
     mark = ""

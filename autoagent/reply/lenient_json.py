@@ -1,10 +1,10 @@
-"""JSON as language models write it, read without guessing.
+r"""Read JSON as language models write it, without guessing.
 
-Everything taken beyond RFC 8259 has one meaning only: comments (`//`, `#`, `/* */`), trailing commas, a comma too many
-or too few between two members, single, triple and typographic quotes, raw line breaks and tabs in strings, Python's
-`True`, `False`, `None` and `\\xHH`, keys without quotes, exotic white space, one bracket too many just before
-`"command"`. All else is an error at a position: what is never closed, expressions, unknown escapes, a key with two
-values. Libraries that repair JSON salvage those too, and change file contents on the way without a word.
+Every extension of RFC 8259 has a single meaning: comments (`//`, `#`, `/* */`), trailing commas, one comma too many or
+too few between members, single, triple and typographic quotes, raw line breaks and tabs in strings, Python's `True`,
+`False`, `None` and `\xHH`, unquoted keys, exotic white space, one bracket too many just before `"command"`. Anything
+else is an error at a position: unclosed brackets, expressions, unknown escapes, a key with two values. JSON-repair
+libraries accept those too, and silently change file contents.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import math
 import re
 from typing import Any
 
-DEPTH = 64  # levels of nesting; no command needs more than a few
+MAX_DEPTH = 64  # levels of nesting; no command needs more than a few
 
 
 class UnreadableJson(ValueError):
-    """The text at a position cannot be read. The message says why, where (from 1), and what is found there.
+    """Report unreadable text with the reason, the position (from 1), and an excerpt.
 
     `begun`: the outermost object had a first key and its colon, so that it is no prose in braces.
     """
@@ -28,24 +28,28 @@ class UnreadableJson(ValueError):
         self.begun = begun
 
     def __str__(self) -> str:
-        reason, text, position = self.args  # put into words only when shown: most prose in braces is stepped over
-        here = text[position:].lstrip()
-        return f"{place(text, position)}: {reason}, found {excerpt(here)}" if here else f"the end: {reason}"
+        reason, text, position = self.args  # built only when shown, since most prose in braces is skipped
+        excerpt_text = text[position:].lstrip()
+        return (
+            f"{place(text, position)}: {reason}, found {excerpt(excerpt_text)}"
+            if excerpt_text
+            else f"the end: {reason}"
+        )
 
 
 def place(text: str, position: int) -> str:
-    """Render the place as `line 3, column 7`."""
+    """Format the position as `line 3, column 7`."""
     return f"line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
 
 
 def excerpt(text: str) -> str:
-    """Quote the first few characters, with control and invisible ones escaped."""
+    """Quote the first characters, with control and invisible ones escaped."""
     return repr(text[:24]) + ("…" if len(text) > 24 else "")
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same_json(first: Any, second: Any) -> bool:
     """Return whether two values are the same JSON. Unlike in Python, 1 is not true."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
 def read_object(text: str, start: int = 0) -> tuple[dict[str, Any], int]:
@@ -72,7 +76,7 @@ _ESCAPED |= {quote: quote for pair in _CLOSING.items() for quote in pair}
 
 
 class _Reader:
-    """A recursive descent over `text`. `position` is the next character to read."""
+    """Parse `text` by recursive descent. `position` is the next character to read."""
 
     def __init__(self, text: str, position: int) -> None:
         self.text = text
@@ -80,54 +84,54 @@ class _Reader:
         self.begun = False
 
     def object(self, depth: int) -> dict[str, Any]:
-        opened = self.enter(depth)
+        start = self.enter(depth)
         members: dict[str, Any] = {}
         while not self.take("}"):
-            at = self.position
-            key = self.key(opened)
+            key_position = self.position
+            key = self.key(start)
             if not self.take(":"):
                 raise self.error(f"expected ':' after the key {excerpt(key)}")
             self.begun = True
             value = self.value(depth + 1)
-            if key in members and not same(members[key], value):
-                raise self.error(f"the key {excerpt(key)} is given twice with different values", at)
+            if key in members and not is_same_json(members[key], value):
+                raise self.error(f"the key {excerpt(key)} is given twice with different values", key_position)
             members[key] = value
             self.comma_between_members(depth)
         return members
 
     def array(self, depth: int) -> list[Any]:
-        opened = self.enter(depth)
+        start = self.enter(depth)
         items: list[Any] = []
         while not self.take("]"):
-            self.still_open("list", opened)
+            self.still_open("list", start)
             items.append(self.value(depth + 1))
             if not self.take(",") and self.next() != "]":
-                self.still_open("list", opened)
+                self.still_open("list", start)
                 raise self.error("expected ',' or ']' after the list item")
         return items
 
     def comma_between_members(self, depth: int) -> None:
-        """Step over what separates two members, up to the next key or the closing brace."""
-        before = self.position
+        """Skip the separator between two members, up to the next key or the closing brace."""
+        start = self.position
         following = self.next()
         if depth == 1 and _COMMAND_FOLLOWS.match(self.text, self.position):
-            self.position += 1  # one bracket too many: it would close the reply before its command
+            self.position += 1  # one bracket too many would close the reply before its command
         if self.take(","):
             while self.take(","):
                 pass
-        # Two strings without a space between them may be one with quotes in it: only a space makes them two members.
+        # Adjacent strings without a space may be one string with quotes in it, so only a space separates members.
         elif following not in ("}", "") and not (
-            self.position > before and _KEY_FOLLOWS.match(self.text, self.position)
+            self.position > start and _KEY_FOLLOWS.match(self.text, self.position)
         ):
             raise self.error("expected ',' or '}' after the value")
 
-    def key(self, opened: int) -> str:
-        self.still_open("object", opened)
+    def key(self, start: int) -> str:
+        self.still_open("object", start)
         if self.next() in _CLOSING:
             return self.string()
-        if found := _IDENTIFIER.match(self.text, self.position):
-            self.position = found.end()
-            return found.group()
+        if match := _IDENTIFIER.match(self.text, self.position):
+            self.position = match.end()
+            return match.group()
         raise self.error("expected a key in double quotes")
 
     def value(self, depth: int) -> Any:
@@ -138,8 +142,8 @@ class _Reader:
             return self.array(depth)
         if first in _CLOSING:
             return self.string()
-        found = _WORD.match(self.text, self.position)
-        word = found.group() if found else ""
+        match = _WORD.match(self.text, self.position)
+        word = match.group() if match else ""
         if word in _LITERALS:
             value: Any = _LITERALS[word]
         elif number := _NUMBER.fullmatch(word):
@@ -154,7 +158,7 @@ class _Reader:
             value = int(word) if whole else float(word)
             if whole or math.isfinite(value):
                 return value
-        except ValueError:  # more digits than Python turns into a number
+        except ValueError:  # more digits than Python converts
             pass
         raise self.error("the number is too large")
 
@@ -175,7 +179,7 @@ class _Reader:
         if end < 0:
             raise self.error("the string that begins here is never closed")
         backslash = self.text.find("\\", start, end)
-        if backslash >= 0:  # pasted code would mean it as it stands, a Python literal as an escape
+        if backslash >= 0:  # pasted code would mean it literally, a Python literal as an escape
             raise self.error("a backslash in triple quotes may mean two things; write a JSON string", backslash)
         self.position = end + 3
         return self.text[start:end]
@@ -189,31 +193,31 @@ class _Reader:
                 raise self.error("unknown escape (a backslash itself is written \\\\)", start + escape.start())
             return _ESCAPED[escape[4]]
 
-        # UTF-16 joins the two halves of a character that were escaped one by one.
+        # UTF-16 joins the separately escaped halves of a character.
         return _ESCAPE.sub(character, body).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def enter(self, depth: int) -> int:
-        if depth > DEPTH:
-            raise self.error(f"nested more than {DEPTH} levels deep")
+        if depth > MAX_DEPTH:
+            raise self.error(f"nested more than {MAX_DEPTH} levels deep")
         self.position += 1
         return self.position - 1
 
-    def still_open(self, kind: str, opened: int) -> None:
+    def still_open(self, kind: str, start: int) -> None:
         if not self.next():
-            raise self.error(f"the {kind} that opens at {place(self.text, opened)} is never closed")
+            raise self.error(f"the {kind} that opens at {place(self.text, start)} is never closed")
 
     def next(self) -> str:
-        """Skip white space and comments. Return the next character, '' at the end."""
-        found = _SPACE.match(self.text, self.position)
-        assert found is not None  # the pattern matches the empty string too
-        self.position = found.end()
+        """Skip white space and comments. Return the next character, or '' at the end."""
+        match = _SPACE.match(self.text, self.position)
+        assert match is not None  # the pattern also matches the empty string
+        self.position = match.end()
         return self.text[self.position : self.position + 1]
 
     def take(self, mark: str) -> bool:
-        """Step over `mark` if it comes next."""
-        taken = self.next() == mark
-        self.position += taken
-        return taken
+        """Skip `mark` if it comes next."""
+        is_next = self.next() == mark
+        self.position += is_next
+        return is_next
 
     def error(self, reason: str, position: int | None = None) -> UnreadableJson:
         return UnreadableJson(reason, self.text, self.position if position is None else position, begun=self.begun)

@@ -1,8 +1,9 @@
-"""From a model's reply to the command in it, or to the reason why there is none.
+"""Parse a model's reply into its command, or the reason why there is none.
 
-A reply is repaired only where the repair has one meaning (see lenient_json) and then checked against the command's
-schema. It is never completed and never guessed at. Every refusal is written for the model: what is wrong, and where.
-Several commands in one reply are taken as native tool calls alone, and only where each of them is usable.
+A reply is repaired only if the repair has a single meaning (see lenient_json), then checked against the command's
+schema. It is never completed or guessed. Every refusal tells the model the problem and its position.
+
+Several commands in one reply are accepted only as native tool calls, and only if each is usable.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from autoagent.core.command_schema import THOUGHTS
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.model import Completion, Reply, Thoughts, ToolCall
-from autoagent.reply.call_forms import echo_of_template, plain_name
+from autoagent.reply.call_forms import strip_decoration, template_word
 from autoagent.reply.lenient_json import UnreadableJson, excerpt, read_object
 from autoagent.reply.written_reply import find_command
 from autoagent.text import code_block
 
-# Words that stand for an argument in a template; none is the name of an HTML element, which may well be an argument.
+# Words that stand for an argument in a template. HTML element names are excluded, since they may be real arguments.
 _PLACEHOLDERS = {
     *("arg", "argument", "array", "boolean", "command", "command_line", "directory", "file", "file_name", "file_path"),
     *("filename", "folder", "integer", "list", "name", "number", "path", "question", "query", "reason", "string"),
@@ -30,17 +31,18 @@ _PLACEHOLDERS = {
 }
 _IN_BRACKETS = re.compile(r"<([A-Za-z][^<>=/\n]*)>")
 
-MOST_CALLS = 16  # in one reply: no more is done before the model has seen what came of it
+MAX_CALLS = 16  # per reply, so that the model sees results before it continues
 
 Check = Callable[[Call], Call]
-"""Gives a call as it may run; raises ReplyError for a name or an argument that will not do."""
+"""Return a call in runnable form; raise ReplyError for an invalid name or argument."""
 
 
 def parse(completion: Completion, check: Check, call_id: str) -> Reply:
     """Return the thoughts and the checked command of a completion, the first of several tool calls.
 
     Raises:
-        ReplyError: no command, several written ones, a broken, cut off or ambiguous reply, or the template sent back.
+        ReplyError: no command, several written ones, a broken, truncated or ambiguous reply, or an unchanged
+            template.
     """
     if completion.truncated:
         raise ReplyError(
@@ -53,26 +55,26 @@ def parse(completion: Completion, check: Check, call_id: str) -> Reply:
 
 
 def _written_reply(text: str) -> Mapping[str, Any]:
-    """Return the object with the command; where code follows it, with the code in its place (see text/code_block).
+    """Return the object with the command, with code that follows it inserted in its place (see text/code_block).
 
-    Raises ReplyError, also for a place that no code belongs to.
+    Raises ReplyError, also for a place that cannot hold code.
     """
-    found = code_block.split(text)
-    members = find_command(found[0] if found and code_block.QUOTED in found[0] else text)
+    block = code_block.split(text)
+    members = find_command(block[0] if block and code_block.QUOTED in block[0] else text)
     command = members["command"]
     args = command.get("args") if isinstance(command, dict) else None
     if not isinstance(args, dict) or code_block.PLACE not in args.values():
         return members
     places = [name for name, value in args.items() if value == code_block.PLACE]
-    if found is None:
+    if block is None:
         raise ReplyError(f"The code for {excerpt(places[0])} is missing; it follows the object, between ``` lines.")
     if len(places) > 1:
         raise ReplyError(f"One code block follows the object, and {' and '.join(places)} want one; send one at a time.")
-    return {**members, "command": {**command, "args": {**args, places[0]: found[1].code}}}
+    return {**members, "command": {**command, "args": {**args, places[0]: block[1].code}}}
 
 
 def written(completion: Completion) -> str:
-    """Render the completion as text even if it is unusable: a tool call takes the form of a written reply."""
+    """Render a completion as text even if unusable. A tool call takes the form of a written reply."""
     if not completion.calls:
         return completion.text
     return "\n".join(_tool_call_as_text(call, completion.text) for call in _distinct(completion.calls))
@@ -94,13 +96,13 @@ def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 
 def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Reply:
     calls = _distinct(completion.calls)
-    if len(calls) > MOST_CALLS:
-        raise ReplyError(f"The reply calls {len(calls)} commands; call at most {MOST_CALLS} at once.")
+    if len(calls) > MAX_CALLS:
+        raise ReplyError(f"The reply calls {len(calls)} commands; call at most {MAX_CALLS} at once.")
     replies: list[Reply] = []
     for call in calls:
-        beside = "" if replies else completion.text
+        content = "" if replies else completion.text
         try:
-            reply = _tool_call_as_reply(call, beside)
+            reply = _tool_call_as_reply(call, content)
             replies.append(_understood(reply, json.dumps(reply, ensure_ascii=False), check, call_id))
         except ReplyError as error:
             if len(calls) == 1:
@@ -111,7 +113,7 @@ def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Repl
 
 
 def _tool_call_as_reply(call: ToolCall, text: str) -> dict[str, Any]:
-    """Return the call in the form of a written reply. The text beside it replaces thoughts that it lacks."""
+    """Return the call in the form of a written reply. Text beside it replaces missing thoughts."""
     arguments = call.arguments.strip() or "{}"
     if not arguments.startswith("{"):
         raise ReplyError(f"The arguments of {excerpt(call.name)} must be one JSON object, not {excerpt(arguments)}.")
@@ -122,13 +124,13 @@ def _tool_call_as_reply(call: ToolCall, text: str) -> dict[str, Any]:
     if rest := arguments[end:].strip(" \n\r\t]}"):
         raise ReplyError(f"The arguments of {excerpt(call.name)} go on after their object: {excerpt(rest)}.")
     thoughts = args.pop("thoughts", None) or text.strip()
-    return {"thoughts": thoughts, "command": {"name": plain_name(call.name), "args": args}}
+    return {"thoughts": thoughts, "command": {"name": strip_decoration(call.name), "args": args}}
 
 
 def _tool_call_as_text(call: ToolCall, text: str) -> str:
     try:
         return json.dumps(_tool_call_as_reply(call, text), ensure_ascii=False)
-    except ReplyError:  # kept as it came, so that it can be seen and is refused again
+    except ReplyError:  # kept unchanged, so that it can be shown and is refused again
         return f'{text}\n{{"command": {{"name": {json.dumps(call.name)}, "args": {call.arguments}}}}}'.lstrip()
 
 
@@ -151,7 +153,7 @@ def _command(reply: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         args = {}
     if not isinstance(args, dict):
         raise ReplyError(f"The 'args' of {excerpt(name)} must be one object, not {_type(args)}.")
-    # An argument in the wrong place must not be lost without a word: the command could still run without it.
+    # A misplaced argument must not be dropped silently: the command could still run without it.
     if misplaced := [key for key in command if key not in ("name", "args")]:
         raise ReplyError(f"'command' holds {excerpt(misplaced[0])} beside 'name' and 'args'; arguments go into 'args'.")
     return name, args
@@ -162,7 +164,7 @@ def _type(value: Any) -> str:
 
 
 def _thoughts(value: Any) -> Thoughts:
-    """Read the thoughts in whatever shape they came: nothing about them is worth refusing a command for."""
+    """Read the thoughts in any shape, since they are never a reason to refuse a command."""
     if isinstance(value, dict):
         return Thoughts(**{name: _prose(value.get(name)) for name in THOUGHTS})
     if isinstance(value, list) and len(value) <= len(THOUGHTS):
@@ -182,14 +184,14 @@ def _prose(value: Any) -> str:
 
 
 def _refuse_template(thoughts: Thoughts, name: str, args: Mapping[str, Any]) -> None:
-    """Raise ReplyError if the response format was sent back as it came, as small models do: no word of it is meant."""
-    echo = echo_of_template(name, args)
+    """Raise ReplyError if the response format was sent back unchanged, as small models do."""
+    echo = template_word(name, args)
     if (thoughts.text.strip(), thoughts.reasoning.strip()) == ("thought", "reasoning"):
         echo = echo or "thought"
     for key, value in args.items():
         if isinstance(value, str) and (inside := _IN_BRACKETS.fullmatch(value.strip())):
             word = _word(inside[1])
-            if word == _word(key) or word in _PLACEHOLDERS or "_" in word:  # several words: an argument's help
+            if word == _word(key) or word in _PLACEHOLDERS or "_" in word:  # several words are an argument's help
                 echo = echo or value.strip()
     if echo:
         raise ReplyError(
@@ -204,7 +206,7 @@ def _word(text: str) -> str:
 
 
 def _refuse_half_characters(reply: Mapping[str, Any]) -> None:
-    """Refuse half of a surrogate pair, which no file and no log can hold."""
+    """Refuse half of a surrogate pair, which no file or log can hold."""
     try:
         json.dumps(reply, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -1,10 +1,10 @@
-"""The one object of a written reply that holds a command.
+"""Find the one object of a written reply that holds a command.
 
-The structure of the reply decides, never what its words say. Thinking is set aside wherever it stands, with what it
-drafts. What stands inside the strings of an object is content, and nothing of it is. An object that is cited (between
-quotation marks, in a block quote, in unknown markup, within a sentence) is not the reply's own. One other object with a
-command is taken, whatever stands before and after it. Several different ones are refused, with a reason that the model
-can act on. Whether the command may run is decided later, by those who authorize it.
+The structure of the reply decides, never its words. Thinking is set aside wherever it stands, with the drafts in it.
+The contents of an object's strings are never searched. An object that is cited (in quotation marks, a block quote,
+unknown markup, or a sentence) is not the reply's own. A single other object with a command is accepted, whatever
+surrounds it. Several different ones are refused with a reason for the model. Whether the command may run is decided
+later, by the authorizers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoagent.core.errors import ReplyError
-from autoagent.reply.call_forms import as_reply, headed_reply, header_before, is_template
-from autoagent.reply.lenient_json import UnreadableJson, excerpt, place, read_object, same
+from autoagent.reply.call_forms import as_reply, header_before, is_template, reply_from_header
+from autoagent.reply.lenient_json import UnreadableJson, excerpt, is_same_json, place, read_object
 
-MOST_BRACES = 100  # that hold no object; each may be looked at up to the end of the reply, so their number is bounded
+MAX_BRACES = 100  # braces without an object; bounded, since each may be scanned to the end of the reply
 
-# What the common reasoning models put around their thinking: <think> (DeepSeek, Qwen), [THINK] (Mistral), <seed:think>,
+# Marks around the thinking of common reasoning models: <think> (DeepSeek, Qwen), [THINK] (Mistral), <seed:think>,
 # ◁think▷ (Kimi), <|START_THINKING|> (Cohere), <|begin_of_thought|>, and the channels of gpt-oss and of Gemma.
 _THINKING = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reasoning|reflection|analysis|scratchpad)"
 _MARK = re.compile(
@@ -31,15 +31,15 @@ _MARK = re.compile(
     r"|<\|(?P<channel>channel)\|?>",
     re.IGNORECASE,
 )
-_NO_WORDS = re.compile(  # fences, addresses, control tokens, and marks that prompts ask for around an answer
+_NO_WORDS = re.compile(  # fences, addresses, control tokens, and marks that prompts request around an answer
     r"```[\w+-]*|\w+://[!-~]+|<\|[^|<>\s]{1,40}\|>|<\uff5c[^\uff5c<>\s]{1,40}\uff5c>"
     r"|[<\[]/?(?:content|answer|final_answer|response|reply|output|result|json|s"
     r"|tools?|tool_calls?|tool_code|function_calls?|function|commands?|actions?)[>\]]",
     re.IGNORECASE,
 )
-_NEAR = 400  # characters on each side of an object in which a citation is looked for
-_OPENED = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>\s*\Z")
-_CLOSED = re.compile(r"\s*</([A-Za-z][\w:.-]*)\s*>")
+_CITATION_RANGE = 400  # characters on each side of an object searched for a citation
+_OPEN_TAG = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>\s*\Z")
+_CLOSE_TAG = re.compile(r"\s*</([A-Za-z][\w:.-]*)\s*>")
 _QUOTES = {
     '"': '"',
     "'": "'",
@@ -56,8 +56,8 @@ def find_command(text: str) -> dict[str, Any]:
     """Find the object with the command.
 
     Raises:
-        ReplyError: there is none, or several different ones; the only one is cited; an object cannot be read; or the
-            thinking has no end.
+        ReplyError: there is none, or several different ones; the only one is cited; an object cannot be read; or
+            the thinking has no end.
     """
     if not text.strip():
         raise ReplyError("The reply is empty; answer with one JSON object that holds a command.")
@@ -80,37 +80,37 @@ def find_command(text: str) -> dict[str, Any]:
     return reading.command()
 
 
-def _end_of_thinking(text: str, opened: re.Match[str]) -> int:
-    name = str(opened.group(str(opened.lastgroup))).lower()
-    for mark in _MARK.finditer(text, opened.end()):
+def _end_of_thinking(text: str, opening: re.Match[str]) -> int:
+    name = str(opening.group(str(opening.lastgroup))).lower()
+    for mark in _MARK.finditer(text, opening.end()):
         kind = str(mark.lastgroup)
         if kind.startswith("end_") and mark.group(kind).lower() == name:
             return mark.end()
-    raise ReplyError(f"The reply ends inside {excerpt(opened[0])}; close it and answer with one JSON object.")
+    raise ReplyError(f"The reply ends inside {excerpt(opening[0])}; close it and answer with one JSON object.")
 
 
 class _Reading:
-    """The findings in the reply so far.
+    """Collect the findings in a reply.
 
-    The mark that ends a thinking without a begin (some chat templates swallow that) begins a new reading, as all before
-    it was thinking: `thought`. `words` are the text outside of objects since the last command. `problem` is why the
-    reply cannot be used, unless it was thinking.
+    An end mark without a start (some chat templates swallow it) begins a new reading, as everything before it was
+    thinking: `thought`. `words` is the text outside of objects since the last command. `problem` is why the reply
+    cannot be used, unless it was thinking.
     """
 
     def __init__(self, text: str, thought: _Reading | None = None) -> None:
         self.words: list[str] = []
         self.problem: ReplyError | None = None
         self._text = text
-        self._found: dict[str, Any] | None = None
-        self._other: Mapping[str, Any] | None = None
+        self._command: dict[str, Any] | None = None
+        self._other_object: Mapping[str, Any] | None = None
         self._template: dict[str, Any] | None = None
-        self._before: list[str] = []  # the words before the last command
-        self._cited: dict[str, Any] | None = None
+        self._words_before: list[str] = []  # the words before the last command
+        self._citation: dict[str, Any] | None = None
         self._braces: int = thought._braces if thought else 0
         self._doubtful: ReplyError | None = (thought.problem or thought._doubtful) if thought else None
 
     def object(self, start: int) -> int:
-        """Take up what the brace at `start` opens; where to go on."""
+        """Process the object at the brace at `start` and return the position after it."""
         try:
             members, end = read_object(self._text, start)
         except UnreadableJson as error:
@@ -119,76 +119,76 @@ class _Reading:
         if header := header_before(self._text, start):
             name, begins = header
             self.words[-1:] = [self.words[-1][: max(0, len(self.words[-1]) - (start - begins))]]
-            reply: dict[str, Any] | None = headed_reply(name, members)
+            reply: dict[str, Any] | None = reply_from_header(name, members)
         else:
             reply = as_reply(members)
         if reply is None:
-            self._other = members
-        elif is_template(reply):  # the form that was shown, before the answer in it
+            self._other_object = members
+        elif is_template(reply):  # the template, shown before the answer
             self._template = reply
         elif _is_cited(self._text, begins, end):
-            self._cited = reply
-        elif self._found is None or same(self._found["command"], reply["command"]):
-            self._found = self._found or reply
-            self._before += self.words
+            self._citation = reply
+        elif self._command is None or is_same_json(self._command["command"], reply["command"]):
+            self._command = self._command or reply
+            self._words_before += self.words
             self.words = []
         else:
-            where = place(self._text, start)
-            self._is_of_no_use(ReplyError(f"The reply holds a second, different command at {where}; send only one."))
+            location = place(self._text, start)
+            self._note_problem(ReplyError(f"The reply holds a second, different command at {location}; send only one."))
         return end
 
     def _braces_in_prose(self, start: int, error: UnreadableJson) -> int:
-        """Return the end of a `{word}` in prose. Anything else unreadable may be meant as the reply, or is code."""
+        """Return the end of a `{word}` in prose. Anything else unreadable may be the reply, or is code."""
         self._braces += 1
-        if self._braces > MOST_BRACES:
-            raise ReplyError(f"The reply holds over {MOST_BRACES} braces around no JSON; answer with the object alone.")
+        if self._braces > MAX_BRACES:
+            raise ReplyError(f"The reply holds over {MAX_BRACES} braces around no JSON; answer with the object alone.")
         end = self._text.find("}", start)
         if error.begun or end < 0 or self._text.find("{", start + 1, end) >= 0:
-            self._is_of_no_use(ReplyError(f"The reply is no valid JSON at {error}."), error)
+            self._note_problem(ReplyError(f"The reply is no valid JSON at {error}."), error)
             return start + 1
         self.words.append(self._text[start:end])
         return end
 
-    def _is_of_no_use(self, problem: ReplyError, cause: Exception | None = None) -> None:
-        """Note it, as it may have been a draft: thinking is words first. Raises ReplyError if there were none."""
+    def _note_problem(self, problem: ReplyError, cause: Exception | None = None) -> None:
+        """Record a problem, which may concern a draft in the thinking. Raises ReplyError outside of thinking."""
         self.problem = problem
-        if not _is_prose(_joined(self._before + self.words)):
+        if not _is_prose(_plain_words(self._words_before + self.words)):
             raise problem from cause
 
     def command(self) -> dict[str, Any]:
         """Return the object with the command. Raises ReplyError if it may not have been meant."""
         if self.problem:
             raise self.problem
-        if self._found is None and self._cited is not None:
-            if _is_prose(_joined(self.words)):
+        if self._command is None and self._citation is not None:
+            if _is_prose(_plain_words(self.words)):
                 raise ReplyError(
                     "The only command of the reply is cited; to run it, answer with the JSON object alone."
                 )
-            return self._cited
-        if self._found is None and self._template is not None:
+            return self._citation
+        if self._command is None and self._template is not None:
             return self._template
-        if self._found is None:
-            raise ReplyError(_nothing_found(self._other))
-        if self._doubtful and _joined(self.words).strip():  # the end of a thinking can have been part of a text
+        if self._command is None:
+            raise ReplyError(_missing_command(self._other_object))
+        if self._doubtful and _plain_words(self.words).strip():  # the end mark of thinking may have been part of a text
             raise self._doubtful
-        return self._found
+        return self._command
 
 
 def _is_cited(text: str, start: int, end: int) -> bool:
-    """Return whether an object stands between quotation marks, in a block quote or markup, or within a sentence."""
-    above, below = text[max(0, start - _NEAR) : start], text[end : end + _NEAR]
+    """Return whether an object is in quotation marks, a block quote, markup, or a sentence."""
+    above, below = text[max(0, start - _CITATION_RANGE) : start], text[end : end + _CITATION_RANGE]
     line = above.rpartition("\n")[2].lstrip()
     before, after = _NO_WORDS.sub(" ", line).rstrip(), _NO_WORDS.sub(" ", below.partition("\n")[0]).lstrip()
     if line.startswith(">") or (before and after and _QUOTES.get(before[-1]) == after[0]):
         return True
-    opened, closed = _OPENED.search(_NO_WORDS.sub(" ", above)), _CLOSED.match(_NO_WORDS.sub(" ", below))
+    opened, closed = _OPEN_TAG.search(_NO_WORDS.sub(" ", above)), _CLOSE_TAG.match(_NO_WORDS.sub(" ", below))
     if opened and closed and opened[1] == closed[1]:
         return True
     return before[-1:].isalnum() and _is_prose(after)
 
 
-def _joined(pieces: Sequence[str]) -> str:
-    """Join the pieces, without marks that say nothing."""
+def _plain_words(pieces: Sequence[str]) -> str:
+    """Join the pieces without meaningless marks."""
     return _NO_WORDS.sub(" ", "".join(pieces))
 
 
@@ -196,9 +196,9 @@ def _is_prose(text: str) -> bool:
     return re.search(r"[^\W\d_]", text) is not None
 
 
-def _nothing_found(other: Mapping[str, Any] | None) -> str:
-    wanted = 'answer with one JSON object {"thoughts": {...}, "command": {"name": ..., "args": {...}}}'
+def _missing_command(other: Mapping[str, Any] | None) -> str:
+    request = 'answer with one JSON object {"thoughts": {...}, "command": {"name": ..., "args": {...}}}'
     if other is None:
-        return f"The reply holds no JSON object; {wanted}."
+        return f"The reply holds no JSON object; {request}."
     keys = ", ".join(excerpt(key) for key in list(other)[:5]) or "an empty object"
-    return f"The reply has no 'command', only {keys}; {wanted}."
+    return f"The reply has no 'command', only {keys}; {request}."

@@ -1,4 +1,4 @@
-"""Authorization and data protection: questions, saved rules, the guard of three, marks on files.
+"""Authorize commands and protect data: questions, saved rules, the guard of three, marks on files.
 
-May import the rooms of rank 1 and core. Hands out the authorizers, the `Rulebook` and `ExfiltrationGuard`.
+May import the rooms of rank 1 and core. Exports the authorizers, the `Rulebook` and `ExfiltrationGuard`.
 """

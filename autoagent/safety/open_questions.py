@@ -1,11 +1,11 @@
-"""The questions of all runs of this user that wait for an answer, in a folder of the user's own state.
+"""Store the open questions of all this user's runs, in a folder of the user's own state.
 
-A question is a file that its process holds locked as long as it waits: the lock goes with the process, however that
-ends, so a question that nobody waits for is never shown as open. Its answer is a second file beside it. Who answers and
-who ends a question does so under the lock of the folder: one of them is first, and the other one learns it.
+A question is a file that its process holds locked while it waits: the lock ends with the process, so an abandoned
+question is never shown as open. Its answer is a second file beside it. Answering and ending a question both need the
+lock of the folder, so that one comes first and the other learns of it.
 
-The folder and what is read in it must belong to this user alone. Commands cannot reach it: it lies in the user's own
-state, which the workspace gate refuses and the sandbox hides.
+The folder and its files must belong to this user alone. Commands cannot access it: the workspace gate refuses the
+user's own state, and the sandbox hides it.
 
 Not covered: a program without a sandbox, which can do here whatever its user can.
 """
@@ -27,17 +27,17 @@ from autoagent.core.commands import Question, QuestionKind
 from autoagent.core.errors import StateError
 
 LONGEST = 100_000  # characters of an answer
-_MOST = 2_000_000  # bytes of a file that is read
+_MAX_BYTES = 2_000_000  # bytes read of a file
 _QUESTION, _ANSWER = ".json", ".answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
-    """A question that waits. `until` (seconds since the epoch) is when the run goes on or ends without an answer.
+    """A waiting question. `until` (seconds since the epoch) is when the run goes on or ends without an answer.
 
-    `question` are its words, `text` what it is about where they do not say that. `command` is the call it decides on:
-    name, arguments, risk, warning, preview; empty for other questions. One that `stays_open` is answered to a run that
-    has gone on since.
+    `question` are its words, `text` their subject where needed. `command` is the call it decides on: name, arguments,
+    risk, warning, preview. Empty for other questions. One that `stays_open` is answered to a run that has gone on
+    since.
     """
 
     id: str
@@ -58,17 +58,17 @@ class OpenQuestion:
 
     @property
     def waits(self) -> bool:
-        """Whether the run waits for the answer."""
+        """Return whether the run waits for the answer."""
         return self.until is None or time.time() < self.until
 
     @property
     def form(self) -> Question:
-        """The form of its answer."""
+        """Return the form of its answer."""
         return Question(self.kind, self.yes, self.no, warned=bool(self.command.get("warning")))
 
 
 class HeldQuestion:
-    """A question that this process waits with. It is open until it is closed, or the process is gone."""
+    """A question of this process, open until it is closed or the process ends."""
 
     def __init__(self, folder: int, file: int, id: str) -> None:
         self.id = id
@@ -77,19 +77,19 @@ class HeldQuestion:
 
     @property
     def is_answered(self) -> bool:
-        """Whether there is an answer. After `close` there is none."""
+        """Return whether there is an answer. After `close` there is none."""
         if self._folder < 0:
             return False
         return _is_there(self._folder, self.id + _ANSWER)
 
     def close(self) -> str | None:
-        """Ask no longer. Return the answer that came before, None if there is none."""
+        """Close the question, and return an answer that came before, or None."""
         if self._folder < 0:
             return None
         text = None
         try:
             with _locked(self._folder):
-                with suppress(OSError, ValueError, KeyError, TypeError):  # what is no answer of ours is none
+                with suppress(OSError, ValueError, KeyError, TypeError):  # ignore answers of another form
                     text = str(_read(self._folder, self.id + _ANSWER)["text"])
                 _remove(self._folder, self.id)
         finally:
@@ -100,16 +100,16 @@ class HeldQuestion:
 
 
 class OpenQuestions:
-    """The open questions in a folder, which is made (mode 0700) with the first one."""
+    """The open questions in a folder, created (mode 0700) with the first one."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder
 
     def add(self, question: OpenQuestion) -> HeldQuestion:
-        """Open a question. Raises StateError if it cannot be kept."""
+        """Open a question. Raises StateError if it cannot be saved."""
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder = self._opened()
+            folder = self._open_folder()
             try:
                 with _locked(folder):
                     self._live(folder)
@@ -122,24 +122,24 @@ class OpenQuestions:
             raise StateError(f"A question cannot be kept in {self._path}: {error.strerror}.") from error
 
     def all(self) -> list[OpenQuestion]:
-        """Return the questions that are open, the oldest first. Forget those whose process is gone.
+        """Return the open questions, the oldest first. Remove those of ended processes.
 
         Raises StateError.
         """
         try:
-            with self._listing() as (_, found):
-                return found
+            with self._listing() as (_, questions):
+                return questions
         except FileNotFoundError:
             return []
         except OSError as error:
             raise StateError(f"{self._path} cannot be read: {error.strerror}.") from error
 
     def answer(self, question: OpenQuestion, text: str) -> None:
-        """Answer a question. Raises StateError if it is no longer open: somebody else was first, or its run is over."""
+        """Answer a question. Raises StateError if it is no longer open: already answered, or its run is over."""
         try:
-            with self._listing() as (folder, found):
+            with self._listing() as (folder, questions):
                 name = question.id + _ANSWER
-                if any(each.id == question.id for each in found) and not _is_there(folder, name):
+                if any(each.id == question.id for each in questions) and not _is_there(folder, name):
                     os.close(_write(folder, name, {"v": 1, "text": text, "t": time.time()}))
                     return
         except FileNotFoundError:
@@ -148,7 +148,7 @@ class OpenQuestions:
             raise StateError(f"The answer cannot be written in {self._path}: {error.strerror}.") from error
         raise StateError(f"{question.id} is no longer open: it was answered meanwhile, or the run has gone on.")
 
-    def _opened(self) -> int:
+    def _open_folder(self) -> int:
         """Open the folder. Raises StateError if others may write in it."""
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if not _is_private(os.fstat(folder)):
@@ -158,7 +158,7 @@ class OpenQuestions:
 
     @contextmanager
     def _listing(self) -> Iterator[tuple[int, list[OpenQuestion]]]:
-        folder = self._opened()
+        folder = self._open_folder()
         try:
             with _locked(folder):
                 yield folder, self._live(folder)
@@ -166,40 +166,40 @@ class OpenQuestions:
             os.close(folder)
 
     def _live(self, folder: int) -> list[OpenQuestion]:
-        """Return the questions whose processes hold them, the oldest first, and remove the others."""
+        """Return the questions held by their processes, the oldest first, and remove the others."""
         names = os.listdir(folder)
-        found = []
+        questions = []
         for name in names:
             id = name.removesuffix(_QUESTION)
             if id == name:
                 if name.removesuffix(_ANSWER) + _QUESTION not in names:
-                    _remove(folder, name)  # of a process that was killed
+                    _remove(folder, name)  # of a killed process
                 continue
             if not _is_held(folder, name):
                 _remove(folder, id)
                 continue
-            with suppress(OSError, ValueError, KeyError, TypeError):  # no question that this version knows
+            with suppress(OSError, ValueError, KeyError, TypeError):  # unknown to this version
                 data, known = _read(folder, name), {each.name for each in fields(OpenQuestion)}
-                found.append(OpenQuestion(**{name: value for name, value in data.items() if name in known}))
-        return sorted(found, key=lambda question: (question.asked, question.id))
+                questions.append(OpenQuestion(**{name: value for name, value in data.items() if name in known}))
+        return sorted(questions, key=lambda question: (question.asked, question.id))
 
 
 def pick(questions: Sequence[OpenQuestion], wanted: str) -> OpenQuestion:
-    """Return the question of this id, or of the run, by any unique prefix, or '' for the only one there is.
+    """Return the question with this id or run, by a unique prefix, or the only one for ''.
 
     Of several of one run it is the one that the run waits for. Raises StateError if there is none, or more than one.
     """
-    found = [question for question in questions if question.id == wanted or question.run == wanted]
-    found = found or [question for question in questions if question.id.startswith(wanted)]
-    if len({question.run for question in found}) == 1:
-        found = [question for question in found if question.waits] or found
-    if len(found) == 1:
-        return found[0]
+    matches = [question for question in questions if question.id == wanted or question.run == wanted]
+    matches = matches or [question for question in questions if question.id.startswith(wanted)]
+    if len({question.run for question in matches}) == 1:
+        matches = [question for question in matches if question.waits] or matches
+    if len(matches) == 1:
+        return matches[0]
     if not questions:
         raise StateError("No question is open.")
-    if not found:
-        raise StateError(f"No question is open that begins with {wanted!r}; `autoagent inbox` lists them.")
-    raise StateError(f"{len(found)} questions are open here; name one: {', '.join(each.id for each in found)}.")
+    if not matches:
+        raise StateError(f"No open question begins with {wanted!r}; `autoagent inbox` lists them.")
+    raise StateError(f"{len(matches)} questions are open; name one: {', '.join(each.id for each in matches)}.")
 
 
 @contextmanager
@@ -211,8 +211,8 @@ def _locked(folder: int) -> Iterator[None]:
         fcntl.flock(folder, fcntl.LOCK_UN)
 
 
-def _is_private(found: os.stat_result) -> bool:
-    return found.st_uid == os.geteuid() and not found.st_mode & 0o077
+def _is_private(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def _is_there(folder: int, name: str) -> bool:
@@ -239,13 +239,13 @@ def _is_held(folder: int, name: str) -> bool:
 
 
 def _read(folder: int, name: str) -> Any:
-    """Return what one of our own files holds. Raises OSError, ValueError for one that is none."""
+    """Return the content of one of our own files. Raises OSError, ValueError for others."""
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    with os.fdopen(file, "rb") as opened:
-        found = os.fstat(file)
-        if not (stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _is_private(found)):
+    with os.fdopen(file, "rb") as file_object:
+        status = os.fstat(file)
+        if not (stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_private(status)):
             raise ValueError(f"{name} is no file of this user alone")
-        return json.loads(opened.read(_MOST))
+        return json.loads(file_object.read(_MAX_BYTES))
 
 
 def _write(folder: int, name: str, value: Mapping[str, Any]) -> int:
@@ -256,8 +256,8 @@ def _write(folder: int, name: str, value: Mapping[str, Any]) -> int:
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with os.fdopen(os.dup(file), "wb") as opened:
-            opened.write(json.dumps(value).encode())
+        with os.fdopen(os.dup(file), "wb") as file_object:
+            file_object.write(json.dumps(value).encode())
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:  # Ctrl-C too
         os.close(file)

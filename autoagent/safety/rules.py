@@ -1,7 +1,7 @@
-"""Rules that let calls run without a question: `COMMAND`, or `COMMAND:PATTERN` on the command's first argument.
+"""Let calls run without a question by rules: `COMMAND`, or `COMMAND:PATTERN` on the first argument.
 
-What a pattern means follows from that argument, and docs/security.md says it, with what is not covered. Rules come from
-the user alone: flags, his config, and a file beside that which has the rules for each folder.
+docs/security.md defines patterns for each kind of argument, and what is not covered. Rules come from the user alone:
+flags, the user's config, and a file beside it with the rules for each folder.
 """
 
 from __future__ import annotations
@@ -12,53 +12,51 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from autoagent.core.commands import Call, CommandSpec
+from autoagent.core.commands import SOURCED, Call, CommandSpec, nearest, source_in
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import CommandError, SettingsError, StateError
-from autoagent.core.tool_servers import PREFIX
+from autoagent.core.frozen import dataclass
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import read_text, write_text
 
 CALLS_SHOWN, CALL_SHOWN = 20, 160  # before a rule is saved: calls, characters of each
 
 _PLAIN = r"[^;&|<>()$`\\\"'*?\[\]{}~#!^\x00-\x1f\x7f\x85\u2028\u2029]"  # of a shell line: each stands for itself
-_RULE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*|{PREFIX}[A-Za-z0-9_-]+)(?::(.*))?", re.DOTALL)
+_RULE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*|{SOURCED})(?::(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `pattern` None lets every call of the command through."""
+    """Hold one rule. `pattern` None matches every call of the command."""
 
     command: str
     pattern: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Rule:
-        """`COMMAND` or `COMMAND:PATTERN`. Raises SettingsError for what is neither."""
-        found = _RULE.fullmatch(text.strip())
-        if found is None or (found[2] is not None and not found[2].strip()):
+        """Parse `COMMAND` or `COMMAND:PATTERN`. Raises SettingsError for anything else."""
+        match = _RULE.fullmatch(text.strip())
+        if match is None or (match[2] is not None and not match[2].strip()):
             raise SettingsError(
                 f"The rule {text!r} is none: write COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."
             )
-        return cls(found[1], None if found[2] is None else found[2].strip())
+        return cls(match[1], None if match[2] is None else match[2].strip())
 
     def __str__(self) -> str:
         return self.command if self.pattern is None else f"{self.command}:{self.pattern}"
 
 
 Place = Callable[..., str]
-"""Returns where a path of the workspace leads, relative to its root; without `follow=True`, a link as its last part
-stays. Raises CommandError if it must not lead there.
+"""Resolve a workspace path relative to its root; without `follow=True`, a link as its last part stays. Raises
+CommandError outside the workspace.
 """
 
 
 def place_of(path: str, *, follow: bool = True) -> str:
-    """Return the shortest form of the path that can be told without the disk. Raises CommandError outside."""
+    """Return the normalized form of the path, without the disk. Raises CommandError outside the workspace."""
     place = posixpath.normpath(path)
     if place.startswith(("/", "../")) or place == "..":
         raise CommandError(f"{path} is outside the workspace.")
@@ -66,7 +64,7 @@ def place_of(path: str, *, follow: bool = True) -> str:
 
 
 def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) -> bool:
-    """Return whether the rule lets a call through. `spec` is that of the call's command."""
+    """Return whether the rule allows a call, whose command has this `spec`."""
     if rule.command != call.name:
         return False
     if rule.pattern is None:
@@ -92,11 +90,11 @@ def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
     """Return the rule under its command's present name. Raises SettingsError if it can never match."""
     names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
     spec = names.get(rule.command)
-    if spec is None and rule.command.startswith(PREFIX):
-        return rule  # of an MCP server that may run another time
     if spec is None:
-        near = get_close_matches(rule.command, names, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        near = nearest(rule.command, names)
+        if source_in(rule.command) and not near:
+            return rule  # of a server that may run another time
+        hint = f" Did you mean {near}?" if near else ""
         raise SettingsError(f"The rule {rule}: there is no command {rule.command!r}.{hint} See `autoagent commands`.")
     if rule.pattern is not None:
         if not spec.parameters:
@@ -114,39 +112,39 @@ def _fits(pattern: str, value: str, star: str) -> bool:
 
 def _path_matches(pattern: str, path: str, place: Place, *, follow: bool) -> bool:
     try:
-        where = place(path, follow=follow)
+        resolved = place(path, follow=follow)
     except CommandError:
         return False
     stars = {"**": ".*", "*": "[^/]*"}
     parts = re.split(r"(\*\*|\*)", posixpath.normpath(pattern))
-    return re.fullmatch("".join(stars.get(part, re.escape(part)) for part in parts), where, re.DOTALL) is not None
+    return re.fullmatch("".join(stars.get(part, re.escape(part)) for part in parts), resolved, re.DOTALL) is not None
 
 
 def _url_matches(pattern: str, url: str) -> bool:
     try:
         wanted, given = urlsplit(pattern), urlsplit(url)
-        same_port = wanted.port == given.port
+        is_same_port = wanted.port == given.port
     except ValueError:
         return False
     path = unquote(unquote(given.path))
     if "@" in given.netloc or "\\" in unquote(url) or ".." in path.split("/"):
         return False
     return (
-        same_port
+        is_same_port
         and wanted.scheme == given.scheme
         and _fits(wanted.hostname or "", given.hostname or "", "[^./]")
-        and _fits(_behind_host(pattern), _behind_host(url), r"[^\s\x00-\x1f\x7f]")
+        and _fits(_after_host(pattern), _after_host(url), r"[^\s\x00-\x1f\x7f]")
     )
 
 
-def _behind_host(url: str) -> str:
-    """Return the path and what follows it, at least a slash."""
-    after = re.sub(r"^[^/]*//[^/?#]*", "", url)
-    return after if after.startswith("/") else f"/{after}"
+def _after_host(url: str) -> str:
+    """Return the path of a URL and everything after it, at least a slash."""
+    path = re.sub(r"^[^/]*//[^/?#]*", "", url)
+    return path if path.startswith("/") else f"/{path}"
 
 
 def _single_spaced(line: str) -> str:
-    """Replace runs of spaces and tabs by one space. A new line is no space: it begins another command."""
+    """Replace runs of spaces and tabs by one space. A newline begins another command and stays."""
     return re.sub(r"[ \t]+", " ", line.strip(" \t"))
 
 
@@ -154,7 +152,7 @@ def _single_spaced(line: str) -> str:
 
 
 class SavedRules:
-    """The rules for one folder, in a JSON file among the user's own settings, which nobody else may write.
+    """Save the rules for one folder, in a JSON file among the user's own settings, which nobody else may write.
 
     All methods raise StateError where the file cannot be used.
     """
@@ -168,7 +166,7 @@ class SavedRules:
         try:
             return [Rule.parse(text) for text in self._folders().get(self._folder, [])]
         except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
-            raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
+            raise StateError(f"The rules {self.path} are damaged ({error}); fix or delete the file.") from error
 
     def _folders(self) -> dict[str, list[str]]:
         """Return the rules of all folders."""
@@ -178,7 +176,7 @@ class SavedRules:
             return {}
         except OSError as error:
             raise StateError(f"The rules {self.path} cannot be read: {error.strerror}.") from error
-        if not status.st_size:  # a killed agent can leave an empty one (sandbox/bubblewrap.py)
+        if not status.st_size:  # an empty file has none
             return {}
         if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
             raise StateError(f"Others may have written the rules {self.path}: look at them, then chmod 600 it.")
@@ -186,10 +184,10 @@ class SavedRules:
             folders: dict[str, list[str]] = dict(json.loads(read_text(self.path))["folders"])
             return folders
         except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
-            raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
+            raise StateError(f"The rules {self.path} are damaged ({error}); fix or delete the file.") from error
 
     def add(self, rule: Rule) -> bool:
-        """Save a rule, or False if it is there already."""
+        """Save a rule, or return False if it is already saved."""
         with self._locked():
             rules = self.load()
             if rule in rules:
@@ -198,7 +196,7 @@ class SavedRules:
         return True
 
     def remove(self, rule: Rule) -> bool:
-        """Revoke a rule, or False if it is not there."""
+        """Revoke a rule, or return False if it is missing."""
         with self._locked():
             rules = self.load()
             if rule not in rules:
@@ -216,7 +214,7 @@ class SavedRules:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock that admits one writer at a time, for all folders."""
+        """Hold the lock for a single writer, for all folders."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with sole_writer_of(self.path.parent):
@@ -229,10 +227,10 @@ class SavedRules:
 
 
 class Rulebook:
-    """The rules that hold in a run, and the calls that were proposed in it.
+    """Hold a run's rules, and the calls proposed in it.
 
-    `specs` are those of all commands, `given` the rules of flags and settings. `place` tells where a path of the
-    workspace leads. Raises SettingsError for a given rule that is none, StateError where the saved ones cannot be used.
+    `specs` are those of all commands, `given` the rules of flags and settings. `place` resolves workspace paths. Raises
+    SettingsError for an invalid given rule, StateError where the saved ones cannot be used.
     """
 
     def __init__(
@@ -247,41 +245,41 @@ class Rulebook:
         self._saved = saved
         self._place = place
         self._rules = [*map(self.parse, given), *(saved.load() if saved else ())]
-        self._seen: dict[tuple[str, str], Call] = {}  # by agent and id, as they were proposed last
-        self._past: Callable[[], Iterable[tuple[str, Call]]] = tuple
+        self._proposed: dict[tuple[str, str], Call] = {}  # by agent and id, as last proposed
+        self._earlier_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple
 
-    def follow(self, past: Callable[[], Iterable[tuple[str, Call]]]) -> None:
-        """Learn where the calls of the run are, each with the key of its agent: read where they are wanted."""
-        self._past = past
+    def follow(self, earlier_calls: Callable[[], Iterable[tuple[str, Call]]]) -> None:
+        """Set the source of the run's earlier calls, each with its agent's key, read on demand."""
+        self._earlier_calls = earlier_calls
 
-    def see(self, call: Call, agent: str = "") -> None:
-        """Take up a call that is proposed."""
-        self._seen[agent, call.id] = call
+    def note(self, call: Call, agent: str = "") -> None:
+        """Note a proposed call."""
+        self._proposed[agent, call.id] = call
 
     def parse(self, text: str) -> Rule:
-        """Parse the text as a rule. Raises SettingsError if it is none, or can never match."""
+        """Parse the text as a rule. Raises SettingsError if it is invalid, or can never match."""
         return checked(Rule.parse(text), self._specs.values())
 
     def fits(self, rule: Rule, call: Call) -> bool:
-        """Return whether the rule lets the call through."""
+        """Return whether the rule allows the call."""
         spec = self._specs.get(call.name)
         return spec is not None and matches(rule, call, spec, self._place)
 
     def allows(self, call: Call) -> Rule | None:
-        """Return the first rule that lets the call through, or None."""
+        """Return the first rule that allows the call, or None."""
         return next((rule for rule in self._rules if self.fits(rule, call)), None)
 
     def forecast(self, rule: Rule) -> str:
-        """List the calls so far that the rule would have let through, one per line."""
-        before = {(agent, call.id): call for agent, call in self._past()}
-        seen = list((before | self._seen).values())  # sub-agents propose calls meanwhile
-        past = [call for call in seen if self.fits(rule, call)]
-        head = f"{rule} would have let through {len(past)} of the {len(seen)} calls of this run:"
-        more = [f"  and {len(past) - CALLS_SHOWN} earlier ones"] if len(past) > CALLS_SHOWN else []
-        return "\n".join([head, *(f"  {shorten(str(call), CALL_SHOWN)}" for call in past[-CALLS_SHOWN:]), *more])
+        """List the calls so far that the rule would have allowed, one per line."""
+        earlier = {(agent, call.id): call for agent, call in self._earlier_calls()}
+        calls = list((earlier | self._proposed).values())  # sub-agents propose calls meanwhile
+        matching = [call for call in calls if self.fits(rule, call)]
+        head = f"{rule} would have allowed {len(matching)} of the {len(calls)} calls of this run:"
+        omitted = [f"  and {len(matching) - CALLS_SHOWN} earlier ones"] if len(matching) > CALLS_SHOWN else []
+        return "\n".join([head, *(f"  {shorten(str(call), CALL_SHOWN)}" for call in matching[-CALLS_SHOWN:]), *omitted])
 
     def save(self, rule: Rule) -> None:
-        """Let the rule hold from now on, here and in later runs. Raises StateError."""
+        """Save a rule for this and later runs. Raises StateError."""
         if self._saved is not None:
             self._saved.add(rule)
         self._rules.append(rule)

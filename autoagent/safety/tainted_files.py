@@ -1,9 +1,9 @@
-"""A small durable record of the files of the workspace that hold text from outside: taint outlives the run.
+"""Record the workspace files that hold outside text, durably: taint outlives the run.
 
-One JSON object a line, appended and synced before the run goes on. A file that is still as it was left then is no data
-of the user's. One that was touched since may be both: it stays tainted, and it counts as the user's own.
+One JSON object per line, appended and synced before the run goes on. An unchanged file holds no user data. One changed
+since may hold both: it stays tainted and also counts as the user's own.
 
-Not covered: tainted files that something other than the agent copied, and taint that another state folder knows of.
+Not covered: copies of tainted files made by others, and taint known only to another state folder.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
 from autoagent.workspace.gate import folder_named
 
-LOOKED_AT = 20_000  # files searched for one of the user's own; if there are more, one is assumed
+MAX_SEARCHED = 20_000  # files searched for one of the user's own; beyond this, one is assumed
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A workspace path, what tainted it, when (event `seq` of a run), and how the file was left.
+    """Mark a workspace path: its source of taint, when (event `seq` of a run), and the file's state.
 
-    `changed` is the time of its last change of any kind (ctime, which no program can set back). For a folder, which
-    stands for all that is in it, the time of the mark. Both in nanoseconds since the epoch; 0 where what is there may
-    be the user's as well.
+    `changed` is the time of its last change of any kind (ctime, which no program can set back), or for a folder, which
+    stands for its contents, the time of the mark. Both are in nanoseconds since the epoch, or 0 if the user's data may
+    be there as well.
     """
 
     workspace: str
@@ -45,121 +45,122 @@ class Mark:
 
 
 class TaintedFiles:
-    """The tainted files beneath `workspace_root`. `path` is the record, in a folder of the agent's own.
+    """Manage the tainted files beneath `workspace_root`. `path` is the record, in a folder of the agent's own.
 
-    Paths are relative to the root, or absolute inside it. Raises StateError if the record cannot be used. The agents
-    of a run share one, each in a thread of its own.
+    Paths are relative to the root, or absolute inside it. Raises StateError if the record cannot be used. The agents of
+    a run share one across threads.
     """
 
     def __init__(self, path: Path, workspace_root: Path) -> None:
         self._path = path
         self._root = Path(os.path.realpath(workspace_root))
         self._marks: dict[str, Mark] = {}
-        for mark in self._recorded():
+        for mark in self._saved_marks():
             self._marks[mark.path] = mark
 
     def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
-        """Record files or folders as tainted by `source` from this event on. What is not there is passed over.
+        """Record files or folders as tainted by `source` from this event on, skipping missing ones.
 
-        `shared`: they may hold the user's own data as well. Folding events again, for a resumed run, changes nothing.
+        `shared`: they may hold the user's own data as well. Folding events again, for a resumed run, changes
+        nothing.
         """
         fresh = []
         for path in paths:
-            where = self._locate(path)
-            known = self._marks.get(where)
-            if known is not None and known.run == run and known.seq >= seq:
+            location = self._locate(path)
+            old_mark = self._marks.get(location)
+            if old_mark is not None and old_mark.run == run and old_mark.seq >= seq:
                 continue
-            if (mark := self._as_left(where, source, run, seq)) is not None:
-                self._marks[where] = replace(mark, changed=0) if shared else mark
-                fresh.append(self._marks[where])
+            if (mark := self._present_mark(location, source, run, seq)) is not None:
+                self._marks[location] = replace(mark, changed=0) if shared else mark
+                fresh.append(self._marks[location])
         if fresh:
             self._append(fresh)
 
     def inherit(self, origin: Path, runs: Collection[str], events: int) -> None:
-        """Take up the marks of the workspace `origin`, of which this one is a copy from when the log of `runs` had so
-        many events.
+        """Adopt the marks of the workspace `origin`, copied here when the log of `runs` had `events` events.
 
-        Later marks of these runs count only if the file is here as they left it there. A file that has changed, or may
-        have, counts as the user's own too.
+        Later marks of these runs count only if the file is unchanged here. Any other file counts as the user's own too.
         """
-        theirs = TaintedFiles(self._path, origin)
-        found: dict[str, Mark] = {}
-        for mark in theirs._recorded():
-            same = all(theirs._is_left_by(mark, file) and theirs._equals(self, file) for file in self._files(mark.path))
-            if (same or mark.run not in runs or mark.seq < events) and (
-                mine := self._as_left(mark.path, mark.source, mark.run, mark.seq)
+        original = TaintedFiles(self._path, origin)
+        marks: dict[str, Mark] = {}
+        for mark in original._saved_marks():
+            is_same = all(
+                original._is_unchanged(mark, file) and original._equals(self, file) for file in self._files(mark.path)
+            )
+            if (is_same or mark.run not in runs or mark.seq < events) and (
+                own_mark := self._present_mark(mark.path, mark.source, mark.run, mark.seq)
             ):
-                found[mark.path] = mine if same else replace(mine, changed=0)
-        if found:
-            self._marks |= found
-            self._append(list(found.values()))
+                marks[mark.path] = own_mark if is_same else replace(own_mark, changed=0)
+        if marks:
+            self._marks |= marks
+            self._append(list(marks.values()))
 
     def source_of(self, path: str) -> str:
-        """Return what tainted the file, its folder, or a file in the folder, or '' if nothing did."""
-        where = self._locate(path)
-        if (mark := self._nearest(where)) is not None:
+        """Return the source of taint of a file, its folder, or a file in the folder, or ''."""
+        location = self._locate(path)
+        if (mark := self._nearest(location)) is not None:
             return mark.source
-        if not self._marks or not (self._root / where).is_dir():
+        if not self._marks or not (self._root / location).is_dir():
             return ""
-        beneath = "" if where == "." else f"{where}/"
-        return next((m.source for m in list(self._marks.values()) if m.path.startswith(beneath)), "")
+        prefix = "" if location == "." else f"{location}/"
+        return next((m.source for m in list(self._marks.values()) if m.path.startswith(prefix)), "")
 
     def holds_own(self, path: str, made: Collection[str] = ()) -> bool:
-        """Return whether the file, or one in the folder, is the user's: not `made`, nor tainted and unchanged."""
-        where = self._locate(path)
-        for count, file in enumerate(self._files(where)):
+        """Return whether the file, or one in the folder, is the user's: not in `made`, nor tainted and unchanged."""
+        location = self._locate(path)
+        for count, file in enumerate(self._files(location)):
             mark = self._nearest(file)
-            if count == LOOKED_AT or (file not in made and not (mark and self._is_left_by(mark, file))):
+            if count == MAX_SEARCHED or (file not in made and not (mark and self._is_unchanged(mark, file))):
                 return True
         return False
 
     def _locate(self, path: str) -> str:
         return os.path.relpath(os.path.realpath(self._root / folder_named(path)), self._root)
 
-    def _files(self, where: str) -> Iterator[str]:
+    def _files(self, location: str) -> Iterator[str]:
         """Yield the file itself, or those beneath the folder, without the agent's own."""
-        place = self._root / where
+        place = self._root / location
         if not place.is_dir():
-            yield from [where] if os.path.lexists(place) else []
+            yield from [location] if os.path.lexists(place) else []
             return
-        own = os.path.realpath(self._path.parent)
+        own_folder = os.path.realpath(self._path.parent)
         for folder, folders, names in os.walk(place):
-            folders[:] = [name for name in folders if os.path.realpath(os.path.join(folder, name)) != own]  # noqa: PTH118
+            folders[:] = [name for name in folders if os.path.realpath(os.path.join(folder, name)) != own_folder]  # noqa: PTH118
             yield from (os.path.relpath(os.path.join(folder, name), self._root) for name in names)  # noqa: PTH118
 
-    def _as_left(self, where: str, source: str, run: str, seq: int) -> Mark | None:
-        """Return the mark of what is there now, or None if nothing is."""
+    def _present_mark(self, location: str, source: str, run: str, seq: int) -> Mark | None:
+        """Return the mark of the present file or folder, or None."""
         try:
-            status = (self._root / where).lstat()
-        except OSError:  # deleted since: nothing is left that could be read
+            status = (self._root / location).lstat()
+        except OSError:  # deleted since: nothing is left to read
             return None
-        changed = time.time_ns() if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
-        return Mark(str(self._root), where, source, run, seq, status.st_size, changed)
+        change_time = time.time_ns() if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
+        return Mark(str(self._root), location, source, run, seq, status.st_size, change_time)
 
-    def _is_left_by(self, mark: Mark, file: str) -> bool:
+    def _is_unchanged(self, mark: Mark, file: str) -> bool:
         try:
             status = (self._root / file).lstat()
-        except OSError:  # gone while its folder was looked through
+        except OSError:  # deleted while its folder was listed
             return True
         if mark.path != file:
             return status.st_ctime_ns <= mark.changed
         return (status.st_size, status.st_ctime_ns) == (mark.size, mark.changed)
 
     def _equals(self, other: TaintedFiles, file: str) -> bool:
-        """Return whether the file is the same in the other workspace, or False if that cannot be compared."""
+        """Return whether the file is the same in the other workspace, or False if that is unknown."""
         with suppress(OSError):
             return filecmp.cmp(self._root / file, other._root / file, shallow=False)
         return False
 
-    def _nearest(self, where: str) -> Mark | None:
+    def _nearest(self, location: str) -> Mark | None:
         """Return the mark of the file or of the nearest folder above it, or None."""
-        places = (where, *map(str, PurePosixPath(where).parents))
+        places = (location, *map(str, PurePosixPath(location).parents))
         return next((self._marks[place] for place in places if place in self._marks), None)
 
     # The record --------------------------------------------------------------------------------------------------
 
-    def _recorded(self) -> Iterator[Mark]:
-        """Yield the marks of this workspace, oldest first. A line torn by a crash is skipped: its event comes again."""
+    def _saved_marks(self) -> Iterator[Mark]:
+        """Yield the marks of this workspace, oldest first. A torn line is skipped, as its event comes again."""
         try:
             yield from (mark for mark in lines_of(Mark, self._path) if mark.workspace == str(self._root))
         except OSError as error:

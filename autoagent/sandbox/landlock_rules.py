@@ -1,4 +1,4 @@
-"""Confines the calling process once and for all: Landlock, seccomp, no capabilities."""
+"""Confine the calling process for good: Landlock, seccomp, no capabilities."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _FilterProgram(ctypes.Structure):
 
 
 def landlock_abi() -> int:
-    """Return the version of Landlock that the kernel offers, or 0 if it has none."""
+    """Return the kernel's version of Landlock, or 0 without it."""
     try:
         return call("syscall", _CREATE, None, 0, _VERSION)
     except OSError:  # ENOSYS, EOPNOTSUPP, or a filter of system calls around us
@@ -53,17 +53,17 @@ def confine(
     out_of_reach: Collection[str],
     network: bool,
 ) -> None:
-    """Confine this process and all that come from it.
+    """Confine this process and all its descendants.
 
     Args:
-        visible: files and folders to be read and executed. Those that are not there are passed over.
+        visible: files and folders to be read and executed. Missing paths are ignored.
         writable: folders with all rights.
         devices: files to be read and written.
         out_of_reach: paths in a writable folder without any rights, whether they exist or not.
         network: whether it may make sockets.
 
     Raises:
-        OSError: a part of it is not to be had. The process must not go on.
+        OSError: a part of the confinement failed. The process must not go on.
     """
     abi = landlock_abi()
     tcp = _TCP if abi >= _ABI_OF_TCP and not network else 0
@@ -90,7 +90,7 @@ def confine(
 
 
 def keep_in_group() -> None:
-    """See to it that this process and all that come from it stay in its group. Raises OSError."""
+    """Keep this process and all its descendants in its process group. Raises OSError."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1)  # what seccomp asks of an ordinary user
     _filter(seccomp.group_keeper())
 
@@ -101,7 +101,7 @@ def _filter(steps: bytes) -> None:
 
 
 def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Yield the paths in a folder with their rights, which hold for all beneath. A folder with holes is only listed."""
+    """Yield the paths in a folder with the rights for everything beneath. A folder with holes is only listed."""
     if not any(place.startswith(folder + "/") for place in out_of_reach):
         yield folder, _EVERYTHING & ~_MAKE_DEVICES
         return

@@ -1,4 +1,4 @@
-"""The parts of the machine that a program sees, and its environment: built from nothing, so without keys of ours.
+"""Build a program's view of the machine, and its environment, from nothing, and so without the agent's keys.
 
 So is what a program must not write to: files of a workspace that have hard links elsewhere. They are looked for when a
 sandbox is opened, since none can be made from inside it. Not covered: links that the user makes while it is open, and
@@ -7,17 +7,17 @@ files beyond those looked at.
 
 from __future__ import annotations
 
-import functools
 import os
+import re
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.core.errors import SetupError
+from autoagent.core.errors import SettingsError, SetupError
+from autoagent.text.text_file import is_inside, read_text
 from autoagent.workspace.gate import Workspace, shown
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -40,51 +40,53 @@ _HARMLESS = frozenset({*_OF_VENV, *_OF_PYTHON, "share", ".gitignore", ".lock", "
 
 
 def python_places(python: str) -> tuple[str, ...]:
-    """Return the places of a Python interpreter outside the system's own. Raises SetupError."""
+    """Return a Python interpreter's places outside the system's own. Raises SetupError.
+
+    The interpreter is not asked for them: an agent that may change it would have it run outside the sandbox.
+    """
     prefix, base = (sys.prefix, sys.base_prefix) if python == sys.executable else _prefixes(python)
     parts = {prefix: _OF_VENV, base: _OF_PYTHON, str(Path(base).resolve()): _OF_PYTHON}
     outside = {place: names for place, names in parts.items() if not is_beneath(place, SYSTEM)}
-    places = (path for place, names in outside.items() for path in _shown(place, names))
-    return tuple(place for place in places if not is_beneath(place, SYSTEM) and Path(place).exists())
+    # An agent may put a link to elsewhere in the place of a part.
+    places = (path for place, names in outside.items() for path in _shown(place, names) if is_inside(Path(place), path))
+    return tuple(str(path) for path in places if not is_beneath(str(path), SYSTEM) and path.exists())
 
 
-def _shown(prefix: str, parts: Sequence[str]) -> Sequence[str]:
+def _shown(prefix: str, parts: Sequence[str]) -> Sequence[Path]:
     """Return a prefix as a whole if nothing else is in it, as each place takes time at each start; else its parts."""
     try:
         if _HARMLESS.issuperset(path.name for path in Path(prefix).iterdir()):
-            return (prefix,)
+            return (Path(prefix),)
     except OSError:  # not there, or not to be listed
         pass
-    return [f"{prefix}/{part}" for part in parts]
+    return [Path(prefix, part) for part in parts]
 
 
 def is_beneath(place: str, places: Sequence[str]) -> bool:
-    """Return whether a path is one of the places or lies in one."""
+    """Return whether a path is one of the places or inside one of them."""
     return any(Path(place).is_relative_to(other) for other in places)
 
 
-@functools.cache
 def _prefixes(python: str) -> tuple[str, str]:
-    """Return the prefixes of another interpreter, asked once. Raises SetupError."""
-    code = "import sys; print(sys.prefix); print(sys.base_prefix)"
+    """Return the prefixes of another interpreter. Raises SetupError."""
+    prefix = Path(python).absolute().parent.parent
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own choice of an interpreter
-            [python, "-I", "-c", code], env={}, capture_output=True, text=True, timeout=30, check=True
-        )
-        prefix, base = done.stdout.splitlines()
-    except (OSError, subprocess.SubprocessError, ValueError) as error:  # ValueError: it printed something else
-        reason = f": {error.strerror}" if isinstance(error, OSError) else ""
-        raise SetupError(f"{python} is no Python interpreter that works here{reason}.") from error
-    return prefix, base
+        made_by = re.search(r"^home *= *(.+)$", read_text(prefix / "pyvenv.cfg"), re.MULTILINE)
+    except SettingsError:  # it is no virtual environment
+        made_by = None
+    base = Path(made_by[1]).parent if made_by else Path(python).resolve().parent.parent
+    if not os.access(python, os.X_OK) or not any(base.glob("lib*/python3*/os.py")):  # an agent may name any folder
+        raise SetupError(f"{python} is not a working Python interpreter.")
+    return str(prefix if made_by else base), str(base)
 
 
 def search_path(python: str) -> tuple[str, ...]:
-    """Return the folders in which programs are looked for. That of the Python interpreter comes first."""
+    """Return the search path for programs, with the Python interpreter's folder first."""
     return tuple(dict.fromkeys((str(Path(python).parent), *_USUAL_PATH)))
 
 
 def variables(path: Sequence[str], home: str, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a program. `home` is its own, and for temporary files too."""
+    """Return the environment of a program. `home` is its home and holds its temporary files."""
     return {
         "PATH": os.pathsep.join(path),
         "HOME": home,
@@ -100,21 +102,21 @@ def variables(path: Sequence[str], home: str, more: Mapping[str, str]) -> dict[s
 
 # Hard links ---------------------------------------------------------------------------------------------------------
 
-MOST_LOOKED_AT = 50_000  # files and folders; half a second
-_MOST_NAMED = 3
+MAX_SEARCHED = 50_000  # files and folders; half a second
+_MAX_NAMED = 3
 
 _Identity = tuple[int, int]  # of a file system, and of a file in it
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFiles:
-    """The files with links outside, by their path. `whole`: the workspace was looked through to its end."""
+    """Hold the files with links outside, by path. `whole`: the whole workspace was searched."""
 
     identities: Mapping[str, _Identity]
     whole: bool
 
     def have_moved(self) -> bool:
-        """Return whether one of them has moved: a program can rename its folder, or put a link there."""
+        """Return whether any of the files has moved: a program can rename its folder, or replace it by a link."""
         folders = {os.path.dirname(path) for path in self.identities}  # noqa: PTH120 - at the start of each program
         return any(os.path.realpath(folder) != folder for folder in folders) or any(
             _identity(path) != identity for path, identity in self.identities.items()
@@ -123,24 +125,24 @@ class SharedFiles:
     def gaps(self, root: Path, held: int = 0) -> tuple[str, ...]:
         """Return the gaps to report, given that the first `held` of them are read-only."""
         paths = [os.path.relpath(path, root) for path in self.identities][held:]
-        more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
-        named = ", ".join(map(shown, paths[:_MOST_NAMED])) + more
+        more = f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else ""
+        named = ", ".join(map(shown, paths[:_MAX_NAMED])) + more
         through = f"Programs can write to files outside the workspace through their hard links in it: {named}."
         unseen = (
-            f"Only the first {MOST_LOOKED_AT:,} files of the workspace were searched for hard links to files outside, "
+            f"Only the first {MAX_SEARCHED:,} files of the workspace were searched for hard links to files outside, "
             "which programs could write through."
         )
         return (*((through,) if paths else ()), *(() if self.whole else (unseen,)))
 
 
 def shared_files(workspace: Workspace) -> SharedFiles:
-    """Return the regular files with hard links outside the workspace, without those protected there."""
+    """Return the unprotected regular files with hard links outside the workspace."""
     links: dict[_Identity, list[str]] = {}
     counts: dict[_Identity, int] = {}
     looked_at = 0
     for entry in _beneath(workspace):
         looked_at += 1
-        if looked_at > MOST_LOOKED_AT:
+        if looked_at > MAX_SEARCHED:
             break
         with suppress(OSError):  # gone meanwhile
             status = entry.stat(follow_symlinks=False)
@@ -149,7 +151,7 @@ def shared_files(workspace: Workspace) -> SharedFiles:
                 counts[identity] = status.st_nlink
                 links.setdefault(identity, []).append(entry.path)
     shared = {path: identity for identity, paths in links.items() if len(paths) < counts[identity] for path in paths}
-    return SharedFiles(dict(sorted(shared.items())), looked_at <= MOST_LOOKED_AT)
+    return SharedFiles(dict(sorted(shared.items())), looked_at <= MAX_SEARCHED)
 
 
 def _beneath(workspace: Workspace) -> Iterator[os.DirEntry[str]]:

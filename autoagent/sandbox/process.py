@@ -1,4 +1,4 @@
-"""One program: started, read, watched, ended. Its surroundings are the business of a boundary."""
+"""Start, read, watch and end one program. A boundary provides its surroundings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from autoagent.core.errors import CommandError
 from autoagent.core.services import ProcessExit
 from autoagent.sandbox.supervisor import tree_of
 
-_FIRST_LOOK, _LOOK_EVERY = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
-_BETWEEN_EVERY = 0.5  # seconds between two calls of `between`
-_LOOK_SHARE = 0.05  # of the time at most goes into looking
-_END_PATIENCE = 5.0  # seconds that ending a tree may take by itself
+_FIRST_POLL_SECONDS, _POLL_SECONDS = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
+_BETWEEN_SECONDS = 0.5  # seconds between two calls of `between`
+_MAX_POLL_SHARE = 0.05  # of the time at most goes into looking
+_END_SECONDS = 5.0  # seconds that ending a tree may take by itself
 MB = 1024 * 1024
 _THREADS_EACH = 16  # of a process, in the mean
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -42,12 +42,10 @@ _SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exe
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """The resources that one program and its descendants may take
-    together. `file` is for each file. Two programs may take them twice.
+    """Limit the resources of one program and its descendants together, but `file` for each file.
 
-    `seconds` is the time from start to end of a program that is waited for. `cpu` that of processors, which counts in
-    the background too. `memory` and `file` are bytes. Of the output, the first `head` and the last `tail` bytes are
-    kept.
+    `seconds` is the run time of a program in the foreground. `cpu` is processor time, which counts in the background
+    too. `memory` and `file` are bytes. Of the output, the first `head` and the last `tail` bytes are kept.
     """
 
     seconds: float = 120.0
@@ -60,12 +58,12 @@ class ProcessLimits:
 
     @property
     def threads(self) -> int:
-        """The most threads that the processes may have together."""
+        """Return the limit of threads for all processes together."""
         return _THREADS_EACH * self.processes
 
 
 class HeldStart:
-    """A program that begins when it is released: once it has its limits and is sure to end with the agent.
+    """Hold back a program until it has its limits and is sure to end with the agent.
 
     bubblewrap ties itself to the agent while it starts, and an agent killed meanwhile would leave behind a program that
     nobody watches. So it starts a shell that asks for leave, and becomes the program or ends.
@@ -81,13 +79,13 @@ class HeldStart:
         self._ours.settimeout(_START_SECONDS)
 
     def command(self, argv: Sequence[str]) -> Sequence[str]:
-        """Return the command that waits, and then becomes this one."""
+        """Return a command that waits, and then becomes this command."""
         return (*_SHELL, *argv)
 
     def release(self, stdin: str) -> None:
-        """Let it begin, with its limits and with this file as its standard input.
+        """Release the program with its limits, and with this file as its standard input.
 
-        Raises OSError if it cannot have its limits. It ends when this is closed.
+        Raises OSError if the limits cannot be set. The program ends when this is closed.
         """
         self.stdin.close()  # or its end would not be seen
         asked, about, *_ = self._ours.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
@@ -102,7 +100,7 @@ class HeldStart:
             self._ours.sendall(f"{stdin}\n".encode())
 
     def close(self) -> None:
-        """End the program that still waits."""
+        """End the program if it still waits."""
         self._ours.close()
         self.stdin.close()
 
@@ -111,7 +109,7 @@ class HeldStart:
 
 
 def _is_tied(pid: int) -> bool:
-    """Return whether the process of bubblewrap that started this one has only to wait for its end.
+    """Return whether the parent bubblewrap process now only waits for this one's end.
 
     Its last step before that is to tie itself to the agent.
     """
@@ -123,14 +121,14 @@ def _is_tied(pid: int) -> bool:
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
-    """Return proc(5)'s letter for the state of a process, and the pid of its parent."""
+    """Return the state of a process, as a letter of proc(5), and the pid of its parent."""
     state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
     return state, int(parent)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The start of a program within a boundary: the command that is really executed, and its environment.
+    """Describe the start of a program within a boundary: the actual command, and its environment.
 
     It is ended by the signal `ending` to its process group, and ends with the thread that started it. Either way it
     takes all its descendants with it, also those in sessions of their own. `descriptors` are handed to it and then
@@ -146,7 +144,7 @@ class Launch:
 
 
 class Boundary(Protocol):
-    """A kind of sandbox around a program. `name`, `gaps` and `confines` as in protocols.Sandbox."""
+    """Put a sandbox around a program. `name`, `gaps` and `confines` as in protocols.Sandbox."""
 
     @property
     def name(self) -> str: ...
@@ -159,17 +157,22 @@ class Boundary(Protocol):
 
     @property
     def path(self) -> Sequence[str]:
-        """The folders in which programs are looked for."""
+        """Return the search path for programs."""
 
-    def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
-        """Return how to start a program in a folder of the workspace, with these variables besides the usual ones."""
+    def launch(
+        self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
+    ) -> Launch:
+        """Return how to start a program in a folder of the workspace, with these variables besides the usual ones.
+
+        `read_only`: it may not change the workspace, if the boundary confines it.
+        """
 
     def close(self) -> None:
         """Leave nothing behind. Nothing is launched afterwards."""
 
 
 class OutputBuffer:
-    """Takes bytes and keeps the first `head` and the last `tail` of them. `total` counts all."""
+    """Collect bytes, keeping the first `head` and the last `tail` of them. `total` counts all."""
 
     def __init__(self, head: int, tail: int) -> None:
         self.total = 0
@@ -177,7 +180,7 @@ class OutputBuffer:
         self._first, self._last = bytearray(), bytearray()
 
     def add(self, piece: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self.total += len(piece)
         room = self._head - len(self._first)
         self._first += piece[:room]
@@ -186,7 +189,7 @@ class OutputBuffer:
             del self._last[: -self._tail]
 
     def kept(self) -> bytes:
-        """Return head and tail. If bytes between them were left out, with a line that says how many."""
+        """Return head and tail, with a line between them for the number of omitted bytes."""
         last = bytes(self._last[-self._tail :])
         left_out = self.total - len(self._first) - len(last)
         mark = f"\n[... {left_out:,} of {self.total:,} bytes left out ...]\n".encode() if left_out else b""
@@ -194,7 +197,7 @@ class OutputBuffer:
 
 
 class Process:
-    """A program that runs. The thread that makes one also waits for it: the program ends with its thread.
+    """Run a program. The creating thread also waits for it: the program ends with its thread.
 
     Its output goes to the descriptor `output`, or is kept for its Exit and handed to `printed` as it comes. `seconds`
     bounds the time, None does not. `between` is called now and then while it runs.
@@ -236,11 +239,11 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process that stands for the tree."""
+        """Return the root process of the tree."""
         return self._process.pid
 
     def wait(self) -> ProcessExit:
-        """Wait for its end, or end it at a limit. Nothing of it is left then."""
+        """Wait for the end of the tree, or end it at a limit."""
         limit = ""
         try:
             limit = self._watch()
@@ -256,21 +259,21 @@ class Process:
         return self._exit(limit)
 
     def end(self) -> None:
-        """Have it end. From any thread."""
+        """End the program. Any thread may call this."""
         with self._lock:
             if self._process.returncode is None:  # or the pid may be another's by now
                 os.killpg(self._process.pid, self._launch.ending)
 
     def _watch(self) -> str:
-        """Read until the program ends ('') or has reached a limit (its name)."""
+        """Read until the program ends, and return '', or the name of an exceeded limit."""
         poll = select.poll()
         poll.register(self._ended, select.POLLIN)
         if self._pipe is not None:
             poll.register(self._pipe, select.POLLIN)
-        look, offered = time.monotonic() + _FIRST_LOOK, False
-        between = time.monotonic() + _BETWEEN_EVERY
+        next_poll, offered = time.monotonic() + _FIRST_POLL_SECONDS, False
+        between = time.monotonic() + _BETWEEN_SECONDS
         while True:
-            until = look if self._deadline is None else min(look, self._deadline)
+            until = next_poll if self._deadline is None else min(next_poll, self._deadline)
             ready = [descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until - time.monotonic())))]
             if self._ended in ready:
                 return ""
@@ -279,7 +282,7 @@ class Process:
             now = time.monotonic()
             if self._deadline is not None and now >= self._deadline:
                 return f"{self._seconds:,g} s"
-            if now >= look:
+            if now >= next_poll:
                 use = use_of(self.pid)
                 if limit := self._limit_reached(use):
                     return limit
@@ -288,10 +291,10 @@ class Process:
                     for pid in use.pids:  # they, not the agent, are to go first if the machine's memory runs out
                         with suppress(OSError):  # ended meanwhile, or not ours to change
                             Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
-                look = _next(now, _LOOK_EVERY)
+                next_poll = _next_poll(now, _POLL_SECONDS)
             if (now := time.monotonic()) >= between:
                 self._between()
-                between = _next(now, _BETWEEN_EVERY)
+                between = _next_poll(now, _BETWEEN_SECONDS)
 
     def _limit_reached(self, use: Use) -> str:
         limits = self._limits
@@ -315,7 +318,7 @@ class Process:
     def _end(self) -> None:
         if not self._has_ended(0):
             self.end()
-            if not self._has_ended(_END_PATIENCE):
+            if not self._has_ended(_END_SECONDS):
                 for pid in use_of(self.pid).pids:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -339,10 +342,10 @@ class Process:
         return ProcessExit(output, total, status=status)
 
 
-def _next(began: float, pause: float) -> float:
-    """Return when to look again, given when this look began, so that looking takes its share of the time at most."""
+def _next_poll(began: float, pause: float) -> float:
+    """Return the time of the next poll, given the start of this one, so that polls take at most their share of time."""
     now = time.monotonic()
-    return now + max(pause, (now - began) / _LOOK_SHARE)
+    return now + max(pause, (now - began) / _MAX_POLL_SHARE)
 
 
 def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
@@ -387,9 +390,9 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The usage of a whole tree: its processes and how many threads they have, bytes of memory, seconds of CPU.
+    """Hold the usage of a process tree: processes and their threads, bytes of memory, seconds of CPU.
 
-    `memory` counts a page once for each process that maps it. `cpu` includes that of children that have ended.
+    `memory` counts a page once for each process that maps it. `cpu` includes the time of ended children.
     """
 
     pids: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The sandbox as the commands see it: programs that are waited for, and programs that run on."""
+"""Run programs in the foreground and in the background, within a sandbox."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from autoagent.sandbox.mounts import python_places
 from autoagent.sandbox.process import Boundary, Launch, Process, ProcessLimits
 from autoagent.workspace.gate import Workspace, shown
 
-_PATIENCE = 30.0  # seconds that the trial of a kind may take
+_END_SECONDS = 30.0  # seconds that the trial of a kind may take
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A program in the background, and its end once it has come."""
+    """Hold a program in the background, and its exit once it has ended."""
 
     background: BackgroundProcess
     program: Process
     ended: Future[ProcessExit]
 
     def now(self) -> BackgroundProcess:
-        """Return its record as of now."""
+        """Return the present record of the program."""
         return replace(self.background, exit=self.ended.result() if self.ended.done() else None)
 
 
 class Programs:
-    """Satisfies protocols.Sandbox: runs programs in a workspace, within a boundary, under limits.
+    """Run programs in a workspace, within a boundary, under limits. Satisfies protocols.Sandbox.
 
-    `reasons` say why the boundary is no stronger one.
+    `reasons` explain why no stronger boundary is used.
     """
 
     def __init__(
@@ -80,9 +80,11 @@ class Programs:
         network: bool | None = None,
         env: Mapping[str, str] | None = None,
         data: bytes | None = None,
+        read_only: bool = False,
     ) -> ProcessExit:
         with self._watch.during():
-            launch = self._launch(argv, folder, env or {}, self._network if network is None else network)
+            network = self._network if network is None else network
+            launch = self._launch(argv, folder, env or {}, network, read_only)
             seconds = self._limits.seconds if seconds is None else seconds
             between = self._watch.look_again
             program = Process(launch, self._limits, seconds=seconds, data=data, printed=self._printed, between=between)
@@ -100,7 +102,7 @@ class Programs:
         log = self._workspace.make(output)
         self._watch.begin()
         try:
-            launch = self._launch(argv, folder, {}, self._network)
+            launch = self._launch(argv, folder, {}, self._network, False)
         except BaseException:  # Ctrl-C too
             self._watch.end()
             os.close(log)
@@ -149,7 +151,9 @@ class Programs:
             started.ended.result()
         self._boundary.close()
 
-    def _launch(self, argv: Sequence[str], folder: str, env: Mapping[str, str], network: bool) -> Launch:
+    def _launch(
+        self, argv: Sequence[str], folder: str, env: Mapping[str, str], network: bool, read_only: bool
+    ) -> Launch:
         place = self._workspace.root
         if folder != ".":
             found = self._workspace.find(folder)
@@ -157,19 +161,19 @@ class Programs:
                 raise CommandError(f"There is no folder {shown(folder)} in the workspace to start a program in.")
             place /= found.path
         program = find_program(argv[0] if argv else "", place, self._boundary.path)
-        return self._boundary.launch([program, *argv[1:]], place, env, network=network)
+        return self._boundary.launch([program, *argv[1:]], place, env, network=network, read_only=read_only)
 
 
 def find_program(name: str, folder: Path, path: Sequence[str]) -> str:
-    """Return the program that `name` stands for: with a slash a file relative to `folder`, else one in `path`.
+    """Find the program called `name`: with a slash a file relative to `folder`, else a file in `path`.
 
-    Raises CommandError if there is none, or none that can be executed.
+    Raises CommandError for a missing or non-executable program.
     """
     places = [str(folder / name)] if "/" in name else [f"{place}/{name}" for place in path]
-    there = [place for place in places if name and Path(place).is_file()]
-    if not there:
+    candidates = [place for place in places if name and Path(place).is_file()]
+    if not candidates:
         raise CommandError(f"There is no program {shown(name)} here.")
-    for place in there:
+    for place in candidates:
         if os.access(place, os.X_OK):
             return name if "/" in name else place
     raise CommandError(f"{shown(name)} is not executable.")
@@ -195,7 +199,7 @@ def open_sandbox(
     """
     kinds = KINDS.own if kind == AUTO else (KINDS.find(kind),)
     if required and not any(tried.confines for tried in kinds):
-        raise SetupError(f"A sandbox is required, and --sandbox {kind} is none: leave out one of the two.")
+        raise SetupError(f"A sandbox is required, but --sandbox {kind} is not a sandbox: leave out one of the two.")
     python = python or sys.executable
     python_places(python)  # its failure must not lead to a weaker kind
     reasons: list[str] = []
@@ -207,17 +211,21 @@ def open_sandbox(
         except SetupError as error:
             reasons.append(f"No {tried.name}: {error}")
         else:
-            return Programs(workspace, boundary, limits, network=network, reasons=reasons)
+            programs = Programs(workspace, boundary, limits, network=network, reasons=reasons)
+            if python != sys.executable and programs.run([python, "-I", "-c", ""], seconds=_END_SECONDS).status != 0:
+                programs.close()
+                raise SetupError(f"{python} is not a working Python interpreter in the sandbox {tried.name}.")
+            return programs
     raise SetupError(" ".join(["No sandbox works here.", *reasons]))
 
 
 def _working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
-    """Return the boundary, once a program has run in it. Raises SetupError with the reason if none does."""
+    """Return the boundary after a test program has run in it. Raises SetupError with the reason for a failure."""
     if not sys.platform.startswith("linux"):
-        raise SetupError("programs are run on Linux only.")
+        raise SetupError("programs run only on Linux.")
     boundary: Boundary = kind.open(workspace, limits, python)
     try:
-        done = Programs(workspace, boundary, limits).run(["true"], seconds=_PATIENCE)
+        done = Programs(workspace, boundary, limits).run(["true"], seconds=_END_SECONDS)
         how = f"a program in it ended by {done.signal or done.limit or f'status {done.status}'}."
         lines = done.output.decode(errors="replace").strip().splitlines() or [how]
         problem = "" if done.status == 0 else lines[-1]

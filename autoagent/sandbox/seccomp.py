@@ -1,4 +1,4 @@
-"""Filters of system calls, as programs of classic BPF for seccomp(2).
+"""Build filters of system calls, as programs of classic BPF for seccomp(2).
 
 Programs for another architecture than the machine's (32 bits on 64) do not run under them.
 """
@@ -44,13 +44,8 @@ _X32 = 0x40000000  # the bit of x86-64's second set of calls
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 STEP = 8  # bytes of a struct sock_filter
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = (
-    0,
-    4,
-    16,
-    24,
-    32,
-)  # where in struct seccomp_data; low halves of the arguments
+# Where in struct seccomp_data; low halves of the arguments.
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
 
 
 def is_known() -> bool:
@@ -99,7 +94,7 @@ def _kept_in_group() -> list[bytes]:
 
 
 def _whole(code: list[bytes]) -> bytes:
-    """Return the filter made of steps that have the number of the call before them."""
+    """Build the filter from its steps, each after the number of a call."""
     architecture, column = _ARCHITECTURES[os.uname().machine]
     begin = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, architecture, 1, 0), _step(_RETURN, _ERROR | errno.ENOSYS)]
     begin.append(_step(_LOAD, _NUMBER))

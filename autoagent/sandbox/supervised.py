@@ -1,4 +1,4 @@
-"""The two sandboxes by the supervisor, for machines without usable namespaces: Landlock, and no boundary at all.
+"""Confine programs without usable namespaces, by the supervisor and Landlock, or not at all.
 
 Under Landlock, seccomp and the loss of all capabilities a program can read the system's programs, a few files of /etc
 and the Python interpreter, and write to the workspace and to a temporary folder. Not covered: see the gaps of each.
@@ -27,6 +27,7 @@ from autoagent.sandbox.mounts import (
     variables,
 )
 from autoagent.sandbox.process import Launch, ProcessLimits
+from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
 _OF_GIT = ("/etc/gitconfig",)  # git ends where it finds it and may not read it
@@ -34,7 +35,7 @@ _GUARDED = "Programs can change what runs as your user later (.git/config, .envr
 
 
 class _Supervised:
-    """The part that both kinds share. Raises SetupError if not even the means to end programs are there."""
+    """Share the parts of both kinds. Raises SetupError if programs cannot even be ended."""
 
     def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
         if not seccomp.is_known():
@@ -43,22 +44,24 @@ class _Supervised:
         self._home = Path(tempfile.mkdtemp(prefix="autoagent-"))
         self.path: Sequence[str] = search_path(python)
 
-    def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
-        """Launch as Boundary does. Without a confinement the network is there in any case."""
-        command = supervisor.command(str(folder), self._limits.file, argv, self._confinement(network))
+    def launch(
+        self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
+    ) -> Launch:
+        """Launch as Boundary does. Without a confinement, programs always have the network."""
+        command = supervisor.command(str(folder), self._limits.file, argv, self._confinement(network, read_only))
         return Launch(command, variables(self.path, str(self._home), env))
 
     def close(self) -> None:
         """Delete the programs' home."""
         shutil.rmtree(self._home, ignore_errors=True)
 
-    def _confinement(self, network: bool) -> dict[str, Any]:
+    def _confinement(self, network: bool, read_only: bool) -> dict[str, Any]:
         """Return the arguments of landlock_rules.confine, or none for no confinement."""
         return {}
 
 
 class Unconfined(_Supervised):
-    """Satisfies process.Boundary. Programs see everything that the user of the agent does."""
+    """Run programs with all rights of the agent's user. Satisfies process.Boundary."""
 
     name = "none"
     confines = False
@@ -74,7 +77,7 @@ class Unconfined(_Supervised):
 
 
 class Landlock(_Supervised):
-    """Satisfies process.Boundary. Raises SetupError if the kernel has no Landlock, or one that is too old."""
+    """Confine programs by Landlock. Satisfies process.Boundary. Raises SetupError if Landlock is missing or too old."""
 
     name = "landlock"
     confines = True
@@ -87,7 +90,9 @@ class Landlock(_Supervised):
             raise SetupError(f"the kernel's Landlock is too old: ABI {self._abi}, wanted {OLDEST_ABI} (Linux 6.2).")
         self._root = str(workspace.root)
         self._out_of_reach = tuple(str(workspace.root / place) for place in sorted(workspace.protected))
-        self._visible = (*SYSTEM, *SETTINGS, *USERS, *_OF_GIT, *python_places(python))
+        # A program may put a link to elsewhere in the place of what is in the workspace, which it may read in any case.
+        python_outside = (place for place in python_places(python) if not is_inside(workspace.root, Path(place)))
+        self._visible = (*SYSTEM, *SETTINGS, *USERS, *_OF_GIT, *python_outside)
         self.gaps: tuple[str, ...] = (
             "Programs can see the sizes and times of files outside the workspace, though not what is in them.",
             "Programs can change the mode and the times of files outside the workspace that are your user's.",
@@ -108,10 +113,10 @@ class Landlock(_Supervised):
         self.gaps += shared_files(workspace).gaps(workspace.root)
         super().__init__(workspace, limits, python)
 
-    def _confinement(self, network: bool) -> dict[str, Any]:
+    def _confinement(self, network: bool, read_only: bool) -> dict[str, Any]:
         return {
-            "visible": (*self._visible, *(NETWORK if network else ())),
-            "writable": (self._root, str(self._home)),
+            "visible": (*self._visible, *(NETWORK if network else ()), *((self._root,) if read_only else ())),
+            "writable": (str(self._home), *(() if read_only else (self._root,))),
             "devices": DEVICES,
             "out_of_reach": self._out_of_reach,
             "network": network,

@@ -1,4 +1,4 @@
-"""The process between the agent and a program when no PID namespace holds the tree together.
+"""Supervise a program between it and the agent, where no PID namespace holds the tree together.
 
 It adopts orphaned descendants. When the program ends, on SIGTERM, or when the agent dies, it kills all its descendants.
 They are one process group, which the system call filter lets none leave, so a single signal reaches all of them. It
@@ -36,7 +36,7 @@ def command(folder: str, largest_file: int, argv: Sequence[str], confinement: Ma
 
 
 def main() -> None:
-    """Supervise the program that the arguments name."""
+    """Supervise the program given by the arguments."""
     options, argv = marshal.loads(bytes.fromhex(sys.argv[2])), sys.argv[3:]  # noqa: S302 - made by `command`
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _become(options: dict[str, Any], argv: list[str]) -> None:
-    """Take on the limits and the confinement in the child, and turn into the program."""
+    """Apply the limits and the confinement in the child, and execute the program."""
     try:
         os.setsid()  # a group without the supervisor
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["file"],) * 2)
@@ -73,7 +73,7 @@ def _become(options: dict[str, Any], argv: list[str]) -> None:
 
 
 def _wait(program: int) -> int:
-    """Wait until the program has ended, or is to end. Return its wait status, in the second case that of SIGTERM."""
+    """Wait until the program has ended or must end. Return its wait status, or that of SIGTERM."""
     while signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGCHLD:
         while child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if child.si_pid == program:  # it stays a zombie: its number is that of the group
@@ -85,7 +85,7 @@ def _wait(program: int) -> int:
 def _end_all(program: int) -> None:
     """Kill the group, and then any remaining descendants until there are none.
 
-    Orphans come to this process, so that no child of it means no descendant.
+    Orphans are reparented to this process, so without a child it has no descendant.
     """
     with suppress(ProcessLookupError):
         os.killpg(program, signal.SIGKILL)

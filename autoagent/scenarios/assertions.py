@@ -1,4 +1,4 @@
-"""Compares the outcome of a session with what was expected. Each difference becomes a few lines for a person."""
+"""Compares the outcome of a session with the expected outcome. Each difference becomes a few lines for a person."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SessionOutcome:
 
 
 def differences(session: ScenarioSession, outcome: SessionOutcome) -> Iterator[str]:
-    """Yield the differences. Each begins with the `file:line` of what was expected."""
+    """Yield the differences. Each begins with the `file:line` of the expectation."""
     expected = session.expected
     if outcome.code != expected.code:
         yield f"{expected.place}: exit: expected {expected.code}, but it ended with {outcome.code}."
@@ -51,8 +51,8 @@ def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
         found = part.pattern.search(screen, position)
         if found is None:
             where = f" after {before}" if before else ""
-            earlier = " It is there only before that." if part.pattern.search(screen) else ""
-            yield f"{part.place}: screen: {_shown(part)} did not come{where}.{earlier}"
+            earlier = " It appears only before that." if part.pattern.search(screen) else ""
+            yield f"{part.place}: screen: {_shown(part)} did not appear{where}.{earlier}"
             break  # where the next ones belong, nobody knows
         position, before = found.end(), _shown(part)
     for part in expected.not_on_screen:
@@ -75,7 +75,7 @@ def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
     where, path = f"{expected.place}: files: {expected.path}", folder / expected.path
     if not path.is_file():
         if path.exists():
-            yield f"{where} is no file."
+            yield f"{where} is not a file."
         elif not expected.absent:
             beside = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
             there = f"; beside it: {', '.join(beside)}" if beside else ""
@@ -103,7 +103,7 @@ def _excerpt(lines: Sequence[str]) -> str:
 def _counts(expected: Expected, events: Mapping[str, int]) -> Iterator[str]:
     commands = events.get(Started.type, 0)
     if expected.commands not in (None, commands):
-        yield f"{expected.place}: commands: expected {expected.commands}, but {commands} were run."
+        yield f"{expected.place}: commands: expected {expected.commands}, but {commands} ran."
     for kind, number in expected.events.items():
         if events.get(kind, 0) != number:
             yield f"{expected.place}: events: {kind}: expected {number}, but there were {events.get(kind, 0)}."
@@ -114,9 +114,9 @@ def _script(session: ScenarioSession, outcome: SessionOutcome) -> Iterator[str]:
     if outcome.surplus:
         yield f"{place}: replies: the model was asked again after the last of the {len(session.replies)} replies."
     elif outcome.replies:
-        yield f"{place}: replies: {outcome.replies} of {len(session.replies)} were not asked for."
+        yield f"{place}: replies: {outcome.replies} of {len(session.replies)} were not used."
     if outcome.answers:
-        yield f"{place}: answers: {outcome.answers} of {len(session.answers)} were not asked for."
+        yield f"{place}: answers: {outcome.answers} of {len(session.answers)} were not used."
 
 
 def _shown(part: Part) -> str:

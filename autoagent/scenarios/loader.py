@@ -1,4 +1,4 @@
-"""A scenario as records, read from its file. Whatever in it makes no sense is reported with its line.
+"""A scenario as records, read from its file. Errors in it are reported with their lines.
 
 docs/scenarios.md describes the file."""
 
@@ -17,7 +17,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.core.events import EVENTS
 from autoagent.session.load import parse
 from autoagent.session.permissions import WAY_OUT
-from autoagent.settings import Settings
+from autoagent.settings import all_settings
 from autoagent.text.yaml_file import YamlEntry, read_mapping
 
 RUN = "{run}"
@@ -67,7 +67,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSession:
-    """One process of the program: what it is started with, what the model replies, what is typed."""
+    """One process of the program: its arguments, the model's replies and the typed answers."""
 
     arguments: tuple[str, ...]
     terminal: bool
@@ -114,7 +114,7 @@ _EXPECTED = ("exit", "screen", "not_on_screen", "prompt", "not_in_prompt", "file
 def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
     """Read the scenario in a file. Unless `trusted`, files, variables and paths may come from nowhere else.
 
-    Raises SettingsError, which names file and line of what cannot be used.
+    Raises SettingsError, which names the file and the line.
     """
     entries = read_mapping(path, _SCENARIO, "key")
     first = {key: entry for key, entry in entries.items() if key in _SESSION}
@@ -139,21 +139,21 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
 def _given_file(name: str, entry: YamlEntry) -> GivenFile:
     path = _inside(name, entry)
     if path == CONFIG:
-        raise SettingsError(f"{entry.where}: what is to stand there goes under `settings`.")
+        raise SettingsError(f"{entry.where}: put its content under `settings`.")
     if entry.node.id == "scalar":
         return GivenFile(path, content=_exactly(entry))
     source = entry.members(("from",)).get("from")
     if source is None:
-        raise SettingsError(f"{entry.where}: holds neither a text nor `from: FILE`.")
+        raise SettingsError(f"{entry.where}: needs a text or `from: FILE`.")
     found = entry.path.parent / source.text()
     if not source.text() or not found.exists():
-        raise SettingsError(f"{source.where}: there is no {found}; it is looked for beside the scenario.")
+        raise SettingsError(f"{source.where}: there is no {found}; put it beside the scenario.")
     return GivenFile(path, source=found)
 
 
 def _settings(entry: YamlEntry) -> dict[str, str | list[str]]:
     given: dict[str, str | list[str]] = {}
-    for name, setting in entry.members([f.name for f in fields(Settings)], "setting").items():
+    for name, setting in entry.members([f.name for f in fields(all_settings())], "setting").items():
         given[name] = setting.texts() if setting.is_list else setting.text()
         if setting.texts():  # an empty one is not set
             parse(name, ",".join(setting.texts()), setting.where)
@@ -164,7 +164,7 @@ def _environment(entry: YamlEntry) -> dict[str, str]:
     given = {}
     for name, variable in entry.members().items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise SettingsError(f"{variable.where}: is no name of a variable.")
+            raise SettingsError(f"{variable.where}: is not the name of a variable.")
         given[name] = _exactly(variable)
     return given
 
@@ -182,7 +182,7 @@ def _seconds(entry: YamlEntry) -> float:
 def _session(path: Path, entries: Mapping[str, YamlEntry]) -> ScenarioSession:
     if "expect" not in entries:
         place = next(iter(entries.values())).place if entries else str(path)
-        raise SettingsError(f"{place}: expect: is missing; say what is to come of this session.")
+        raise SettingsError(f"{place}: expect: is missing; add what you expect of this session.")
     goals = entries["goals"].texts() if "goals" in entries else []
     given = _arguments(entries["arguments"]) if "arguments" in entries else []
     return ScenarioSession(
@@ -230,7 +230,8 @@ def _answer(entry: YamlEntry) -> str:
 
 def _expected(entry: YamlEntry) -> Expected:
     entries = entry.members(_EXPECTED)
-    parts = {name: _parts(entries[name]) for name in _EXPECTED[1:5] if name in entries}
+    given = {name: entries[name] for name in _EXPECTED[1:5] if name in entries}
+    parts = {name: tuple(map(_part, it.items() if it.is_list else [it])) for name, it in given.items()}
     return Expected(
         place=entry.place,
         code=_count(entries["exit"]) if "exit" in entries else 0,
@@ -241,10 +242,6 @@ def _expected(entry: YamlEntry) -> Expected:
         else {},
         **parts,
     )
-
-
-def _parts(entry: YamlEntry) -> tuple[Part, ...]:
-    return tuple(_part(item) for item in (entry.items() if entry.is_list else [entry]))
 
 
 def _part(entry: YamlEntry) -> Part:
@@ -262,7 +259,7 @@ def _pattern(entry: YamlEntry) -> re.Pattern[str]:
     try:
         return re.compile(_exactly(entry), re.MULTILINE)
     except re.error as error:
-        raise SettingsError(f"{entry.where}: is no regular expression: {error}.") from None
+        raise SettingsError(f"{entry.where}: is not a regular expression: {error}.") from None
 
 
 def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
@@ -286,7 +283,7 @@ def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, Y
     """Raise SettingsError for a variable, a file or a path by which a scenario would reach out of its folder."""
     for name, variable in entries["environment"].members().items() if "environment" in entries else ():
         if name not in _own_variables() and not name.startswith("LC_"):
-            raise SettingsError(f"{variable.where}: is no variable that a scenario sets by itself; {WAY_OUT}.")
+            raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
     for file in entries["files"].members().values() if "files" in entries else ():
         if file.node.id == "mapping":
             _confine_source(file.members()["from"])
@@ -298,7 +295,7 @@ def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, Y
 
 def _own_variables() -> frozenset[str]:
     """Return the settings and the display variables. Others could load programs, or files of the user's."""
-    return frozenset(name for f in fields(Settings) for name in f.metadata["env"]) | _OF_THE_SCREEN
+    return frozenset(name for f in fields(all_settings()) for name in f.metadata["env"]) | _OF_THE_SCREEN
 
 
 def _confine_source(source: YamlEntry) -> None:

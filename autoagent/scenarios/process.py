@@ -66,7 +66,7 @@ def run_at_terminal(
     Raises SetupError if there are no such terminals.
     """
     if sys.platform == "win32":
-        raise SetupError("There are no terminals for scenarios on Windows; write `terminal: false`.")
+        raise SetupError("Scenarios have no terminal on Windows; write `terminal: false`.")
     import fcntl
     import termios
 
@@ -86,7 +86,7 @@ def run_at_terminal(
 def run_on_pipes(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
 ) -> Ran:
-    """Run the program with all answers on its input and its output on one pipe. Which it read is unknown."""
+    """Run the program with all answers on its input and its output on one pipe. The answers it read are unknown."""
     command = _command(_START, arguments)
     near, far = os.pipe()
     try:

@@ -21,8 +21,8 @@ from autoagent.scenarios.assertions import SessionOutcome, differences
 from autoagent.scenarios.loader import CONFIG, RUN, GivenFile, Scenario, ScenarioSession
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
-from autoagent.session.permissions import HELD_TO, tighter_than_usual
-from autoagent.settings import Settings
+from autoagent.session.permissions import BOUNDS_VARIABLE, tighter_bounds
+from autoagent.settings import all_settings
 
 _TRUSTED = (".env", ".autoagent", ".mcp.json", ".agents", ".claude", "AGENTS.md", "ai_settings.yaml")
 """The first parts of paths that need trust; they are the scenario's own, and its bounds hold all the same."""
@@ -32,7 +32,7 @@ _STATE_DIR = "AUTOAGENT_STATE_DIR"
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The outcome of a scenario: `problems` if it is not what was expected, with the last session's screen.
+    """The outcome of a scenario: `problems` if it is not as expected, with the last session's screen.
 
     `folder` is where it was played, None if that is deleted.
     """
@@ -46,7 +46,7 @@ class Played:
 def play(
     scenario: Scenario, *, keep: bool, state: Path | None = None, bounds: Mapping[str, Any] | None = None
 ) -> Played:
-    """Play the sessions up to the first one with a problem. Nothing that was started is left behind.
+    """Play the sessions up to the first with a problem. Leave no started process behind.
 
     `state` is where their runs are kept, as far as the scenario does not say itself. None: in its folder. `bounds` are
     the settings it may only tighten (see autoagent.session.permissions). None: it is taken as it stands.
@@ -124,11 +124,11 @@ class _Stage:
         )
         problems = list(differences(session, outcome))
         if problems and ran.ends:
-            problems.append(f"{place}: answers: there was none left for the last question, so the input was ended.")
+            problems.append(f"{place}: answers: no answer was left for the last question, so the input ended.")
         return problems, ran.screen
 
     def _run_of_last_session(self) -> str:
-        """Return the run whose log was written last. Ids have no order within a second."""
+        """Return the run with the log written last. Ids have no order within a second."""
         if self._last is None:
             return ""
         logs = [self._last / "runs" / run / "events.jsonl" for run in run_ids(self._last)]
@@ -136,7 +136,7 @@ class _Stage:
 
 
 def _named_state(arguments: Sequence[str], usual: Path) -> Path:
-    """Return the state folder that arguments name, the last one if there are several; else the usual one."""
+    """Return the last state folder named in the arguments, else the usual folder."""
     flag, found = "--state-dir", usual
     for number, argument in enumerate(arguments):
         if argument == flag:
@@ -172,19 +172,17 @@ def _put(path: Path, file: GivenFile) -> None:
 
 
 def _held(bounds: Mapping[str, Any] | None, state: Path | None) -> dict[str, str]:
-    """Return the variable that holds each process to the
-    bounds. Its runs may be kept at `state`, outside the folder.
-    """
+    """Return the variable with the bounds for each process. Its runs may be kept at `state`, outside the folder."""
     if bounds is None:
         return {}
-    return {HELD_TO: json.dumps({**bounds, **({"state_dir": str(state.absolute())} if state else {})})}
+    return {BOUNDS_VARIABLE: json.dumps({**bounds, **({"state_dir": str(state.absolute())} if state else {})})}
 
 
 def _config(
     scenario: Scenario, base_url: str, state: Path | None, bounds: Mapping[str, Any]
 ) -> Mapping[str, str | list[str]]:
     """Return the user's configuration: the scripted model unless the scenario sets another. As JSON it is YAML too."""
-    tighter = tighter_than_usual(bounds, Settings())
+    tighter = tighter_bounds(bounds, all_settings()())
     scripted: Mapping[str, str | list[str]] = {
         "openai_base_url": base_url,
         "smart_llm": "scripted",

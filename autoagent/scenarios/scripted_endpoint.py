@@ -45,7 +45,7 @@ class ScriptedEndpoint:
         return len(self._replies)
 
     def load(self, replies: Iterable[str]) -> None:
-        """Replace the script, and forget what was told."""
+        """Replace the script, and forget earlier requests."""
         with self._lock:
             self._replies, self.prompts, self.surplus = list(replies), [], 0
 
@@ -101,7 +101,7 @@ class _Request(BaseHTTPRequestHandler):
     server: _Listening
 
     def log_message(self, *_: object) -> None:
-        """Ignore the message: the log of the run says what was asked."""
+        """Ignore the message: the log of the run has the requests."""
 
     def do_GET(self) -> None:
         self._send(404, _error("there is no such page"))

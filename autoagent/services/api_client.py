@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from autoagent.core.errors import CommandError, causes
+from autoagent.network.addresses import is_private
 from autoagent.text.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -35,15 +36,15 @@ _BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderAnswer:
-    """The answer of a provider: its media type without parameters, and its bytes."""
+class ApiAnswer:
+    """Hold a provider's answer: its media type without parameters, and its bytes."""
 
     provider: str
     media_type: str
     body: bytes
 
     def fields(self) -> Mapping[str, Any]:
-        """Return the body as a JSON object. Raises CommandError if it is none."""
+        """Return the body as a JSON object. Raises CommandError for anything else."""
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError) as error:
@@ -55,7 +56,7 @@ class ProviderAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class ApiProvider:
     """The address that requests go to. A failure may be fixed by the settings `url_variable` and `key_variable`.
 
     `headers` go with every request and hold the `key`, in the form that this provider wants it.
@@ -70,22 +71,27 @@ class Provider:
 
     @property
     def host(self) -> str:
-        """The host that requests go to, as `host_of` has it."""
+        """Return the host of the requests, as `host_of` does."""
         return host_of(self.url)
 
     @property
     def host_name(self) -> str:
-        """The host alone, without a port."""
+        """Return the host without a port."""
         try:
             return urlsplit(self.url).hostname or ""
         except ValueError:  # brackets that are not closed
             return ""
 
-    def get(self, path: str, **content: Any) -> ProviderAnswer:
-        """GET. `content` and errors as with `post`."""
+    @property
+    def is_private(self) -> bool:
+        """Return whether the server is on this machine or in a private network."""
+        return is_private(self.host_name)
+
+    def get(self, path: str, **content: Any) -> ApiAnswer:
+        """Send a GET request, with content and errors as in `post`."""
         return self._request("GET", path, content)
 
-    def post(self, path: str, **content: Any) -> ProviderAnswer:
+    def post(self, path: str, **content: Any) -> ApiAnswer:
         """POST `content`, in the terms of `requests` (json, data, files, params, headers), beneath the address.
 
         Raises:
@@ -94,7 +100,7 @@ class Provider:
         """
         return self._request("POST", path, content)
 
-    def _request(self, method: str, path: str, content: Mapping[str, Any]) -> ProviderAnswer:
+    def _request(self, method: str, path: str, content: Mapping[str, Any]) -> ApiAnswer:
         import requests
 
         end = time.monotonic() + ANSWER_SECONDS
@@ -114,7 +120,7 @@ class Provider:
                     if not 200 <= response.status_code < 300:
                         raise self._refusal(response.status_code, self._body(response, ERROR_LIMIT, end, cut=True))
                     media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-                    return ProviderAnswer(self.name, media_type, self._body(response, ANSWER_LIMIT, end))
+                    return ApiAnswer(self.name, media_type, self._body(response, ANSWER_LIMIT, end))
         except (requests.RequestException, UnicodeEncodeError) as error:  # the second: a header beyond Latin-1
             raise CommandError(self._masked(unreachable(self.name, self.host, self.url_variable, error))) from error
 
@@ -144,12 +150,12 @@ class Provider:
 
 
 def _forget_target(response: requests.Response, **_: Any) -> None:
-    """Take the target out of a redirect: it is not followed, yet `requests` fails at one that it cannot read."""
+    """Remove the target from a redirect: it is not followed, yet `requests` fails at an invalid target."""
     response.headers.pop("Location", None)
 
 
 def host_of(url: str) -> str:
-    """Return the host of an address, with the port if one is named, or '' if there is none."""
+    """Return the host of an address, with any port, or '' without a host."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2]
     except ValueError:  # brackets that are not closed
@@ -157,7 +163,7 @@ def host_of(url: str) -> str:
 
 
 def reason_of(body: bytes) -> str:
-    """Return the text of an error body on one line. For JSON the message, wherever the known services put it."""
+    """Return the text of an error body on one line, or of JSON the message in the places of known services."""
     text = body.decode(errors="replace")
     try:
         said = next(_messages(json.loads(text)), "")
@@ -181,9 +187,7 @@ def _messages(value: Any) -> Iterator[str]:
 
 
 def unreachable(name: str, host: str, url_variable: str, error: BaseException) -> str:
-    """Describe an error of `requests` in one line: the host
-    without an answer, why, and the setting with its address.
-    """
+    """Describe an error of `requests` in one line: the silent host, the reason, and the setting with its address."""
     import socket
     import ssl
 

@@ -1,4 +1,4 @@
-"""Pages as a headless Chromium or Firefox shows them, through playwright (the extra `browser`).
+"""Render pages in a headless Chromium or Firefox, through playwright (the extra `browser`).
 
 The browser itself has no network: its proxy leads nowhere and it resolves no name. Every request of a page comes to us
 and goes through the network guard. Only GET is allowed. Pictures, films and fonts are refused. There are no downloads,
@@ -60,7 +60,7 @@ _OWN = (("chromium", "chromium*-*"), ("firefox", "firefox-*"))  # playwright's o
 
 
 def usable(name: str) -> str:
-    """Return the browser to use for the one that is wanted: itself, or the other one if only that is here; else ''."""
+    """Return the wanted browser if installed, else the other browser, or '' without any."""
     if importlib.util.find_spec("playwright") is None:
         return ""
     folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
@@ -94,7 +94,7 @@ def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SE
 
 @dataclass(frozen=True, slots=True)
 class _Fetcher:
-    """Fetches the requests of a page without blocking the browser."""
+    """Fetch the requests of a page without blocking the browser."""
 
     fetch: Fetch
     pool: ThreadPoolExecutor

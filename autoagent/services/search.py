@@ -1,4 +1,4 @@
-"""Search engines: DuckDuckGo and others through ddgs, Google's Custom Search, a SearXNG server of the user's own.
+"""Ask search engines: DuckDuckGo and others through ddgs, Google's Custom Search, the user's own SearXNG server.
 
 Not covered: ddgs connects by itself, to the engines it names and nowhere else. The network guard does not see it, and
 the proxy of the environment is used.
@@ -39,7 +39,7 @@ Ask = Callable[[str, str, int], Sequence[Mapping[str, str]]]
 
 
 def ask_ddgs(engine: str, query: str, count: int) -> Sequence[Mapping[str, str]]:
-    """Ask an engine through ddgs. No results at all, which is also how being refused looks there, are ()."""
+    """Ask an engine through ddgs. Return () for no results, which may also be a refusal."""
     from ddgs import DDGS
     from ddgs.exceptions import DDGSException
 
@@ -54,9 +54,7 @@ def ask_ddgs(engine: str, query: str, count: int) -> Sequence[Mapping[str, str]]
 
 
 def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE) -> SearchResults:
-    """Return the hits of the first engine that has some. Each
-    is asked twice. Raises CommandError if none can be reached.
-    """
+    """Return the hits of the first engine with results, asking each twice. Raises CommandError if none answers."""
     problems: dict[str, str] = {}
     for turn in range(ROUNDS):
         if turn:
@@ -78,7 +76,7 @@ def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE)
 
 
 def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) -> SearchResults:
-    """Ask Google's Custom Search JSON API. `engine` is the id (cx) of the search engine made there."""
+    """Ask Google's Custom Search JSON API. `engine` is the id (cx) of a search engine created there."""
     parameters = {"q": query, "cx": engine, "num": min(count, GOOGLE_LARGEST)}
     body = _json("google", url, parameters, {"X-Goog-Api-Key": key})  # in a header: a URL gets into messages and logs
     hits = (_hit(item.get("title"), item.get("link"), item.get("snippet")) for item in _items(body, "items"))
@@ -96,7 +94,7 @@ def searxng(query: str, count: int, *, url: str) -> SearchResults:
 
 
 def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
-    """GET from an address that the user chose: it is allowed, wherever it is. Its redirects are checked."""
+    """Send a GET to an address from the settings, allowed on any network. Its redirects are checked."""
     address = parse(f"{url}?{urlencode(parameters)}")
     client = HttpClient(NetworkGuard(frozenset({(address.host, address.port)})))
     page = client.fetch(address.url, limit=ANSWER_LIMIT, headers=headers)
@@ -112,7 +110,7 @@ def _items(body: Any, key: str) -> list[Mapping[str, Any]]:
 
 
 def _hit(title: Any, url: Any, text: Any) -> SearchHit:
-    """Return a hit of plain one-line texts. Its URL is '' if it is no web address."""
+    """Return a hit of plain one-line texts, with '' for an invalid web address."""
     address = str(url or "").strip()
     web = address.startswith(("http://", "https://")) and len(address.split()) == 1
     return SearchHit(_line(title), address if web else "", _line(text))

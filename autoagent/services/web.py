@@ -1,4 +1,4 @@
-"""The web for commands: the guarded client, search engines, and a browser that renders pages."""
+"""Provide the web for commands: the guarded client, search engines, and a browser to render pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Search = Callable[[str, int], SearchResults]
 
 @dataclass(frozen=True, slots=True)
 class GuardedWeb:
-    """Implements protocols.Web. `browser(url, limit=...)` renders a page. None: pages come as they are sent.
+    """Implement protocols.Web. `browser(url, limit=...)` renders a page. With None, pages stay as sent.
 
     `download_limit` is in bytes.
     """
@@ -32,7 +32,7 @@ class GuardedWeb:
         return self.client.fetch(url, limit=limit, headers=headers)
 
     def render(self, url: str, *, limit: int) -> WebPage:
-        """Return the page as a browser has it; see protocols.Web."""
+        """Return the page as rendered by a browser; see protocols.Web."""
         return self.browser(url, limit=limit) if self.browser else self.fetch(url, limit=limit)
 
     def download(self, url: str, part: OpenPart, *, progress: Progress) -> int:
@@ -40,7 +40,7 @@ class GuardedWeb:
         return download(self.client, url, part, limit=self.download_limit, progress=progress)
 
     def pin(self, url: str) -> tuple[str, int, str]:
-        """Check an address for a program that connects by itself; see protocols.Web."""
+        """Check an address for a program with its own connection; see protocols.Web."""
         address = parse(url)
         return address.host, address.port, self.client.guard.reach(address.host, address.port)[0]
 

@@ -1,4 +1,4 @@
-"""A folder's instructions for an agent: the nearest AGENTS.md, and skills, which are folders with a SKILL.md.
+"""Read a folder's instructions for an agent: the nearest AGENTS.md, and skills, which are folders with a SKILL.md.
 
 Both are trusted by content: a skill by all of its files.
 """
@@ -14,23 +14,24 @@ from pathlib import Path
 from autoagent.core.errors import SettingsError
 from autoagent.core.services import Skill
 from autoagent.registry.parts import UntrustedValue
+from autoagent.text.quoting import defuse
 from autoagent.text.text_file import is_inside, is_there, open_regular, read_text
 from autoagent.text.yaml_file import mapping_of
 
 AGENTS_FILE, SKILL_FILE = "AGENTS.md", "SKILL.md"
 SKILL_FOLDERS = (Path(".agents/skills"), Path(".claude/skills"))
-"""Where a folder keeps skills."""
+"""The places of skills in a folder."""
 
-SKILLS = 50  # of one folder of skills
-FILES, BYTES = 200, 5_000_000  # of one skill
-DESCRIPTION = 1024  # characters, as the standard has it
-_HEAD = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
+MAX_SKILLS = 50  # per folder of skills
+FILES, BYTES = 200, 5_000_000  # per skill, with its folders and links
+DESCRIPTION = 1024  # characters, as in the standard
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 
 
 def nearest_agents_file(folder: Path, workspace: Path) -> Path | None:
-    """Return the AGENTS.md that is nearest to the workspace, in it or above it, up to the folder, or None.
+    """Return the AGENTS.md nearest to the workspace, in it or above it, up to the folder, or None.
 
-    One that a link leads out of the folder to does not count. Raises SettingsError where that cannot be looked up.
+    One behind a link out of the folder is ignored. Raises SettingsError where the search fails.
     """
     work = (folder / workspace).absolute()
     within = work.is_relative_to(folder)
@@ -43,21 +44,21 @@ def nearest_agents_file(folder: Path, workspace: Path) -> Path | None:
 
 
 def untrusted_agents_file(path: Path, folder: Path) -> UntrustedValue:
-    """Return an AGENTS.md as a value to ask the user about. Raises SettingsError if it cannot be read."""
+    """Return an AGENTS.md as a value that needs trust. Raises SettingsError if it cannot be read."""
     about = "what the agent is told in this folder"
-    return UntrustedValue(file=_shown(path, folder), name="", value=read_text(path), about=about, additive=True)
+    return UntrustedValue(file=_relative(path, folder), name="", value=read_text(path), about=about, additive=True)
 
 
 def untrusted_skill(skill: Skill, folder: Path) -> UntrustedValue:
-    """Return a skill as a value to ask the user about."""
+    """Return a skill as a value that needs trust."""
     value = f"{skill.description} [{len(skill.files)} further files, SHA-256 {skill.digest}]"
     return UntrustedValue(
-        file=_shown(skill.place, folder), name="", value=value, about="how the agent does something", additive=True
+        file=_relative(skill.place, folder), name="", value=value, about="how the agent does something", additive=True
     )
 
 
 def untrusted_texts(folder: Path, workspace: Path) -> Iterator[UntrustedValue]:
-    """Yield a folder's instructions for an agent, or nothing for unreadable ones, which are reported later."""
+    """Yield a folder's readable instructions for an agent. Unreadable ones are reported later."""
     path = nearest_agents_file(folder, workspace)
     try:
         if path is not None:
@@ -70,7 +71,7 @@ def untrusted_texts(folder: Path, workspace: Path) -> Iterator[UntrustedValue]:
 
 
 def skills_in(place: Path, folder: Path, tell: Callable[[str], None]) -> list[Skill]:
-    """Return the skills of a folder of skills inside `folder`. `tell` hears the problems of the others."""
+    """Return the skills of a folder of skills inside `folder`. `tell` receives the problems of others."""
     try:
         names = sorted(entry.name for entry in os.scandir(place) if entry.is_dir() and entry.name.isprintable())
     except OSError:
@@ -78,37 +79,41 @@ def skills_in(place: Path, folder: Path, tell: Callable[[str], None]) -> list[Sk
     if not is_inside(folder, place):
         tell(f"{place} leads out of the folder; its skills are left out.")
         return []
-    if len(names) > SKILLS:
-        tell(f"{place} holds {len(names)} skills; the first {SKILLS} are taken.")
-    found = []
-    for name in names[:SKILLS]:
-        if (place / name / SKILL_FILE).exists():
+    if len(names) > MAX_SKILLS:
+        tell(f"{place} holds {len(names)} skills; only the first {MAX_SKILLS} are used.")
+    skills = []
+    for name in names[:MAX_SKILLS]:
+        path = place / name / SKILL_FILE
+        if place != folder and not (is_inside(folder, path) and is_inside(folder, path.parent)):
+            tell(f"{path.parent} leads out of the folder; it is left out.")
+        elif path.exists():
             try:
-                found.append(read_skill(place / name))
+                skills.append(read_skill(place / name))
             except SettingsError as error:
                 tell(f"A skill is left out: {error}")
-    return found
+    return skills
 
 
 def read_skill(place: Path) -> Skill:
-    """Read a skill. Raises SettingsError, which names the file, for one that is not in the standard's form."""
+    """Read a skill. Raises SettingsError, which names the file, if it violates the standard."""
     name, description, body = skill_parts(read_text(place / SKILL_FILE), place / SKILL_FILE)
     contents = skill_contents(place)
+    description, body = defuse(description), defuse(body)
     return Skill(name, description, body, place, tuple(sorted(contents.keys() - {SKILL_FILE})), digest_of(contents))
 
 
 def skill_parts(text: str, path: Path) -> tuple[str, str, str]:
-    """Return name, description and body of the text of a SKILL.md. Raises SettingsError, which names the file."""
-    head = _HEAD.match(text)
+    """Return the name, description and body of a SKILL.md. Raises SettingsError, which names the file."""
+    head = _FRONT_MATTER.match(text)
     if head is None:
         raise SettingsError(f"{path}: must begin with `---`, then `name:` and `description:`, then `---`.")
     entries = mapping_of(head[1], path, None)
-    said = {key: " ".join(entries[key].text().split()) if key in entries else "" for key in ("name", "description")}
-    if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?", said["name"]):
-        raise SettingsError(f"{path}: name: must be small letters, digits and '-', at most 64, not {said['name']!r}.")
-    if not 0 < len(said["description"]) <= DESCRIPTION:
-        raise SettingsError(f"{path}: description: must say in at most {DESCRIPTION} characters what the skill is for.")
-    return said["name"], said["description"], text[head.end() :].strip()
+    texts = {key: " ".join(entries[key].text().split()) if key in entries else "" for key in ("name", "description")}
+    if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?", texts["name"]):
+        raise SettingsError(f"{path}: name: must be small letters, digits and '-', at most 64, not {texts['name']!r}.")
+    if not 0 < len(texts["description"]) <= DESCRIPTION:
+        raise SettingsError(f"{path}: description: must describe the skill in at most {DESCRIPTION} characters.")
+    return texts["name"], texts["description"], text[head.end() :].strip()
 
 
 def digest_of(contents: Mapping[str, bytes]) -> str:
@@ -118,14 +123,18 @@ def digest_of(contents: Mapping[str, bytes]) -> str:
 
 
 def skill_contents(place: Path) -> dict[str, bytes]:
-    """Return all files of a skill with their contents. Links are left out, but a SKILL.md that is one is read.
+    """Return all files of a skill with their contents, without links other than SKILL.md.
 
     Raises SettingsError for one that is too large or cannot be read.
     """
     contents: dict[str, bytes] = {}
-    size = 0
+    too_large = SettingsError(f"{place}: holds more than {FILES} files and folders or {BYTES // 1_000_000} MB.")
+    size = entries = 0
     for folder, folders, names in os.walk(place):
         folders.sort()
+        entries += len(folders) + len(names)
+        if entries > FILES:
+            raise too_large
         for name in sorted(names):
             path = Path(folder, name)
             if path.is_symlink() and path != place / SKILL_FILE:
@@ -137,10 +146,10 @@ def skill_contents(place: Path) -> dict[str, bytes]:
                 raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
             size += len(content)
             contents[path.relative_to(place).as_posix()] = content
-            if size > BYTES or len(contents) > FILES:
-                raise SettingsError(f"{place}: holds more than {FILES} files or {BYTES // 1_000_000} MB.")
+            if size > BYTES:
+                raise too_large
     return contents
 
 
-def _shown(path: Path, folder: Path) -> str:
+def _relative(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

@@ -1,4 +1,4 @@
-"""Attachments: texts and images that the user names as `@path`, and standard input beside a wish."""
+"""Attach texts and images that the user names as `@path`, and standard input beside a wish."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import re
 import select
 import stat
 import sys
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import AgentMessage
-from autoagent.safety.approval import read_answer
+from autoagent.core.frozen import dataclass
+from autoagent.safety.typed_answers import read_answer
 from autoagent.terminal.output import echo
 from autoagent.text.text_file import open_regular
 
@@ -25,22 +24,22 @@ if TYPE_CHECKING:
     from autoagent.safety.tainted_files import TaintedFiles
 
 PIPED = "piped"
-"""Among the flags: what came on standard input beside a wish."""
+"""The flag for text from standard input beside a wish."""
 
-LIMIT = 1_000_000  # bytes of an attachment; a prompt shows as much of it as of any other result
-IMAGE_LIMIT = 4_000_000  # bytes of an image; 5 MB is the least that the usual endpoints take
-SILENCE = 10.0  # seconds without a byte, then nothing more is expected on standard input
+LIMIT = 1_000_000  # bytes of an attachment; prompts show as much of it as of any result
+MAX_IMAGE_BYTES = 4_000_000  # bytes of an image; the usual endpoints accept at least 5 MB
+SILENCE = 10.0  # seconds without a byte before standard input counts as ended
 _INPUT = "standard input"
-_IMAGES = {  # by how a file of the kind begins
+_IMAGES = {  # magic numbers by file type
     rb"\x89PNG\r\n\x1a\n": "png", rb"\xff\xd8\xff": "jpeg", rb"GIF8[79]a": "gif", rb"RIFF....WEBP": "webp",
 }  # fmt: skip
 NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
 def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the flags, and among them the text on standard input where that is meant as an attachment.
+    """Return the flags, with the text on standard input if it is meant as an attachment.
 
-    It is one beside a wish, if nobody is asked (-c) or a terminal can be asked in its place. Input that begins with an
+    It is one beside a wish if nobody is asked (-c) or a terminal can be asked in its place. Input that begins with an
     answer (`yes | autoagent ...`) is read as answers. Raises SettingsError if it is not text.
     """
     if not given.get("wish") or PIPED in given or sys.stdin.closed or sys.stdin.isatty():
@@ -49,7 +48,7 @@ def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)) or not (given.get("continuous") or terminal is not None):
         return given
-    text = _decoded(_read(), _INPUT)
+    text = _decode(_read_input(), _INPUT)
     first = text.partition("\n")[0]
     if text.strip() and len(first) < LIMIT and read_answer(first).kind in ("run", "stop"):
         sys.stdin = StringIO(text)
@@ -68,20 +67,20 @@ def _terminal() -> int | None:
         return None
 
 
-def _read() -> bytes:
-    found = b""
-    while len(found) <= LIMIT:
+def _read_input() -> bytes:
+    data = b""
+    while len(data) <= LIMIT:
         if not select.select([0], [], [], SILENCE)[0]:
-            echo("autoagent: standard input stays open and silent; going on with what has come.", err=True)
+            echo("autoagent: standard input stays open and silent; continuing with its content so far.", err=True)
             break
         if not (piece := os.read(0, 65_536)):
             break
-        found += piece
-    return found
+        data += piece
+    return data
 
 
-def _decoded(raw: bytes, name: str) -> str:
-    """Return the text. A larger one by its beginning. Raises SettingsError if it is none."""
+def _decode(raw: bytes, name: str) -> str:
+    """Return the beginning of the data as text. Raises SettingsError if it is not text."""
     cut = len(raw) > LIMIT
     try:
         text = raw[:LIMIT].decode("utf-8-sig", "ignore" if cut else "strict")
@@ -94,10 +93,9 @@ def _decoded(raw: bytes, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """Reads the files that the user names, from the current folder, else from the `workspace`.
+    """Read the files that the user names, from the current folder or else from the `workspace`.
 
-    A file of the user's is private. One that holds text from outside is untrusted, as is standard input. An image is
-    for models that see.
+    A user's file is private. One with outside text, like standard input, is untrusted. Images are for models that see.
     """
 
     workspace: Path
@@ -105,36 +103,36 @@ class Attachments:
     say: Callable[[str], None]
     sees: bool = False
 
-    def at_start(self, said: Sequence[str], piped: str = "") -> list[AgentMessage]:
+    def at_start(self, texts: Sequence[str], piped: str = "") -> list[AgentMessage]:
         """Return the attachments of the words with which a run begins or continues."""
-        found = [AgentMessage(sender=_INPUT, text=piped, attached=True, data={"untrusted": _INPUT})] if piped else []
-        return [*found, *self.named_in("\n".join(said))]
+        messages = [AgentMessage(sender=_INPUT, text=piped, attached=True, data={"untrusted": _INPUT})] if piped else []
+        return [*messages, *self.named_in("\n".join(texts))]
 
     def named_in(self, text: str) -> list[AgentMessage]:
-        """Return the files named `@path` in a text. One that cannot be attached is reported, and stays a word."""
-        found = []
+        """Return the files named `@path` in a text. Report those that cannot be attached."""
+        messages = []
         for name in dict.fromkeys(match[1] or match[2] for match in NAMED.finditer(text)):
             try:
-                found.append(self.attached(name))
+                messages.append(self.attached(name))
             except SettingsError as error:
                 self.say(f"Not attached: {error}")
-        return found
+        return messages
 
     def attached(self, name: str) -> AgentMessage:
-        """Return the file. Raises SettingsError if it cannot be read, or is nothing that the model is shown."""
+        """Return the file. Raises SettingsError if it cannot be read, or is neither text nor image."""
         try:
             path = Path(name).expanduser().absolute()
             path = path if path.exists() else self.workspace / name
             places, real = (Path.cwd(), self.workspace.absolute()), path.resolve()
-            named_inside = any(Path(os.path.normpath(path)).is_relative_to(place) for place in places)
-            if named_inside and not any(real.is_relative_to(place.resolve()) for place in places):
-                raise SettingsError(f"{name}: is a link to {real}; name that file if you mean it.")
+            is_own_file = any(Path(os.path.normpath(path)).is_relative_to(place) for place in places)
+            if is_own_file and not any(real.is_relative_to(place.resolve()) for place in places):
+                raise SettingsError(f"{name}: is a link to {real}; name that file instead.")
             with open_regular(path) as file:
-                raw = file.read(IMAGE_LIMIT + 1)
-        except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a home that nobody has
+                raw = file.read(MAX_IMAGE_BYTES + 1)
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, or an unknown home
             raise SettingsError(f"{name}: {str(getattr(error, 'strerror', '') or error).rstrip('.')}.") from error
         kind = next((kind for begin, kind in _IMAGES.items() if re.match(begin, raw, re.DOTALL)), "")
-        text, image = self._image(raw, name, kind) if kind else (_decoded(raw, name), "")
+        text, image = self._image(raw, name, kind) if kind else (_decode(raw, name), "")
         source = self.tainted.source_of(str(path))
         labels = {"private": True, **({"untrusted": source} if source else {})}
         return AgentMessage(sender=name, text=text, image=image, attached=True, data=labels)
@@ -143,7 +141,9 @@ class Attachments:
         """Return the text that stands for an image, and its data URL."""
         if not self.sees:
             raise SettingsError(f"{name}: this model sees no images; choose one of an endpoint that does (--model).")
-        if len(raw) > IMAGE_LIMIT:
-            raise SettingsError(f"{name}: an image of more than {IMAGE_LIMIT // 1_000_000} MB; make it smaller.")
-        shown = f"({kind.upper()} image, {len(raw):,} bytes, {sha256(raw).hexdigest()[:12]})"
-        return shown, f"data:image/{kind};base64,{b64encode(raw).decode()}"
+        if len(raw) > MAX_IMAGE_BYTES:
+            raise SettingsError(f"{name}: an image of more than {MAX_IMAGE_BYTES // 1_000_000} MB; make it smaller.")
+        text = f"({kind.upper()} image, {len(raw):,} bytes, {sha256(raw).hexdigest()[:12]})"
+        from base64 import b64encode
+
+        return text, f"data:image/{kind};base64,{b64encode(raw).decode()}"

@@ -1,4 +1,4 @@
-"""AutoGPT's folders: its files at their usual places, and its variables with other names or no effect here.
+"""Read AutoGPT's folders: files at their usual places, and variables with other names or no effect here.
 
 Variables with the same name and meaning are declared in Settings.
 """
@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from autoagent.core.errors import SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.session.dotenv import read_dotenv
 from autoagent.text.text_file import is_inside, is_there, read_text
 
 PROMPT_SETTINGS = Path("prompt_settings.yaml")
 WORKSPACES = (Path("auto_gpt_workspace"), Path("autogpt/auto_gpt_workspace"))
+AGENTS = (Path("data/agents"), Path(".autogpt/agents"))  # of AutoGPT from 0.5 on, each with a state and a workspace
 
 _PLACEHOLDER = re.compile(
     r"your-[a-z0-9-]+|github_pat_123|api-version-for-azure|(?:[a-z0-9]+-)?deployment-id-for-azure\S*"
@@ -30,14 +31,13 @@ _ITS_OWN = frozenset(
         "PLUGINS_CONFIG_FILE", "ALLOWLISTED_PLUGINS", "WIPE_REDIS_ON_START", "USE_BRIAN_TTS", "SHELL_COMMAND_CONTROL",
     }
 )  # fmt: skip
-_AZURE_KEYS = ("azure_api_type", "azure_api_base", "azure_api_version", "azure_model_map")
+_AZURE_ADDRESSES = ("azure_api_base", "azure_endpoint")  # later versions write the second
+_AZURE_KEYS = (*_AZURE_ADDRESSES, "azure_api_type", "azure_api_version", "azure_model_map")
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The value that a variable of AutoGPT or a key of its azure.yaml gives to a setting. `over`: it overrides our own
-    name.
-    """
+    """A setting's value from a variable of AutoGPT or a key of azure.yaml. `over`: it overrides our own name."""
 
     setting: str
     variable: str
@@ -47,23 +47,23 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Why a variable does nothing here. `stock`: the values, in lower case, with which nothing is missed."""
+    """Hold the reason why a variable does nothing here. `stock`: harmless values, in lower case."""
 
     reason: str
     stock: tuple[str, ...]
 
 
 def is_blank(value: str | None) -> bool:
-    """Return whether a variable counts as not set: it is empty, or still holds the words of AutoGPT's template."""
+    """Return whether a variable is unset: empty, or a placeholder of AutoGPT's template."""
     return not (value and value.strip()) or _PLACEHOLDER.fullmatch(value.strip()) is not None
 
 
 def is_autogpts(text: str, names: Sequence[str]) -> bool:
-    """Return whether a `.env` was made for AutoGPT: it has the heading of its template, or a variable of its own."""
+    """Return whether a `.env` was made for AutoGPT: it has its template's heading or variables."""
     return _HEADING.search(text) is not None or not _ITS_OWN.isdisjoint(names)
 
 
-REDIS = "redis"  # its backend that an address belongs to
+REDIS = "redis"  # the backend of such an address
 
 
 def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterator[Meaning]:
@@ -78,10 +78,10 @@ def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterato
     for variable, provider in (("USE_BRIAN_TTS", "streamelements"), ("USE_MAC_OS_TTS", "offline")):
         if _is_true(values, variable):
             yield Meaning("speech_provider", variable, provider)
-    if redis and (given := [name for name in ("REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD") if values.get(name)]):
+    if redis and (redis_names := [name for name in ("REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD") if values.get(name)]):
         password = f":{quote(values['REDIS_PASSWORD'], safe='')}@" if values.get("REDIS_PASSWORD") else ""
         place = f"{values.get('REDIS_HOST') or 'localhost'}:{values.get('REDIS_PORT') or 6379}"
-        yield Meaning("memory_url", given[0], f"redis://{password}{place}/0")
+        yield Meaning("memory_url", redis_names[0], f"redis://{password}{place}/0")
 
 
 def _is_true(values: Mapping[str, str], name: str) -> bool:
@@ -91,18 +91,13 @@ def _is_true(values: Mapping[str, str], name: str) -> bool:
     return word in ("true", "1", "yes", "on")
 
 
-AZURE_ADDRESS = "azure_api_base"
-"""The key of azure.yaml that names an address. The file may come from others than the `.env` with the key beside it."""
-
-
 def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
-    """Yield address and deployments, of azure.yaml or of the variables that AutoGPT had before it."""
-    base, models = _azure_file(values, folder)
-    variable = AZURE_ADDRESS if base else "OPENAI_AZURE_API_BASE"
-    base = base or values.get("OPENAI_AZURE_API_BASE", "")
+    """Yield address and deployments from azure.yaml or AutoGPT's older variables."""
+    addresses, models = _azure_file(values, folder)
+    variable, base = next(iter({**addresses, "OPENAI_AZURE_API_BASE": values.get("OPENAI_AZURE_API_BASE", "")}.items()))
     if is_blank(base):
         raise SettingsError(
-            "USE_AZURE is set, but nothing says where: write azure_api_base into azure.yaml, or set OPENAI_BASE_URL to "
+            "USE_AZURE is set without an address: write azure_endpoint into azure.yaml, or set OPENAI_BASE_URL to "
             "https://NAME.openai.azure.com/openai/v1 in place of USE_AZURE."
         )
     address = base.rstrip("/")
@@ -110,45 +105,30 @@ def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
         address = f"{address.removesuffix('/openai')}/openai/v1"
     yield Meaning("openai_base_url", variable, address, over=True)
     chat = values.get("OPENAI_AZURE_CHAT_DEPLOYMENT_ID") or values.get("OPENAI_AZURE_DEPLOYMENT_ID")
-    deployments = {
-        "smart_llm": (models.get("smart_llm_deployment_id") or models.get("smart_llm_model_deployment_id"), chat),
-        "fast_llm": (models.get("fast_llm_deployment_id") or models.get("fast_llm_model_deployment_id"), chat),
-        "embedding_model": (
-            models.get("embedding_model_deployment_id"),
-            values.get("OPENAI_AZURE_EMBEDDINGS_DEPLOYMENT_ID"),
-        ),
-    }
-    for setting, (named, older) in deployments.items():
-        if not is_blank(value := named or older):
-            yield Meaning(setting, f"{setting}_deployment_id", str(value), over=True)
+    embeds = values.get("OPENAI_AZURE_EMBEDDINGS_DEPLOYMENT_ID")
+    for setting, older in (("smart_llm", chat), ("fast_llm", chat), ("embedding_model", embeds)):
+        keys = (f"{setting}_deployment_id", f"{setting}_model_deployment_id", values.get(setting.upper(), ""))
+        key = next((key for key in keys if not is_blank(models.get(key))), keys[0])
+        if not is_blank(value := models.get(key, older)):
+            yield Meaning(setting, key, str(value), over=True)
 
 
 def azure_file(values: Mapping[str, str]) -> Path:
-    """Return where azure.yaml is, seen from the folder."""
+    """Return the path of azure.yaml, relative to the folder."""
     return Path(values.get("AZURE_CONFIG_FILE") or "azure.yaml")
 
 
-def _azure_file(values: Mapping[str, str], folder: Path) -> tuple[str, dict[str, str]]:
-    """Return the address and the deployments of azure.yaml, or nothing if the file is missing."""
-    from autoagent.text.yaml_file import read_mapping  # few have one
+def _azure_file(values: Mapping[str, str], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the address and the deployments of azure.yaml by key, or nothing if the file is missing."""
+    from autoagent.text.yaml_file import read_mapping  # rarely needed
 
     path = folder / azure_file(values)
     if not is_there(path):
-        return "", {}
+        return {}, {}
     entries = read_mapping(path, _AZURE_KEYS)
+    addresses = {key: text for key in _AZURE_ADDRESSES if key in entries and (text := entries[key].text())}
     models = entries["azure_model_map"].members() if "azure_model_map" in entries else {}
-    base = entries["azure_api_base"].text() if "azure_api_base" in entries else ""
-    return base, {key: entry.text() for key, entry in models.items()}
-
-
-def notes(variables: Mapping[str, str]) -> list[str]:
-    """Return a line for each reason for which some of these variables do nothing, where that is missed."""
-    reasons: dict[str, list[str]] = {}
-    for name, value in variables.items():
-        unused = UNUSED.get(name)
-        if unused and not is_blank(value) and value.strip().lower() not in unused.stock:
-            reasons.setdefault(unused.reason, []).append(name)
-    return [f"Not used of .env: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+    return addresses, {key: entry.text() for key, entry in models.items()}
 
 
 _GONE_STORES = "memories are kept in SQLite (local), redis or postgres: set MEMORY_BACKEND"
@@ -156,6 +136,24 @@ _UNUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "the agent never leaves its workspace; -w names another folder": {"RESTRICT_TO_WORKSPACE": ("true",)},
     "Azure's address needs neither: azure.yaml, or OPENAI_BASE_URL, is enough": {
         "OPENAI_AZURE_API_VERSION": (), "OPENAI_API_TYPE": ("azure", "open_ai"), "OPENAI_API_VERSION": (),
+    },
+    "other endpoints are reached by OPENAI_BASE_URL, with their key in OPENAI_API_KEY": {
+        "ANTHROPIC_API_KEY": (), "GROQ_API_KEY": (), "LLAMAFILE_API_BASE": (),
+        "AZURE_OPENAI_AD_TOKEN": (), "AZURE_OPENAI_ENDPOINT": (),
+    },
+    "files stay in the workspace, on this machine; -w names another folder": {
+        "FILE_STORAGE_BACKEND": ("local",), "STORAGE_BUCKET": ("autogpt",), "S3_ENDPOINT_URL": (),
+        "AGENT_WORKSPACE": ("agbenchmark_config/workspace",),
+    },
+    "`web_search` needs no key, `google` those of Google": {"TAVILY_API_KEY": (), "SERPER_API_KEY": ()},
+    "nothing is reported to anybody": {"TELEMETRY_OPT_IN": ("true", "false")},
+    "there are no components; `autoagent config` lists the settings": {"COMPONENT_CONFIG_FILE": ()},
+    "each run keeps its own log: `autoagent show`": {
+        "LOG_LEVEL": ("info", "debug"), "LOG_FORMAT": ("simple",), "LOG_FILE_FORMAT": ("simple",),
+    },
+    "no agent protocol is served; `autoagent mcp serve` and `autoagent view` are": {
+        "AP_SERVER_PORT": ("8000",), "AP_SERVER_DB_URL": ("sqlite:///data/ap_server.db",), "PORT": ("8000",),
+        "AP_SERVER_CORS_ALLOWED_ORIGINS": (), "DATABASE_STRING": ("sqlite:///agent.db",),
     },
     _GONE_STORES: {
         "PINECONE_API_KEY": (), "PINECONE_ENV": (),
@@ -165,15 +163,15 @@ _UNUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "USE_WEAVIATE_EMBEDDED": ("false",), "WEAVIATE_EMBEDDED_PATH": ("/home/me/.local/share/weaviate",),
         "WEAVIATE_USERNAME": (), "WEAVIATE_PASSWORD": (), "WEAVIATE_API_KEY": (),
     },
-    "a memory is never wiped by starting; another MEMORY_INDEX is an empty one": {
+    "a start never wipes a memory; another MEMORY_INDEX is empty": {
         "WIPE_REDIS_ON_START": ("false",),
     },
     "a browser never shows a window here": {"HEADLESS_BROWSER": ("true",)},
-    "a long page is split by what fits the window: AUTOAGENT_WINDOW": {
+    "a long page is split to fit the window: AUTOAGENT_WINDOW": {
         "BROWSE_CHUNK_MAX_LENGTH": ("8192", "3000"), "BROWSE_SUMMARY_MAX_TOKEN": ("300",),
         "BROWSE_SPACY_LANGUAGE_MODEL": ("en_core_web_sm",),
     },
-    "one voice speaks: ELEVENLABS_VOICE_ID": {"ELEVENLABS_VOICE_2_ID": ()},
+    "only one voice speaks: ELEVENLABS_VOICE_ID": {"ELEVENLABS_VOICE_2_ID": ()},
 }  # fmt: skip
 UNUSED: Mapping[str, Unused] = {
     variable: Unused(reason, stock) for reason, variables in _UNUSED.items() for variable, stock in variables.items()
@@ -189,47 +187,51 @@ TRANSLATED: Mapping[str, str] = {
         ),
         "with USE_AZURE, where azure.yaml says nothing else",
     ),
-    "OPENAI_FUNCTIONS": "true: the model is asked by tool calls; else as it is found to take it",
+    "OPENAI_FUNCTIONS": "true: the model is asked by tool calls; else the program probes it",
     "USE_BRIAN_TTS": "true: StreamElements speaks",
     "USE_MAC_OS_TTS": "true: this machine speaks",
     **dict.fromkeys(("REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"), "where Redis is, with MEMORY_BACKEND=redis"),
 }  # fmt: skip
-"""AutoGPT's variables that set something under another name, each with what."""
+"""AutoGPT's variables that set something under another name, with a description."""
 
 
 DOTENV = ".env"
 
 
-class AutoGPTFolder:
-    """The `.env` of a folder and AutoGPT's files beside it. `held` are the settings that hold without the folder."""
+def agents_in(folder: Path) -> list[Path]:
+    """Return the folders of AutoGPT's agents (from 0.5 on) in a folder, sorted. No link leads to any of them."""
+    states = sorted(state for place in AGENTS for state in (folder / place).glob("*/state.json") if state.is_file())
+    return [state.parent for state in states if not any(map(Path.is_symlink, (state, *state.parents[:3])))]
 
-    def __init__(self, folder: Path, env: Mapping[str, str], held: Mapping[str, tuple[Any, str]]) -> None:
+
+class AutoGPTFolder:
+    """Read the `.env` of a folder and AutoGPT's files beside it. `outer` are the settings without the folder."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str], outer: Mapping[str, tuple[Any, str]]) -> None:
         self.variables = read_dotenv(folder / DOTENV)
         self._folder = folder
         self._env = env
-        self._held = held
+        self._outer = outer
         text = read_text(folder / DOTENV) if self.variables else ""
-        self._is_autogpts = is_autogpts(text, list(self.variables))
+        self._is_from_autogpt = is_autogpts(text, list(self.variables))
 
-    def translated(self, written: Iterable[tuple[str, str, str, str]]) -> Iterator[tuple[str, str, str, str]]:
-        """Yield the values of `.env`, with those that AutoGPT's variables set under other names (see settings.Raw)."""
-        own = {name: (called, value, origin) for name, called, value, origin in written}
-        values = {name: found.value for name, found in self.variables.items() if not is_blank(found.value)}
+    def translated(self, layer: Iterable[tuple[str, str, str, str]]) -> Iterator[tuple[str, str, str, str]]:
+        """Yield the values of `.env`, including settings under AutoGPT's names (see settings.Raw)."""
+        own_values = {name: (called, value, origin) for name, called, value, origin in layer}
+        values = {name: variable.value for name, variable in self.variables.items() if not is_blank(variable.value)}
         values |= {"USE_AZURE": self._env["USE_AZURE"]} if self._env.get("USE_AZURE") else {}
         if not is_inside(self._folder, azure_file(values)):
             raise SettingsError(f"AZURE_CONFIG_FILE: {azure_file(values)} leads out of this folder.")
-        backend = (
-            self._held["memory_backend"][0] if "memory_backend" in self._held else own.get("memory_backend", "  ")[1]
-        )
-        redis = backend.lower() == REDIS
+        backend = self._outer.get("memory_backend") or own_values.get("memory_backend", "  ")[1:]
+        redis = backend[0].lower() == REDIS
         for meaning in meanings(values, self._folder, redis=redis):
-            if meaning.over or meaning.setting not in own:
+            if meaning.over or meaning.setting not in own_values:
                 line = self._line(meaning.variable) or self._line("USE_AZURE")
-                own[meaning.setting] = (f".env:{line}: {meaning.variable}", meaning.value, f".env:{line}")
+                own_values[meaning.setting] = (f".env:{line}: {meaning.variable}", meaning.value, f".env:{line}")
         local = "execute_local_commands"
-        if self._is_autogpts and local not in own and local not in self._held:
-            own[local] = (".env:1: EXECUTE_LOCAL_COMMANDS", "false", ".env:1")
-        for name, (called, value, origin) in own.items():
+        if self._is_from_autogpt and local not in own_values and local not in self._outer:
+            own_values[local] = (".env:1: EXECUTE_LOCAL_COMMANDS", "false", ".env:1")
+        for name, (called, value, origin) in own_values.items():
             yield name, called, value, origin
 
     def _line(self, variable: str) -> int:
@@ -238,28 +240,39 @@ class AutoGPTFolder:
     def usual_places(self, workspace: Path) -> dict[str, tuple[Path, str]]:
         """Return AutoGPT's usual files and folders that exist here, for settings that name no others.
 
-        `workspace` is our own default, which has precedence.
+        Our own default `workspace` has precedence.
         """
         places = {"prompt_settings_file": (PROMPT_SETTINGS,), "workspace": (workspace, *WORKSPACES)}
-        found: dict[str, tuple[Path, str]] = {}
+        paths_in_use: dict[str, tuple[Path, str]] = {}
         for name, paths in places.items():
-            there = [path for path in paths if (self._folder / path).exists() and is_inside(self._folder, path)]
-            if there and there[0] != workspace:
-                found[name] = there[0], "default"
-        return found
+            existing = [path for path in paths if (self._folder / path).exists() and is_inside(self._folder, path)]
+            if existing and existing[0] != workspace:
+                paths_in_use[name] = existing[0], "default"
+        return paths_in_use
 
     def is_in_use(self) -> bool:
-        """Return whether AutoGPT, or a task of its kind, has a home here: its settings, its `.env`, its workspace."""
+        """Return whether the folder belongs to AutoGPT or a similar task: its settings, `.env` or workspace."""
         ai_settings = self._env.get("AI_SETTINGS_FILE") or "ai_settings.yaml"
         names = (ai_settings, PROMPT_SETTINGS, *WORKSPACES)
-        return self._is_autogpts or any(os.path.lexists(self._folder / name) for name in names)
+        return self._is_from_autogpt or any(os.path.lexists(self._folder / name) for name in names)
 
-    def notes(self, taken: Mapping[str, tuple[Any, str]]) -> list[str]:
-        """Return a line for each thing the user might miss. `taken` are the settings in effect."""
-        lines = notes({name: found.value for name, found in self.variables.items()})
-        local = "EXECUTE_LOCAL_COMMANDS"
-        if taken.get(local.lower()) == (False, ".env:1") and local not in self.variables:
+    def notes(self, effective: Mapping[str, tuple[Any, str]]) -> list[str]:
+        """Return a line for each lost feature the user might miss, given the settings in effect."""
+        reasons: dict[str, list[str]] = {}
+        for name, variable in self.variables.items():
+            entry, value = UNUSED.get(name), variable.value
+            if entry and not is_blank(value) and value.strip().lower() not in entry.stock:
+                reasons.setdefault(entry.reason, []).append(name)
+        lines = [f"Not used of .env: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+        if agents := agents_in(self._folder):
+            workspaces = [path for agent in agents if (path := agent / "workspace").is_dir()] or [self._folder]
             lines.append(
-                f"Shell commands are off, as AutoGPT has it: {local}=true in .env switches them on, in the sandbox."
+                f"AutoGPT's agents here ({len(agents)}) are not continued: give the task anew. -w names the workspace "
+                f"of one: {workspaces[0].relative_to(self._folder)}."
+            )
+        local = "EXECUTE_LOCAL_COMMANDS"
+        if effective.get(local.lower()) == (False, ".env:1") and local not in self.variables:
+            lines.append(
+                f"Shell commands are off, as in AutoGPT; {local}=true in .env switches them on, in the sandbox."
             )
         return lines

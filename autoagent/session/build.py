@@ -1,4 +1,4 @@
-"""Builds the parts of a run from the settings."""
+"""Build the parts of a run from the settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import SMALL_WINDOW, Message, Usage
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening, parse_model
-from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer, UserAnswer, read_answer
+from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
 from autoagent.safety.rules import SavedRules
+from autoagent.safety.typed_answers import UserAnswer, read_answer
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, metered, rendered
-from autoagent.session.permissions import hold_workspace
-from autoagent.session.session import found_by_parts, place_in
+from autoagent.session.permissions import enforce_workspace
+from autoagent.session.session import Session, found_by_parts, place_in
 from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import ProgressBar, echo
@@ -31,30 +32,38 @@ if TYPE_CHECKING:
     from autoagent.agent.budget import Budget
     from autoagent.commands.registry import Command, Registry
     from autoagent.core.protocols import Authorizer, Model
-    from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
+    from autoagent.safety.typed_answers import Steering
     from autoagent.session.memories import Consent
     from autoagent.workspace.gate import Workspace
 
 
-_LEVELS = "levels"  # the category of the commands by which a level has the next one work
+_LEVELS = "levels"  # the category of commands that delegate to the next level
 
-COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
+COMMAND_REPLY_TOKENS = 600  # for a command's own prompt, such as a dream
 
 
 def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
-    """Open the screen for this terminal and these settings. With `replays` it shows a run from its log alone."""
+    """Open the screen for this terminal and these settings. With `replays` it shows a logged run."""
     screen = sys.stderr if json else sys.stdout
     color = palette(settings, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
     history, terms = user_state_path(os.environ) / "history", NOWHERE_ELSE if replays else _terms_of(settings)
-    style = Style(color, plain=plain, thoughts=settings.thoughts, history=history, notify=settings.notify, terms=terms)
+    style = Style(
+        color, plain=plain, thoughts=settings.thoughts, history=history, notify=settings.notify, terms=terms,
+        brief=settings.continuous,
+    )  # fmt: skip
     mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
 
 
+def console_of(here: Session) -> Console:
+    """Open the screen for a session's settings and flags."""
+    return open_console(here.settings, json=bool(here.flags.get("json_output")))
+
+
 def palette(settings: Settings, isatty: bool) -> Palette | None:
-    """Return the colours of a screen, None for none. Raises SettingsError for a theme that there is not."""
+    """Return the colours of a screen, or None. Raises SettingsError for an unknown theme."""
     return None if settings.plain_output else palette_of(settings.theme, os.environ, isatty)
 
 
@@ -71,23 +80,23 @@ def questions_path() -> Path:
 
 
 def is_attended(settings: Settings) -> bool:
-    """Return whether somebody can be asked: always without -c; with it at a terminal, or if answers may come late."""
+    """Return whether somebody can be asked: without -c, at a terminal, or by late answers."""
     return not settings.continuous or sys.stdin.isatty() or bool(settings.answer_timeout)
 
 
 def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
-    """Open a screen that shows a run from its log alone, as text on `out`."""
+    """Open a screen that shows a logged run as text on `out`."""
     hooks = EventHooks(rendered)
     return Console(out, sys.stderr, sys.stdin, style=style, replays=True, mask=mask_of(settings), hooks=hooks)
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "", named: str = "") -> Model:
-    """Open the model that thinks. A recorded one continues after the replies it gave before (`answered`).
+    """Open the model of an agent. A recorded one continues after its first `answered` replies.
 
-    `agent` is the key of the sub-agent that thinks with it, '' for the run's own. `named` is the endpoint's model that
-    it wants, which counts where the user has named none for all.
+    `agent` is the key of a sub-agent, or ''. `named` is the endpoint's model that it wants, unless the user chose one
+    for all.
 
-    Raises SetupError if it cannot be used, SettingsError or StateError if there is no such recording.
+    Raises SetupError if it cannot be used, SettingsError or StateError without such a recording.
     """
     choice = settings.model_choice
     argument = choice.argument
@@ -97,22 +106,22 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
 
 
 def _name_at_level(settings: Settings, agent: str) -> str:
-    """Return the endpoint's model for an agent of a hierarchical run, by the level that its key tells."""
+    """Return the endpoint's model for an agent of a hierarchical run, by the level in its key."""
     level = LEVELS[min(agent.count(".") + 1, len(LEVELS) - 1)] if agent else PLANNER
     usual = settings.fast_llm if level is EXECUTOR else settings.smart_llm
-    named = {"planner": settings.planner_llm, "executor": settings.executor_llm, "thinker": settings.thinker_llm}
-    return named[level.name] or usual
+    by_level = {"planner": settings.planner_llm, "executor": settings.executor_llm, "thinker": settings.thinker_llm}
+    return by_level[level.name] or usual
 
 
 def distils(settings: Settings) -> bool:
-    """Return whether the model may be asked for the facts of a run once that is over."""
+    """Return whether the model may be asked for the facts of a finished run."""
     provider = settings.model_choice.provider
     remembers = BACKENDS.find(settings.memory_backend).open is not None
     return settings.memory_distil and remembers and provider.proposes and not provider.recorded
 
 
 def model_of_worker(settings: Settings, console: Console, model: Model, key: str, named: str = "") -> Model:
-    """Return the model of a sub-agent: `model` itself if that serves all threads, else one of its own."""
+    """Return the model of a sub-agent: `model` itself if it serves all threads, else a separate one."""
     return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key, named=named)
 
 
@@ -124,12 +133,12 @@ def _opening(settings: Settings, console: Console, argument: str, answered: int 
         return (event for event in events if event.agent == agent)
 
     return ModelOpening(
-        settings.of_models, argument, console, console.say, console.ask, answered, recording, fetch_once
+        settings.of_models, argument, console, console.say, console.ask, answered, recording, ensure_weights
     )
 
 
 def open_registry(settings: Settings, model: Model, *, attended: bool, more: Sequence[Command] = ()) -> Registry:
-    """Return the commands that this run offers. `more` are those of MCP servers.
+    """Return the commands that this run offers. `more` are those of extensions.
 
     Raises SettingsError for a model that cannot answer for several levels.
     """
@@ -142,30 +151,30 @@ def open_registry(settings: Settings, model: Model, *, attended: bool, more: Seq
     if not attended and not settings.hierarchical:
         asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
         registry = registry.without(asking, "nobody is there to answer")
-    chosen = selection.choose(registry, settings.commands, model.window, guided=model.style.guided)
+    selected = selection.choose(registry, settings.commands, model.window, guided=model.style.guided)
     if not settings.hierarchical:
-        return chosen
-    of_levels = {spec.name for spec in registry.specs if spec.levels != (EXECUTOR.name,) or spec.category == _LEVELS}
+        return selected
+    level_names = {spec.name for spec in registry.specs if spec.levels != (EXECUTOR.name,) or spec.category == _LEVELS}
     distracting = {spec.name for spec in registry.specs if spec.distracts and model.style.guided}
-    offered = {spec.name for spec in chosen.specs} | of_levels
-    return registry.only(offered - (set() if settings.commands else distracting), "it is not offered in this run")
+    names = {spec.name for spec in selected.specs} | level_names
+    return registry.only(names - (set() if settings.commands else distracting), "it is not offered in this run")
 
 
 def own_registry(registry: Registry, settings: Settings) -> Registry:
-    """Return the commands of the run's own agent, of those that it or its workers may have."""
+    """Return the commands of the run's own agent, among those of the run."""
     if not settings.hierarchical:
         return registry
-    own = {spec.name for spec in registry.specs if PLANNER.name in spec.levels}
-    return registry.only(own, "the planner has it done by execute_task")
+    names = {spec.name for spec in registry.specs if PLANNER.name in spec.levels}
+    return registry.only(names, "the planner has it done by execute_task")
 
 
 def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec]) -> bool:
-    """Return whether an agent with these commands recalls nothing from outside: as is set, or if it can reach out."""
+    """Return whether an agent with these commands recalls only trusted memories: by setting, or if it can reach out."""
     reaches_out = any(spec.effects is None or spec.risk == "network" for spec in specs)
     return settings.memory_trust == "trusted" or (not settings.memory_trust and reaches_out)
 
 
-def tell_choice(
+def report_selection(
     registry: Registry, settings: Settings, window: int, say: Callable[[str], None], more: Sequence[Command] = ()
 ) -> None:
     """Tell the user if commands were left out to fit the window. `more` as for open_registry."""
@@ -174,39 +183,32 @@ def tell_choice(
     offered, usable = len(registry.specs), len(selection.available(settings, more).specs)
     if not settings.commands and offered < usable and window < SMALL_WINDOW:
         say(
-            f"{offered} of {usable} commands are offered, those that fit the goals, as the window is small "
-            f"({window:,} tokens); --commands all offers every one."
+            f"{offered} of {usable} commands are offered, chosen for the goals, as the window is small ({window:,} "
+            "tokens); --commands all offers all."
         )
 
 
 def protected_paths(settings: Settings) -> list[str]:
     """Return the absolute paths of the agent's own files, which no command may reach."""
-    from autoagent.session.server_lists import user_servers_path
-
-    settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
+    settings_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(DOTENV))
     of_extensions = found_by_parts("hides", place_in(Path.cwd(), settings))
-    of_user = (user_config_path(os.environ), user_servers_path(), rules_path(), user_state_path(os.environ))
+    of_user = (user_config_path(os.environ), rules_path(), user_state_path(os.environ))
     own_files = (*settings_files, *of_extensions, *of_user)
     return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
 
 
 def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
     """Open the workspace of a run, with its protected paths. Raises SettingsError."""
-    from autoagent.session.tool_servers import programs_in
     from autoagent.workspace.gate import Workspace
 
-    hold_workspace(Path(start.workspace), os.environ, Path.cwd())
+    enforce_workspace(Path(start.workspace), os.environ, Path.cwd())
     protected = [Path(path) for path in start.settings["protected"]]
-    changes = (
-        *settings.protect,
-        *programs_in(settings, Path.cwd()),
-        *found_by_parts("guards", place_in(Path.cwd(), settings)),
-    )
+    changes = (*settings.protect, *found_by_parts("guards", place_in(Path.cwd(), settings)))
     return Workspace(Path(start.workspace), protected, changes=changes, apart=settings.state_dir.absolute() / "held")
 
 
 def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
-    """Load the rules for calls that run without a question, for all commands and those `offered` besides.
+    """Load the rules for all commands and those `offered` besides.
 
     Raises SettingsError, StateError for a rule that cannot be used.
     """
@@ -220,14 +222,18 @@ def authorizer_of(
     settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool, steering: Steering | None = None
 ) -> Authorizer:
     """Return the authorizer of a run. The user may change the run at its questions by `steering`."""
-    keys = settings.authorise_command_key, settings.exit_key
-    ask = Ask(console, *keys, rulebook, mask_of(settings), steering)
-    inner = Continuous(ask if attended else None) if settings.continuous else ask
+    inner: Authorizer = Continuous()
+    if attended or not settings.continuous:
+        from autoagent.safety.question_dialog import Ask
+
+        keys = settings.authorise_command_key, settings.exit_key
+        ask = Ask(console, *keys, rulebook, mask_of(settings), steering)
+        inner = Continuous(ask) if settings.continuous else ask
     return FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
 
 
 def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:
-    """Open the model for summaries: the endpoint's fast one, or the thinking model if it was chosen by name."""
+    """Open the model for summaries: the endpoint's fast one, or the main model if chosen by name."""
     choice = settings.model_choice
     if not choice.provider.endpoint or choice.argument or settings.fast_llm == settings.smart_llm:
         return model
@@ -235,7 +241,7 @@ def open_fast_model(settings: Settings, console: Console, model: Model) -> Model
 
 
 def open_verifier(settings: Settings, console: Console, model: Model) -> Model | None:
-    """Open the model that judges the goals at the end: `model` itself if no other is named, None if none is wanted."""
+    """Open the model that judges the goals at the end: by default `model` itself, or None."""
     choice = settings.model_choice
     if not settings.verify or not (choice.provider.proposes or choice.provider.recorded):
         return None
@@ -245,7 +251,7 @@ def open_verifier(settings: Settings, console: Console, model: Model) -> Model |
 
 
 def open_ranker(settings: Settings, console: Console, model: Model) -> Model | None:
-    """Open the model that orders the memory's results. `model` itself if it is that, None if none is named.
+    """Open the model that ranks the memory's results: possibly `model` itself, or None.
 
     Raises SettingsError if the model cannot do that.
     """
@@ -253,14 +259,14 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
         return None
     choice = parse_model(settings.memory_rerank)
     if choice.provider.recorded or choice.provider.one_agent:
-        raise SettingsError(f"MEMORY_RERANK: the model {settings.memory_rerank!r} cannot put memories in order.")
+        raise SettingsError(f"MEMORY_RERANK: the model {settings.memory_rerank!r} cannot re-rank memories.")
     if choice == settings.model_choice:
         return model
     return metered(choice.provider.open(_opening(settings, console, choice.argument)))
 
 
 class ModelCaller:
-    """A model that answers a single prompt, for the commands that need one. Keeps its usage.
+    """Answer single prompts for commands that need a model, and keep the usage.
 
     `mask` removes secrets from the prompt, as the log does for prompts of the run.
     """
@@ -271,7 +277,7 @@ class ModelCaller:
         self._usage = Usage()
 
     def __call__(self, prompt: str) -> str:
-        completion = self._model.complete([Message("user", self._mask(prompt))], max_tokens=COMPLETED_TOKENS)
+        completion = self._model.complete([Message("user", self._mask(prompt))], max_tokens=COMMAND_REPLY_TOKENS)
         self._usage += completion.usage
         return completion.text
 
@@ -282,14 +288,14 @@ class ModelCaller:
 
 
 def mask_of(settings: Settings) -> Callable[[Any], Any]:
-    """Return a function that masks, in a JSON value, the program's own keys and whatever looks like one."""
+    """Return a function that masks the program's own keys, and likely secrets, in a JSON value."""
     from autoagent.settings import secrets_of
     from autoagent.text.redaction import Redactor
 
     return Redactor(secrets_of(settings)).mask_json
 
 
-def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
+def questioner(console: Console) -> Callable[[str, float | None], str]:
     """Return the function with which a command asks the user."""
 
     def ask(question: str, timeout: float | None) -> str:
@@ -305,9 +311,9 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
 
 
 def consent_of(console: Console, budget: Budget) -> Consent:
-    """Return the function that asks the user whether agents may put something into his own memory. Enter means no.
+    """Return the function that asks whether agents may add to the user's own memory. Enter means no.
 
-    None where there is no terminal. Waiting for the user costs no working time of the `budget`.
+    Return None without a terminal. Waiting for the user costs no working time of the `budget`.
     """
 
     def ask(question: str) -> bool | None:
@@ -325,7 +331,7 @@ def consent_of(console: Console, budget: Budget) -> Consent:
 
 
 def rules_path() -> Path:
-    """Return the file with the saved rules for every folder, among the user's own settings."""
+    """Return the file with the user's saved rules for all folders."""
     return user_config_path(os.environ).with_name("rules.json")
 
 
@@ -334,15 +340,15 @@ def saved_rules() -> SavedRules:
     return SavedRules(rules_path(), Path.cwd())
 
 
-def tell_old_rules(settings: Settings, say: Callable[[str], None]) -> None:
-    """Warn of rules of an earlier version, which are no longer followed."""
-    old = settings.state_dir / "rules.json"
-    if os.path.lexists(old):
-        say(f"{old} is not followed: rules are kept in {rules_path()}. Save those you want with `autoagent rules add`.")
+def warn_of_old_rules(settings: Settings, say: Callable[[str], None]) -> None:
+    """Warn of an earlier version's rules, which no longer apply."""
+    path = settings.state_dir / "rules.json"
+    if os.path.lexists(path):
+        say(f"{path} is ignored: rules are kept in {rules_path()}. Save the rules you want with `autoagent rules add`.")
 
 
-def fetch_once() -> Path:
-    """Return the file of the embedded model, fetched with a progress bar if it is missing. Raises SetupError."""
+def ensure_weights() -> Path:
+    """Return the file of the embedded model, downloading it with a progress bar if missing. Raises SetupError."""
     from autoagent.models.local import weights
 
     if weights.installed():

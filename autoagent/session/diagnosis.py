@@ -1,4 +1,4 @@
-"""The checks of `autoagent doctor`. Every check gives findings and raises nothing."""
+"""Run the checks of `autoagent doctor`. Every check returns findings and raises nothing."""
 
 from __future__ import annotations
 
@@ -23,68 +23,65 @@ from autoagent.core.services import Finding
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import PROVIDERS
-from autoagent.registry.plugins import PREFIX, extensions, groups_but
+from autoagent.registry.plugins import PREFIX, extensions, plugins, plugins_of_other_groups
 from autoagent.registry.sandbox import KINDS
 from autoagent.registry.table import Table
 from autoagent.session.autogpt import TRANSLATED, UNUSED, is_blank
 from autoagent.session.dotenv import read_dotenv
 from autoagent.session.memories import memory_folder
-from autoagent.session.session import Session, notices
+from autoagent.session.session import Session, found_by_parts, notices
 from autoagent.session.task_file import is_saved, read_prompt_settings, read_task
-from autoagent.settings import Settings, secrets_of
+from autoagent.settings import Settings, all_settings, secrets_of
 from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
 
 BLOCK = 512  # bytes, as stat counts them
-SANDBOX_PATIENCE = 30.0  # seconds that an interpreter may take to start
+SANDBOX_TIMEOUT = 30.0  # seconds for an interpreter to start
 
 
 def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, screen: TextIO) -> list[Finding]:
     """Return all findings for a start in `folder`, without secrets. Broken settings end the checks."""
-    findings = [
-        Finding("python", "ok", f"{platform.python_version()} at {sys.executable}"),
-        *_python_path(env),
-    ]
+    findings = [Finding("python", "ok", f"{platform.python_version()} at {sys.executable}"), *_python_path(env)]
     secrets: list[str] = []
     try:
-        here = Session.load(flags, env, folder, task=True)
-        loaded = here.loaded
+        session = Session.load(flags, env, folder, task=True)
+        loaded = session.loaded
     except (SettingsError, SetupError) as error:
         findings += [Finding("settings", "fail", str(error), "correct it there"), *_variables(folder, {}, {})]
     else:
         settings = loaded.settings
         secrets += secrets_of(settings)
         findings += [
-            *_trust(here),
+            *_trust(session),
             *_files(settings, folder),
-            *_guarded("model", lambda: _model(settings, env)),
-            *_guarded("embedder", lambda: _embedder(settings)),
-            *_extras(settings),
+            *_catching_errors("model", lambda: _model(settings, env)),
+            *_catching_errors("embedder", lambda: _embedder(settings)),
+            *_catching_errors("extensions", lambda: _extras(session)),
             *_encodings(),
             *_sandbox(settings),
             *_folders(settings, folder),
-            *_guarded("memory", lambda: _memory(settings, folder)),
+            *_catching_errors("memory", lambda: _memory(settings, folder)),
             *_snapshots(settings.state_dir, folder),
             *_plugins(),
             _terminal(screen, env),
-            *_variables(folder, loaded.origins, {untrusted.name for untrusted in here.left_out}),
+            *_variables(folder, loaded.origins, {value.name for value in session.left_out}),
         ]
     mask = Redactor(secrets).mask
     return [Finding(f.check, f.status, mask(f.found), mask(f.mend)) for f in findings]
 
 
 def _python_path(env: Mapping[str, str]) -> Iterator[Finding]:
-    """Report an entry that lets every folder in which Python starts run its code, before the program is loaded."""
+    """Report a relative PYTHONPATH entry, which lets any current folder run its code at start."""
     entries = env["PYTHONPATH"].split(os.pathsep) if env.get("PYTHONPATH") else []
     if relative := [entry for entry in entries if not os.path.isabs(entry)]:  # noqa: PTH117 - '' is an entry
-        found = f"PYTHONPATH has {relative[0]!r}, the folder that Python starts in: its sitecustomize.py is run"
-        yield Finding("PYTHONPATH", "warn", found, "take out the entries that are empty or relative")
+        problem = f"PYTHONPATH has {relative[0]!r}, the folder that Python starts in: its sitecustomize.py is run"
+        yield Finding("PYTHONPATH", "warn", problem, "take out the entries that are empty or relative")
 
 
-def _trust(here: Session) -> Iterator[Finding]:
-    """Report the ignored settings of an untrusted folder, and the keys not sent to an address that it sets."""
-    for line in (*notices(here), *here.loaded.unsent):
-        yield Finding("trust", "warn", line, "autoagent trust" if here.waiting else "")
+def _trust(session: Session) -> Iterator[Finding]:
+    """Report the ignored settings of an untrusted folder, and the keys withheld from its addresses."""
+    for line in (*notices(session), *session.loaded.unsent):
+        yield Finding("trust", "warn", line, "autoagent trust" if session.waiting else "")
 
 
 def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
@@ -124,10 +121,10 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
         yield Finding("embedder", "ok", "not needed: the memory is off")
         return
     kind, argument = settings.embedder
-    unexamined = Finding("embedder", "ok", f"{kind.name}: {kind.summary}")
-    found = list(kind.examine(settings.of_models, argument)) if kind.examine is not None else [unexamined]
-    yield from found
-    if all(finding.status != "ok" for finding in found) and kind is not EMBEDDED and EMBEDDED.examine is not None:
+    fallback = Finding("embedder", "ok", f"{kind.name}: {kind.summary}")
+    findings = list(kind.examine(settings.of_models, argument)) if kind.examine is not None else [fallback]
+    yield from findings
+    if all(finding.status != "ok" for finding in findings) and kind is not EMBEDDED and EMBEDDED.examine is not None:
         yield from EMBEDDED.examine(settings.of_models, "")
 
 
@@ -135,11 +132,11 @@ def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
     """Report on the memory backend, or nothing if there is no memory yet."""
     backend = BACKENDS.find(settings.memory_backend)
     if backend.package and importlib.util.find_spec(backend.package) is None:
-        missing = f"{backend.package} is not installed, which MEMORY_BACKEND={backend.name} asks for"
+        missing = f"{backend.package} is not installed, required by MEMORY_BACKEND={backend.name}"
         yield Finding("memory", "fail", missing, f"pip install 'autoagent[{backend.extra}]'")
     elif backend.needs_url and not (settings.memory_url or backend.usual_url):
-        found = f"MEMORY_BACKEND={backend.name} needs to know where it is"
-        yield Finding("memory", "fail", found, "set MEMORY_URL")
+        problem = f"MEMORY_BACKEND={backend.name} needs an address"
+        yield Finding("memory", "fail", problem, "set MEMORY_URL")
     elif backend.examine is not None:
         yield from backend.examine(start / memory_folder(settings))
 
@@ -164,17 +161,22 @@ def _plugins() -> Iterator[Finding]:
     for extension in extensions():
         if extension.problem:
             yield Finding("plug-in", "warn", extension.problem)
-        elif extension.added.reaches:
-            takes_part = ", ".join(extension.added.reaches)
-            yield Finding("plug-in", "ok", f"{extension.plugin.called} (extension) takes part: {takes_part}")
-    known = ("commands", "folders", "runs", "subcommands", *(table.group for table in tables))
-    for plugin in groups_but(known):
-        groups = ", ".join(f"{PREFIX}{group}" for group in known)
+        elif extension.registrations.reaches:
+            roles = ", ".join(extension.registrations.reaches)
+            yield Finding("plug-in", "ok", f"{extension.plugin.called} (extension) takes part: {roles}")
+    for plugin in plugins("settings"):
+        try:
+            plugin.load()
+        except SetupError as error:
+            yield Finding("plug-in", "warn", str(error))
+    known_groups = ("commands", "folders", "runs", "settings", "subcommands", *(table.group for table in tables))
+    for plugin in plugins_of_other_groups(known_groups):
+        groups = ", ".join(f"{PREFIX}{group}" for group in known_groups)
         yield Finding("plug-in", "warn", str(plugin.refuse(f"cannot be used: the groups are {groups}")))
 
 
-def _guarded(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """Yield the findings, or why there are none: a plug-in cannot be used."""
+def _catching_errors(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Yield the findings, or the error of an unusable plug-in."""
     try:
         yield from findings()
     except SetupError as error:
@@ -184,14 +186,17 @@ def _guarded(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[
 # The rest --------------------------------------------------------------------------------------------------------
 
 
-def _extras(settings: Settings) -> Iterator[Finding]:
-    """Report missing packages that the settings ask for: the commands that need them are not offered."""
+def _extras(here: Session) -> Iterator[Finding]:
+    """Report missing packages that the settings and the folder ask for: the commands that need them are not offered."""
     from autoagent.commands.selection import all_commands
-    from autoagent.commands.support.extras import EXTRAS, Extra
+    from autoagent.commands.support.extras import BROWSER, Extra, is_installed
 
     declared = (getattr(command.available, "__self__", None) for command in all_commands())
-    for extra in dict.fromkeys((*EXTRAS, *(extra for extra in declared if isinstance(extra, Extra)))):
-        if extra.is_missing(settings):
+    for extra in dict.fromkeys((BROWSER, *(extra for extra in declared if isinstance(extra, Extra)))):
+        if extra.is_missing(here.settings):
+            yield Finding(extra.name, "warn", extra.problem, extra.remedy)
+    for extra in found_by_parts("needs", here.place):
+        if not is_installed(extra):
             yield Finding(extra.name, "warn", extra.problem, extra.remedy)
 
 
@@ -201,39 +206,39 @@ def _encodings() -> Iterator[Finding]:
     for model in ("gpt-4", "gpt-5"):
         try:
             counter(model)("one two")
-        except Exception as error:  # whatever a broken or foreign version of the package raises is a finding
+        except Exception as error:  # a broken or foreign version may raise anything; report it
             yield Finding("encodings", "fail", f"tokens cannot be counted: {error}", "pip install -U autoagent")
             return
     yield Finding("encodings", "ok", "tokens are counted offline")
 
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:
-    """Report the sandbox of a run in an empty workspace: its kind, its gaps, and Python in it."""
+    """Report the sandbox of a run in an empty workspace: kind, gaps, and its Python."""
     from autoagent.session.services import open_sandbox
 
     python = settings.python or sys.executable
-    another = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"
+    remedy = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"
     try:
         with TemporaryDirectory() as folder, closing(open_sandbox(settings, Workspace(Path(folder)))) as sandbox:
             strongest = KINDS.own[0]
-            mend = "" if sandbox.name == strongest.name else f"{strongest.remedy}, which holds more"
+            mend = "" if sandbox.name == strongest.name else f"{strongest.remedy}, which blocks more"
             yield from (Finding("sandbox", "warn", gap) for gap in sandbox.gaps)
             yield Finding("sandbox", "warn" if sandbox.gaps else "ok", f"{sandbox.name} works", mend)
-            if problem := _problem_of(sandbox, python):
-                yield Finding("sandbox", "fail", f"{python} does not run in it: {problem}", another)
+            if problem := _python_problem(sandbox, python):
+                yield Finding("sandbox", "fail", f"{python} does not run in it: {problem}", remedy)
     except (SetupError, OSError) as error:  # OSError: no folder for temporary files
-        yield Finding("sandbox", "fail", str(error), another if settings.python else KINDS.own[0].remedy)
+        yield Finding("sandbox", "fail", str(error), remedy if settings.python else KINDS.own[0].remedy)
 
 
-def _problem_of(sandbox: Sandbox, python: str) -> str:
-    """Explain why this interpreter does not run there, or '' if it does."""
+def _python_problem(sandbox: Sandbox, python: str) -> str:
+    """Return why this interpreter does not run in the sandbox, or ''."""
     try:
-        done = sandbox.run([python, "-c", ""], seconds=SANDBOX_PATIENCE)
+        result = sandbox.run([python, "-c", ""], seconds=SANDBOX_TIMEOUT)
     except CommandError as error:
         return str(error)
-    if done.status == 0:
+    if result.status == 0:
         return ""
-    return done.output.decode(errors="replace").strip() or done.limit or done.signal or f"status {done.status}"
+    return result.output.decode(errors="replace").strip() or result.limit or result.signal or f"status {result.status}"
 
 
 def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
@@ -245,14 +250,14 @@ def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
         elif not os.access(nearest, os.W_OK | os.X_OK):
             yield Finding(check, "fail", f"{nearest} cannot be written", "change its mode, or name another folder")
         elif private and folder.exists() and (mode := folder.stat().st_mode & 0o077):
-            found = f"{folder} can be read by others (mode {mode | 0o700:o})"
-            yield Finding(check, "warn", found, f"chmod -R go= {folder}")
+            problem = f"{folder} can be read by others (mode {mode | 0o700:o})"
+            yield Finding(check, "warn", problem, f"chmod -R go= {folder}")
         else:
             yield Finding(check, "ok", f"{folder}" + ("" if folder.exists() else " (made at the first start)"))
 
 
 def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
-    """Report how much space the snapshots take, if there are any: nothing removes them."""
+    """Report the disk space of the snapshots, which nothing removes."""
     store = start / state_dir / "snapshots"
     try:
         sizes = [path.stat().st_blocks * BLOCK for path in store.glob("objects/*/*")]
@@ -267,10 +272,10 @@ def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
 def _terminal(screen: TextIO, env: Mapping[str, str]) -> Finding:
     encoding = (screen.encoding or "ascii").lower()
     kind = env.get("TERM") or "without a name"
-    found = f"{kind}, {shutil.get_terminal_size().columns} columns, {encoding}" if screen.isatty() else "none"
+    summary = f"{kind}, {shutil.get_terminal_size().columns} columns, {encoding}" if screen.isatty() else "none"
     if encoding.replace("-", "") != "utf8":
-        return Finding("terminal", "warn", f"{found}; {encoding} cannot show every character", "export LANG=C.UTF-8")
-    return Finding("terminal", "ok", found)
+        return Finding("terminal", "warn", f"{summary}; {encoding} cannot show every character", "export LANG=C.UTF-8")
+    return Finding("terminal", "ok", summary)
 
 
 def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[str]) -> Iterator[Finding]:
@@ -278,25 +283,25 @@ def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[st
     try:
         variables = read_dotenv(folder / ".env")
     except SettingsError:
-        return  # named by the check of the settings
-    setting_of = {name: f.name for f in dataclasses.fields(Settings) for name in f.metadata["env"]}
+        return  # reported by the check of the settings
+    settings_by_variable = {name: f.name for f in dataclasses.fields(all_settings()) for name in f.metadata["env"]}
     for name, variable in variables.items():
         check = f".env:{variable.line} {name}"
         if variable.problem:
             yield Finding(check, "warn", f"not used: {variable.problem}")
         elif is_blank(variable.value):
-            what = "the template's words" if variable.value.strip() else "empty"
-            yield Finding(check, "ok", f"{what}: counts as not set")
+            kind = "the template's words" if variable.value.strip() else "empty"
+            yield Finding(check, "ok", f"{kind}: counts as not set")
         elif name in UNUSED:
-            missed = variable.value.strip().lower() not in UNUSED[name].stock
-            yield Finding(check, "warn" if missed else "ok", f"not used: {UNUSED[name].reason}")
+            has_effect = variable.value.strip().lower() not in UNUSED[name].stock
+            yield Finding(check, "warn" if has_effect else "ok", f"not used: {UNUSED[name].reason}")
         elif name in TRANSLATED:
             yield Finding(check, "ok", f"used: {TRANSLATED[name]}")
-        elif name not in setting_of:
-            yield Finding(check, "warn", "not used: neither this program nor AutoGPT knows it")
+        elif name not in settings_by_variable:
+            yield Finding(check, "warn", "not used: unknown to this program and to AutoGPT")
         elif name in left_out:
-            yield Finding(check, "warn", "not used: this folder is not trusted with it")
-        elif (origin := origins.get(setting_of[name], f".env:{variable.line}")) == f".env:{variable.line}":
-            yield Finding(check, "ok", f"used: {setting_of[name]}")
+            yield Finding(check, "warn", "not used: you have not trusted this folder with it")
+        elif (origin := origins.get(settings_by_variable[name], f".env:{variable.line}")) == f".env:{variable.line}":
+            yield Finding(check, "ok", f"used: {settings_by_variable[name]}")
         else:
-            yield Finding(check, "warn", f"not used: {setting_of[name]} is set by {origin}")
+            yield Finding(check, "warn", f"not used: {settings_by_variable[name]} is set by {origin}")

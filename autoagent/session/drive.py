@@ -1,4 +1,4 @@
-"""From a run that is described to its exit code: everything is opened, put together, driven and closed."""
+"""Drive a planned run to its exit code: open, assemble, run and close everything."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from autoagent.agent.budget import Budget
 from autoagent.core.codec import to_json
 from autoagent.core.commands import Question
 from autoagent.core.errors import CommandError, ForUser, SettingsError, SetupError, StopRun
-from autoagent.core.events import Ended, Event, Feedback, Resumed, Thought
+from autoagent.core.events import Ended, Event, Feedback, Resumed
 from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
+from autoagent.core.protocols import Inbox
 from autoagent.core.task import Outcome, Status
 from autoagent.log.event_log import EventLog
 from autoagent.registry.registrations import GUESTS
@@ -32,24 +33,22 @@ if TYPE_CHECKING:
     from autoagent.agent.state import Policy, Tools
     from autoagent.commands.context import Context
     from autoagent.commands.registry import Registry
-    from autoagent.core.protocols import Inbox, Model
+    from autoagent.core.protocols import Model
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.folder_texts import FolderTexts
     from autoagent.session.plan import RunPlan
     from autoagent.session.services import MemoryParts
     from autoagent.subagents.pool import WorkerPool
-    from autoagent.subagents.worker import Build, Runner, Worker, WorkerSpec
+    from autoagent.subagents.worker import Build, Mailbox, Worker, WorkerSpec
     from autoagent.terminal.signals import Interrupts
     from autoagent.workspace.gate import Workspace
 
 
-LAST_WORDS_SECONDS = 10.0  # seconds the voice may take to finish once the run has ended
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """A run with all of its open parts: its leader has its log, its workers and the user's attention."""
+    """Hold a run with all of its open parts, owned by its leader."""
 
     plan: RunPlan
     log: EventLog
@@ -61,8 +60,8 @@ class OpenedRun:
     tainted: TaintedFiles
 
 
-Lead = Callable[[OpenedRun], "Runner"]
-"""Makes whoever leads a run: its own agent, or a team."""
+Lead = Callable[[OpenedRun], Iterator["Event"]]
+"""Run the leader of a run, its own agent or a team, and yield its events."""
 
 
 def drive(
@@ -73,29 +72,26 @@ def drive(
 ) -> int:
     """Run the agent to its end, show the events and the report, and return the exit code.
 
-    `lead` makes the leader of the run in place of one agent.
-
-    The log is opened last, so that a failure to open anything else leaves no empty run behind. Warnings are shown only
-    then. `open_log` may change the workspace, which this process has locked by then, and mark files as tainted.
-    `setup_usage` is the model's usage before. Raises ForUser.
+    `lead` runs in place of one agent. The log is opened last, so that a failure to open anything else leaves
+    no empty run. Warnings appear only then. `open_log` may change the workspace, which this process has locked by then,
+    and mark files as tainted. `setup_usage` is the model's usage before. Raises ForUser.
     """
-    settings, console = plan.settings, plan.console
+    console = plan.console
     with _opened(plan, open_log) as opened:
         if lead:
-            leader = lead(opened)
+            events = lead(opened)
         else:
             from autoagent.loop import Agent
 
             run, tools, policy = opened.plan, opened.tools, opened.policy
-            leader = Agent(run.start, run.model, tools, policy, opened.log, listener=console, setup_usage=setup_usage)
+            agent = Agent(run.start, run.model, tools, policy, opened.log, listener=console, setup_usage=setup_usage)
+            events = agent.run()
         try:
-            with _heard(settings, console) as hear:
-                for event in leader.run():
-                    opened.pool.show(event)
-                    hear(event)
-                    plan.extensions.hear(event)
+            for event in events:
+                opened.pool.show(event)
+                plan.extensions.hear(event)
         except ForUser as error:
-            if console.tally.run:  # else nothing of the run is on disk
+            if console.tally.run:  # otherwise nothing of the run is on disk
                 error.run_began = True
                 console.report(opened.log.path)
             raise
@@ -106,7 +102,7 @@ def drive(
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One part of a run, by one process: its exit code, and the wish with which the person has it go on, if any."""
+    """Hold one process's part of a run: its exit code, and the wish to continue with, if any."""
 
     run: str
     code: int
@@ -114,16 +110,16 @@ class Leg:
 
 
 def next_wish(plan: RunPlan) -> str:
-    """Return the wish with which the person at this terminal has a run go on that the agent has ended; '' for none."""
-    ended, provider = plan.console.tally.ended, plan.settings.model_choice.provider
+    """Return the wish with which the person at this terminal continues a finished run, or ''."""
+    ended, provider = plan.console.tally.outcome, plan.settings.model_choice.provider
     if ended is None or not ended.status.is_conclusion or plan.settings.continuous:
         return ""
     return "" if provider.recorded or provider.task is not None else plan.console.next_wish()
 
 
 @contextmanager
-def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
-    """With --json, report an end that no log can hold as an `ended` event as well, except bad usage."""
+def report_failure_as_event(given: Mapping[str, Any]) -> Iterator[None]:
+    """With --json, report an end without a log as an `ended` event too, except bad usage."""
     try:
         yield
     except (ForUser, StopRun, KeyboardInterrupt) as error:
@@ -135,21 +131,19 @@ def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
                 outcome = Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")
             else:
                 outcome = Outcome(Status.SETUP if isinstance(error, SetupError) else Status.FAILED, str(error))
-            reason = Redactor().mask(outcome.reason)  # the settings, and so other secrets, are unknown here
-            ended = Ended(status=outcome.status, reason=reason, t=time.time())
+            reason = Redactor().mask(outcome.reason)  # without settings, the other secrets are unknown
+            event = Ended(status=outcome.status, reason=reason, t=time.time())
             with suppress(OSError):  # nobody reads it, and the error is reported anyway
-                echo(json.dumps(to_json(ended)))
+                echo(json.dumps(to_json(event)))
         raise
 
 
 @contextmanager
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
-    """Open all parts of the run. Close them in the reverse order in any case."""
+    """Open all parts of the run. Close them in reverse order in any case."""
     from autoagent.agent.state import Policy, Tools
-    from autoagent.commands.selection import all_specs
     from autoagent.log.checkpoint import Checkpoint
     from autoagent.models.switchable import SwitchableModel
-    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.attachments import Attachments
     from autoagent.session.plan import limits_of
@@ -163,15 +157,14 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     budget = Budget(limits_of(settings, start.task))
     workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
-    guard = ExfiltrationGuard(tainted, (*registry.specs, *all_specs()), network=settings.sandbox_network)
     rulebook = build.rulebook_of(settings, workspace, registry.specs)
-    guard.is_ruled = lambda call: rulebook.allows(call) is not None
+    guard = _guard_of(plan, tainted, rulebook)
     fast = model if plan.extensions.replaces_model else build.open_fast_model(settings, console, model)
     verifier = build.open_verifier(settings, console, model)
     parts = _memory_parts(plan, budget)
     own = build.own_registry(registry, settings)
     late = LateAnswers(console, settings.unanswered_text)
-    ask = plan.extensions.asked(late.ask if settings.hierarchical else build.ask_the_user(console))
+    ask = plan.extensions.asked(late.ask if settings.hierarchical else build.questioner(console))
     with (
         sole_writer(workspace.root, console.warn),
         open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
@@ -183,11 +176,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
         plan.extensions.attach(context, registry)
-        rulebook.follow(log.calls)
-        if parts.ticks:
-            log.listen(parts.ticks.add)
-        if "written" in GUESTS:
-            log.listen(GUESTS["written"])
+        _follow(log, rulebook, parts)
         build_worker = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
         with _pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
@@ -197,54 +186,74 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             checkpoint = Checkpoint(log, console.folds, user_state_path(os.environ) / "checkpoints.key")
             attachments = Attachments(workspace.root, tainted, console.say, sees=settings.model_choice.provider.sees)
             late.inner, late.first = pool.mailbox, attachments.at_start(plan.said, plan.piped)
-            tools = Tools(own, context, snapshots, inbox=late, part=plan.extensions.steps, checkpoint=checkpoint)
-            current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
+            inbox = Inbox(late.take, late.close)
+            tools = Tools(own, context, snapshots, inbox, plan.extensions.steps, checkpoint)
+            current = SwitchableModel(model)  # for the run's own agent; sub-agents keep theirs
             steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
-            authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering)
+            authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.offered)
             policy = Policy(
                 pool.leading(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
-                distils=build.distils(settings) and not plan.extensions.replaces_model, attached=attachments.named_in,
+                distils=build.distils(settings) and not plan.extensions.replaces_model,
+                read_attachments=attachments.named_in,
                 verifier=current if verifier is model else verifier, runs_tests=settings.continuous,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts, tainted)
 
 
-class LateAnswers:
-    """Asks at the console, and brings answers that come too late as news. `unanswered` is the answer meanwhile.
+def _follow(log: EventLog, rulebook: Rulebook, parts: MemoryParts) -> None:
+    """Let the rules, the memory's clock and a host program follow the log."""
+    rulebook.follow(log.calls)
+    for hear in (parts.ticks and parts.ticks.add, GUESTS.get("written")):
+        if hear:
+            log.listen(hear)
 
-    It is an inbox, too: the messages of `first` come before all others, then those of the `inner` inbox.
+
+def _guard_of(plan: RunPlan, tainted: TaintedFiles, rulebook: Rulebook) -> ExfiltrationGuard:
+    from autoagent.commands.selection import all_specs
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+
+    specs = (*plan.registry.specs, *all_specs())
+    guard = ExfiltrationGuard(tainted, specs, network=plan.settings.sandbox_network)
+    guard.is_ruled = lambda call: rulebook.allows(call) is not None
+    return guard
+
+
+class LateAnswers:
+    """Ask at the console, and deliver late answers as messages. `unanswered` is the interim answer.
+
+    As an inbox, it returns the messages of `first`, then those of the `inner` mailbox.
     """
 
-    def __init__(self, console: Console, unanswered: str) -> None:
+    def __init__(self, console: Console, interim_answer: str) -> None:
         self._console = console
-        self._unanswered = unanswered
+        self._interim_answer = interim_answer
         self.first: Sequence[Event] = ()
-        self.inner: Inbox | None = None
+        self.inner: Mailbox | None = None
 
     def ask(self, question: str, timeout: float | None) -> str:
-        """Return the user's answer. Raises CommandError if there was none in time, or nobody is there."""
+        """Return the user's answer. Raises CommandError if none came in time, or nobody can be asked."""
         self._console.discard_typeahead()
         asked = Question(text=question, stays_open=True)
         try:
             return self._console.ask(question, timeout, label="The agent asks:", question=asked)
         except (TimeoutError, EOFError):
-            raise CommandError(self._unanswered) from None
+            raise CommandError(self._interim_answer) from None
 
     def take(self) -> Sequence[Event]:
-        """Return the messages that have come since the last call."""
+        """Return the messages received since the last call."""
         late = self._console.take_late()
         first, self.first = self.first, ()
         answers = (Feedback(text=f"A late answer to {question.text!r}: {line}") for question, line in late)
         return [*first, *(self.inner.take() if self.inner else ()), *answers]
 
     def close(self) -> Sequence[Event]:
-        """Close the questions that are still open, and the inner inbox."""
+        """Close open questions and the inner mailbox."""
         self._console.close_questions()
         return self.inner.close() if self.inner else ()
 
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
-    """Return the parts for the memories of the run's agents."""
+    """Return the memory parts of the run's agents."""
     from autoagent.memory.none import TickClock
     from autoagent.session.memories import lazy_embedder, user_memory
     from autoagent.session.services import MemoryParts
@@ -264,22 +273,22 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
 def _warn(settings: Settings, console: Console, context: Context) -> None:
     """Show warnings before the first step."""
     from autoagent.commands.selection import added
-    from autoagent.session.build import tell_old_rules
-    from autoagent.session.extension_hooks import tell_extensions
-    from autoagent.session.services import tell_browser, tell_gaps
+    from autoagent.session.build import warn_of_old_rules
+    from autoagent.session.extension_hooks import report_extensions
+    from autoagent.session.services import report_browser, report_gaps
 
     if settings.continuous:
         console.warn(CONTINUOUS_WARNING)
     for problem in filter(None, (one.problem for one in added())):
         console.warn(problem)
-    tell_extensions(console.say, console.warn)
-    tell_gaps(context.sandbox, console.warn)
-    tell_browser(settings, console.warn)
-    tell_old_rules(settings, console.warn)
+    report_extensions(console.say, console.warn)
+    report_gaps(context.sandbox, console.warn)
+    report_browser(settings, console.warn)
+    warn_of_old_rules(settings, console.warn)
 
 
 def _dream(context: Context, prompt: str) -> str:
-    """Have the executor make a dream, as the planner's own words are for plans."""
+    """Have the executor make a dream, since the planner's own words are for plans."""
     return context.agents.delegate("Dream", prompt, call=context.call, origin=context.origin())[0]
 
 
@@ -290,8 +299,8 @@ def _pool(
     from autoagent.subagents.pool import Leader, Oversight, WorkerPool
 
     settings, console = plan.settings, plan.console
-    own = build.own_registry(plan.registry, settings)
-    leader = Leader(log, budget, own.specs, plan.start.task.name, plan.registry.specs)
+    own_registry = build.own_registry(plan.registry, settings)
+    leader = Leader(log, budget, own_registry.specs, plan.start.task.name, plan.registry.specs)
     oversight = Oversight(
         authorizer=lambda: plan.authorizer(rulebook),
         asks=lambda proposal: not settings.continuous or bool(proposal.warning),
@@ -307,33 +316,6 @@ def _pool(
     )  # fmt: skip
 
 
-@contextmanager
-def _heard(settings: Settings, console: Console) -> Iterator[Callable[[Event], None]]:
-    """Return a function that says aloud the words meant for the user, if that is wanted."""
-    if not settings.speak:
-        yield lambda event: None
-        return
-    from autoagent.services.media.speech import voice_of
-
-    voice = voice_of(settings, console.say)
-    if settings.speech_provider != "offline":
-        console.say("What the voice may cost is not part of the cost of the run.")
-
-    patience = LAST_WORDS_SECONDS
-
-    def hear(event: Event) -> None:
-        nonlocal patience
-        if isinstance(event, Thought) and event.thoughts.speak:
-            voice.say(event.thoughts.speak)
-        elif isinstance(event, Ended) and event.status == Status.INTERRUPTED:
-            patience = 0.0  # a signal ends a run at once, in the middle of a word too
-
-    try:
-        yield hear
-    finally:
-        voice.close(patience)
-
-
 def builder(
     settings: Settings,
     registry: Registry,
@@ -344,13 +326,12 @@ def builder(
     console: Console,
     texts: FolderTexts | None = None,
 ) -> Build:
-    """Return the function that builds the sub-agents of a run. The arguments are those of the run's own agent.
+    """Return the function that builds the sub-agents of a run, from the parts of the run's own agent.
 
-    Everything opened is used by one thread alone, except a model and an embedder declared as shared. A sub-agent's
-    programs are its own and end with it.
+    Everything opened is used by one thread alone, except a shared model and embedder. A sub-agent's programs are its
+    own and end with it.
     """
     from autoagent.agent.state import Policy, Tools
-    from autoagent.agent.surroundings import changes_files
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
@@ -364,37 +345,41 @@ def builder(
 
     @contextmanager
     def build_worker(order: WorkerSpec) -> Iterator[Worker]:
-        own = build.model_of_worker(settings, console, model, order.key, order.task.model)
+        worker_model = build.model_of_worker(settings, console, model, order.key, order.task.model)
         embedder = parts.embedder if settings.embedder[0].shared else None
-        ranker = build.open_ranker(settings, console, own)
-        offered = registry.only(order.commands, "it was not handed on to this agent")
-        trusted = build.recalls_trusted_only(settings, offered.specs)
-        apart = order.apart
-        own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted, hides=apart.hides)
-        place, marks = apart.workspace or workspace, tainted
+        ranker = build.open_ranker(settings, console, worker_model)
+        worker_registry = registry.only(order.commands, "it was not handed on to this agent")
+        trusted_only = build.recalls_trusted_only(settings, worker_registry.specs)
+        hides = order.apart.hides
+        worker_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted_only, hides=hides)
+        place, marks = order.apart.workspace or workspace, tainted
         if place is not workspace:
             marks = TaintedFiles(settings.state_dir / "taint.jsonl", place.root)
             marks.inherit(workspace.root, (), 0)
-        described = describe(order.task, settings, own, offered, order.began, texts)
+        described = describe(order.task, settings, worker_model, worker_registry, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.origin)
-        with open_context(settings, place, guard, own, own, own_parts, ask=_nobody, say=lambda line: None) as context:
+        with open_context(
+            settings, place, guard, worker_model, worker_model, worker_parts, ask=_nobody, say=lambda line: None
+        ) as context:
             order.when_stopped(context.sandbox.close)
-            start = dataclasses.replace(described, workspace=str(place.root), limits=limits)
-            tools = Tools(
-                offered,
-                dataclasses.replace(context, run=order.place, agents=order.mailbox, pause=order.mailbox.pause),
-                open_snapshots(settings.state_dir, place),
-                inbox=order.mailbox,
-            )
-            # A small model is asked for no verdict: it costs nothing to tell it of plain faults before it reports.
-            told = settings.verify and not own.style.reasons and any(map(changes_files, offered.specs))
-            verifier = own if told else None
+            start = replace(described, workspace=str(place.root), limits=limits)
+            mailbox, inbox = order.mailbox, Inbox(order.mailbox.take, order.mailbox.close)
+            context = replace(context, run=order.place, agents=mailbox, pause=mailbox.pause)
+            tools = Tools(worker_registry, context, open_snapshots(settings.state_dir, place), inbox)
+            verifier = worker_model if settings.verify and _learns_of_faults(worker_model, worker_registry) else None
             policy = Policy(order.authorizer, guard, order.budget, order.interruptible, verifier=verifier)
-            agent = Agent(start, own, tools, policy, order.log, listener=order.listener, key=order.key)
-            yield Worker(agent, lambda: guard.origin)
+            agent = Agent(start, worker_model, tools, policy, order.log, listener=order.listener, key=order.key)
+            yield Worker(agent.run, lambda: guard.origin)
 
     return build_worker
+
+
+def _learns_of_faults(model: Model, registry: Registry) -> bool:
+    """Return whether plain faults are found for a small model, which gives no verdicts, before it reports."""
+    from autoagent.agent.surroundings import changes_files
+
+    return not model.style.reasons and any(map(changes_files, registry.specs))
 
 
 def _nobody(question: str, timeout: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Earlier runs of this state folder that are resumed: their state, and the settings and task they continue with."""
+"""Load earlier runs of this state folder to resume: state, settings and task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autoagent.terminal.output import echo
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """A run of this state folder: its newest start, how it has ended since (None: it has not), its last change."""
+    """Describe a run of this state folder: newest start, end (None: still open), and last change."""
 
     run: str
     began: RunStarted
@@ -30,23 +30,26 @@ class EarlierRun:
 
     @property
     def name(self) -> str:
-        """The name that the user gave the run, or its goals."""
+        """Return the user's name for the run, or its goals."""
         return self.began.settings.get("run_name") or " ".join("; ".join(map(str, self.began.task.goals)).split())
 
 
 def session_of_run(began: RunStarted, session: Session) -> Session:
-    """Return the session a run continues in. Flags override the run's own settings, and so does what the environment,
-    `.env` or the user's config say now but did not when it last began: the user has changed them since.
-    """
-    from autoagent.session.plan import said_settings
+    """Return the session that continues a run: its own settings, below flags and any changed since it last began."""
+    from autoagent.session.plan import KEPT_SETTINGS, persistent_settings
 
-    own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
-    if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
-        del own["embedding_model"]
-    before = began.settings.get("said", {})
-    said = said_settings(session)
-    since = [name for name in said if name != "workspace" and (name not in before or before[name] != said[name])]
-    return session.continuing({name: value for name, value in own.items() if name not in since})
+    logged = ((name, began.settings[name]) for name in KEPT_SETTINGS if name in began.settings)  # others can be forged
+    own_settings = {name: tuple(value) if isinstance(value, list) else value for name, value in logged}
+    if "said" not in began.settings and own_settings.get("embedding_model") == EMBEDDER:  # a default in older logs
+        del own_settings["embedding_model"]
+    old_values = began.settings.get("said", {})
+    new_values = persistent_settings(session)
+    changed = [
+        name
+        for name in new_values
+        if name != "workspace" and (name not in old_values or old_values[name] != new_values[name])
+    ]
+    return session.continuing({name: value for name, value in own_settings.items() if name not in changed})
 
 
 def last_start(state_dir: Path, run: str) -> RunStarted:
@@ -55,28 +58,28 @@ def last_start(state_dir: Path, run: str) -> RunStarted:
 
 
 def ends(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
-    """Return the newest event that shapes the run, and how it has ended since. Raises StateError as `last_start`."""
+    """Return the newest event that shapes the run, and its status since. Raises StateError as `last_start`."""
     began, ended = _ends(state_dir, run)
     if began is None:
-        raise StateError(f"The run {run} was cut off before it began; start a new one.")
+        raise StateError(f"The run {run} was cut off before it began; start a new run.")
     return began, ended.status if ended is not None else None
 
 
 def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
-    """Yield the runs that can be taken up, the one worked on last first. Report damaged logs."""
-    updated = {run: log_path(state_dir, run).stat().st_mtime_ns for run in run_ids(state_dir)}
-    for run in sorted(updated, key=updated.__getitem__, reverse=True):
+    """Yield the resumable runs, most recently changed first. Report damaged logs."""
+    mtimes = {run: log_path(state_dir, run).stat().st_mtime_ns for run in run_ids(state_dir)}
+    for run in sorted(mtimes, key=mtimes.__getitem__, reverse=True):
         try:
             began, ended = _ends(state_dir, run)
         except StateError as error:
             echo(f"autoagent: {error}", err=True)
         else:
             if began is not None:
-                yield EarlierRun(run, began, ended.status if ended is not None else None, updated[run] / 1e9)
+                yield EarlierRun(run, began, ended.status if ended is not None else None, mtimes[run] / 1e9)
 
 
 def newest_run(state_dir: Path, *, finished: bool = False) -> str:
-    """Return the newest run that is not finished, or may be. Report damaged logs. Raises StateError without one."""
+    """Return the newest resumable run. Report damaged logs. Raises StateError without one."""
     for earlier in earlier_runs(state_dir):
         if finished or earlier.status is None or not earlier.status.over:
             return earlier.run
@@ -84,21 +87,21 @@ def newest_run(state_dir: Path, *, finished: bool = False) -> str:
 
 
 def answered(settings: Settings, run: str, step: int | None = None) -> int:
-    """Count the replies of a recording used by the end of a step (None: by now), or 0 if the model is none."""
+    """Count the replies of a recording used by the end of a step (None: by now), 0 for other models."""
     if not settings.model_choice.provider.recorded:
         return 0
     return sum(step is None or event.step <= step for event in replies(settings, run))
 
 
-def tell_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
-    """Tell the user what has changed since the run began. Return the events that tell the agent.
+def report_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
+    """Tell the user what has changed since the run began, and return the events that tell the agent.
 
     With a new `wish` the user knows the task already.
     """
     if replace(start.task, budget=began.task.budget) != began.task:
         goals = "; ".join(f"{number}. {goal}" for number, goal in enumerate(start.task.goals, 1))
-        who = "The user goes on" if wish else f"The task has changed. You are {start.task.name}, {start.task.role}"
-        text = f"{who}. Goals now: {goals}"
+        opening = "The user goes on" if wish else f"The task has changed. You are {start.task.name}, {start.task.role}"
+        text = f"{opening}. Goals now: {goals}"
         if not wish:
             console.say(text)
         yield SystemNotice(text=text)
@@ -110,7 +113,7 @@ def tell_changes(began: RunStarted, start: RunStarted, console: Console, wish: s
         console.say(f"Changed from here on: {', '.join(changes)}.")
 
 
-def tell_lost(log: EventLog, warn: Callable[[str], None]) -> Iterator[Event]:
+def report_lost_events(log: EventLog, warn: Callable[[str], None]) -> Iterator[Event]:
     """Warn the user of events missing at the end of a log. Yield the events that tell the agent."""
     if log.lost:
         events = f"{log.lost:,} event{'s' if log.lost > 1 else ''}"
@@ -120,18 +123,18 @@ def tell_lost(log: EventLog, warn: Callable[[str], None]) -> Iterator[Event]:
 
 
 def _comparable(start: RunStarted) -> dict[str, Any]:
-    """Return the settings as the log has them, without those that depend on the folder of the start."""
-    shown = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace", "said")}
-    more = {"model": start.model, "window": start.window, "api_budget": start.task.budget}
-    compared: dict[str, Any] = json.loads(json.dumps({**shown, **more}))
-    return compared
+    """Return the logged settings without those that depend on the folder of the start."""
+    logged = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace", "said")}
+    derived = {"model": start.model, "window": start.window, "api_budget": start.task.budget}
+    values: dict[str, Any] = json.loads(json.dumps({**logged, **derived}))
+    return values
 
 
 def replies(settings: Settings, run: str) -> list[Event]:
-    """Return the replies of the run's own agent that count."""
+    """Return the effective replies of the run's own agent."""
     events = [event for event in read(settings.state_dir, run, (Thought, Rejected, Rewound)) if not event.agent]
-    found = effective(events, [event for event in events if isinstance(event, Rewound)])
-    return [event for event in found if isinstance(event, (Thought, Rejected))]
+    events_in_effect = effective(events, [event for event in events if isinstance(event, Rewound)])
+    return [event for event in events_in_effect if isinstance(event, (Thought, Rejected))]
 
 
 def _ends(state_dir: Path, run: str) -> tuple[RunStarted | None, Ended | None]:

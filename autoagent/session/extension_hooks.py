@@ -1,11 +1,11 @@
-"""The hooks of extensions, where they belong: around the model, the verdict, the command and the memory, and on screen.
+"""Run extensions' hooks around model, verdict, command, memory and screen.
 
-A hook that fails is named once and passed over. One that decides refuses.
+A failing hook is reported once and skipped. One that decides refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from autoagent.core.commands import Call, Proposal, Result, Verdict
 from autoagent.core.errors import AutoagentError
 from autoagent.core.events import Event
+from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Memory, Model
 from autoagent.registry.plugins import extensions
@@ -24,72 +25,83 @@ if TYPE_CHECKING:
     from autoagent.commands.registry import Registry
 
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
-"""Hooks, each with what its extension is called."""
+"""Hooks, each with the name of its extension."""
 
 
 def hooks(place: str) -> Hooks:
     """Return the hooks of a place, in the order of the extensions."""
-    own = [("guest", GUESTS[place])] if place in GUESTS else []
-    return [*own, *((one.plugin.called, hook) for one in extensions() for hook in one.added.hooks.get(place, ()))]
+    guest_hooks = [("guest", GUESTS[place])] if place in GUESTS else []
+    return [
+        *guest_hooks,
+        *(
+            (extension.plugin.called, hook)
+            for extension in extensions()
+            for hook in extension.registrations.hooks.get(place, ())
+        ),
+    ]
 
 
-def tell_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Report the extensions of the run with their parts, and those that cannot be used."""
-    for one in extensions():
-        if one.problem:
-            warn(one.problem)
-        elif one.added.reaches:
-            say(f"The extension {one.plugin.called} takes part: {', '.join(one.added.reaches)}.")
+def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
+    """Report the run's extensions with their parts, and unusable ones."""
+    for extension in extensions():
+        if extension.problem:
+            warn(extension.problem)
+        elif extension.registrations.reaches:
+            say(f"The extension {extension.plugin.called} takes part: {', '.join(extension.registrations.reaches)}.")
 
 
 def hooked_model(model: Model) -> Model:
-    """Return the model with the hooks around its turn. They are looked for at the first one, as that takes time which
-    the first question does not have.
-    """
+    """Return the model with the hooks around its turn, which are looked up at the first turn."""
     return cast(Model, _HookedModel(metered(model)))
 
 
 def metered(model: Model) -> Model:
-    """Return the model as a program that takes part in this process wraps it."""
+    """Return the model as wrapped by a host program, if any."""
     return cast(Model, GUESTS["model"](model)) if "model" in GUESTS else model
 
 
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
-    """Return the authorizer with those of extensions before it, and their hooks around it."""
+    """Return the authorizer with extensions' authorizers before it and their hooks around it."""
     deciding, around = hooks("decide"), hooks("authorize")
-    return _HookedAuthorizer(authorizer, deciding, around) if deciding or around else authorizer
+    return HookedAuthorizer(authorizer, deciding, around) if deciding or around else authorizer
 
 
 def hooked_registry(registry: Registry) -> Registry:
     """Return the registry with the hooks around its commands."""
     for name, hook in hooks("execute"):
-        registry = registry.around(partial(_executed, name, hook))
+        registry = registry.around(partial(_execute_hooked, name, hook))
     return registry
 
 
 def hooked_memory(memory: Memory) -> Memory:
-    """Return the memory with the hooks around its storing."""
-    around = hooks("store")
-    return cast(Memory, _HookedMemory(memory, around)) if around else memory
+    """Return the memory with the hooks around its storing and after its recalls."""
+    around, after = hooks("store"), hooks("recall")
+    return cast(Memory, _HookedMemory(memory, around, after)) if around or after else memory
+
+
+def notify_memory_hooks(place: str, ids: Sequence[int], *dream: str) -> None:
+    """Call the hooks after a `forget` or a `sleep`."""
+    for name, hook in hooks(place):
+        _tried(name, place, partial(hook, tuple(ids), *dream))
 
 
 def heard(event: Event) -> None:
-    """Let every listener hear an event."""
-    for name, hear in hooks("listen"):
+    """Pass an event to every listener."""
+    for name, listener in hooks("listen"):
         try:
-            hear(event)
-        except Exception as error:  # the code of others; the run goes on
-            _told(name, "listener", type(error).__name__)
+            listener(event)
+        except Exception as error:  # foreign code; the run goes on
+            _report_once(name, "listener", type(error).__name__)
 
 
 def rendered(event: Event) -> str | None:
-    """Return the text that an extension shows for an event, or None where none does."""
-    for one in extensions():
-        if (render := one.added.renderers.get(event.type)) is not None:
+    """Return an extension's rendering of an event, or None."""
+    for extension in extensions():
+        if (render := extension.registrations.renderers.get(event.type)) is not None:
             try:
                 text = render(event)
-            except Exception as error:  # the code of others; it is shown as ever
-                _told(one.plugin.called, "renderer", type(error).__name__)
+            except Exception as error:  # foreign code; the default rendering is shown
+                _report_once(extension.plugin.called, "renderer", type(error).__name__)
             else:
                 if text is not None:
                     return str(text)
@@ -97,7 +109,7 @@ def rendered(event: Event) -> str | None:
 
 
 class _HookedModel:
-    """A model in which hooks stand around each completion."""
+    """Wrap each completion of a model in hooks."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -106,58 +118,67 @@ class _HookedModel:
         return getattr(self._model, name)
 
     def complete(self, messages: Sequence[Message], **kwargs: Any) -> Completion:
-        def ask(left: Hooks) -> Completion:
-            if not left:
+        def ask(remaining: Hooks) -> Completion:
+            if not remaining:
                 return self._model.complete(messages, **kwargs)
-            (name, hook), *rest = left
-            inner: _Once[Completion] = _Once(lambda: ask(rest))
-            found = passed_over(name, "think", lambda: hook(tuple(messages), inner), inner)
-            return found if isinstance(found, Completion) else inner()
+            (name, hook), *rest = remaining
+            inner: _CallOnce[Completion] = _CallOnce(lambda: ask(rest))
+            completion = passed_over(name, "think", lambda: hook(tuple(messages), inner), inner)
+            return completion if isinstance(completion, Completion) else inner()
 
         return ask(hooks("think"))
 
 
-class _HookedAuthorizer(AuthorizerWrapper):
-    """Asks the authorizers of extensions first, and lets hooks refuse an allowed call. Their errors propagate."""
+class HookedAuthorizer(AuthorizerWrapper):
+    """Ask extensions' authorizers first, and let hooks refuse an allowed call. Their errors propagate.
 
-    def __init__(self, inner: Authorizer, deciding: Hooks, around: Hooks) -> None:
+    They answer for the user where one call needs nothing but a yes. The guard's warnings are for the user.
+    """
+
+    def __init__(self, inner: Authorizer, deciding: Hooks, around: Hooks = ()) -> None:
         super().__init__(inner)
         self._deciding = deciding
         self._around = around
 
     def decide(self, proposal: Proposal) -> Verdict:
-        def decided(left: Hooks) -> Verdict:
-            if not left:
-                return self._decided(proposal)
-            (name, hook), *rest = left
-            inner: _Once[Verdict] = _Once(lambda: decided(rest))
+        def decided(remaining: Hooks) -> Verdict:
+            if not remaining:
+                return self._first_verdict(proposal)
+            (name, hook), *rest = remaining
+            inner: _CallOnce[Verdict] = _CallOnce(lambda: decided(rest))
             verdict = hook(proposal, inner)
             refuses = isinstance(verdict, Verdict) and not verdict.allowed and verdict.args is None
             if refuses and (inner.value is None or inner.value.allowed):
-                return _own(cast(Verdict, verdict), name)
+                return plain_verdict(name, cast(Verdict, verdict))
             return inner()
 
         return decided(self._around)
 
-    def _decided(self, proposal: Proposal) -> Verdict:
+    def _first_verdict(self, proposal: Proposal) -> Verdict:
         for name, decide in self._deciding:
             verdict = decide(proposal)
             if isinstance(verdict, Verdict) and not (verdict.allowed and proposal.warning):
-                return _own(verdict, name)
+                return plain_verdict(name, verdict)
         return self._inner.decide(proposal)
 
 
-def _own(verdict: Verdict, name: str) -> Verdict:
-    """Reduce an extension's verdict to yes or no. Only the user edits a call, changes the run and answers."""
-    return Verdict(verdict.allowed, name, verdict.reason)
+def extension_source(name: str) -> str:
+    """Return an extension's name as a source and decider. No other name begins like it."""
+    return f"the extension {name}"
+
+
+def plain_verdict(name: str, verdict: Verdict) -> Verdict:
+    """Reduce an extension's verdict to yes or no, since only the user edits a call, changes the run and answers."""
+    return Verdict(verdict.allowed, extension_source(name), verdict.reason)
 
 
 class _HookedMemory:
-    """A memory with hooks around its storing."""
+    """Wrap a memory in hooks around its storing and after its recalls."""
 
-    def __init__(self, memory: Memory, around: Hooks) -> None:
+    def __init__(self, memory: Memory, around: Hooks, after: Hooks) -> None:
         self._memory = memory
         self._around = around
+        self._after = after
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._memory, name)
@@ -166,78 +187,113 @@ class _HookedMemory:
         return len(self._memory)
 
     def add(self, text: str, **kwargs: Any) -> int | None:
-        def keep(left: Hooks, kept: str) -> int | None:
-            if not left:
-                return self._memory.add(kept, **kwargs)
-            (name, hook), *rest = left
-            done: list[int | None] = []
+        def keep(remaining: Hooks, text: str) -> int | None:
+            if not remaining:
+                return self._memory.add(text, **kwargs)
+            (name, hook), *rest = remaining
+            results: list[int | None] = []
 
-            def inner(changed: str) -> int | None:
-                done.append(keep(rest, str(changed)))
-                return done[-1]
+            def inner(new_text: str) -> int | None:
+                results.append(keep(rest, str(new_text)))
+                return results[-1]
 
-            def instead() -> int | None:
-                return done[-1] if done else keep(rest, kept)
+            def fallback() -> int | None:
+                return results[-1] if results else keep(rest, text)
 
-            found = passed_over(name, "store", lambda: hook(kept, inner), instead)
-            return found if found is None or isinstance(found, int) else instead()
+            memory_id = passed_over(name, "store", lambda: hook(text, inner), fallback)
+            return memory_id if memory_id is None or isinstance(memory_id, int) else fallback()
 
         return keep(self._around, text)
 
+    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = (), **asked: Any) -> Recall:
+        recall = self._memory.recall(query, k, skip=skip, **asked)
+        for name, hook in self._after:
+            by_id = {memory.id: memory for memory in recall.memories}
+            ids = _tried(name, "recall", lambda: list(map(int, hook(query, recall.memories))))  # noqa: B023
+            if ids is None:
+                continue
+            if missing := {id for id in ids if id not in by_id}:
+                extra = self._looked_up(missing, asked.get("meant"))
+                by_id |= {m.id: m for m in extra if m.id in missing and (m.run, m.step) not in skip}
+            memories = [by_id.pop(id) for id in dict.fromkeys(ids) if id in by_id]
+            reason = f"by the extension {name}"
+            others = (LeftOut(one.id, one.score, reason, one.evidence) for one in (*memories[k:], *by_id.values()))
+            recall = replace(recall, memories=tuple(memories[:k]), left_out=(*recall.left_out, *others))
+        return recall
 
-def _executed(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:
+    def _looked_up(
+        self, ids: Collection[int], meant: Callable[[RetrievedMemory], bool] | None
+    ) -> Sequence[RetrievedMemory]:
+        """Return the memories with these ids that the run may see, and that the recall was limited to."""
+
+        def fits(memory: RetrievedMemory) -> bool:
+            return (memory.id in ids or -memory.id in ids) and (meant is None or meant(memory))
+
+        return self._memory.recall("", 2 * len(ids), meant=fits).memories
+
+
+def _execute_hooked(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:
     """Run a command with a hook around it. The labels of the result stay."""
-    inner: _Once[Result] = _Once(run)
-    found = passed_over(name, "execute", lambda: hook(call, inner), inner)
-    if not isinstance(found, Result):
+    inner: _CallOnce[Result] = _CallOnce(run)
+    result = passed_over(name, "execute", lambda: hook(call, inner), inner)
+    if not isinstance(result, Result):
         return inner()
-    known = inner.value
-    if known is not None and found.text == known.text:
-        return replace(known, ok=found.ok and known.ok)
-    meta = known.meta if known is not None else replace(found.meta, finished=None)
-    changed = replace(meta, untrusted=meta.untrusted or f"the extension {name}", private=True)
-    return Result(call.id, found.ok and (known is None or known.ok), str(found.text), changed)
+    original = inner.value
+    if original is not None and result.text == original.text:
+        return replace(original, ok=result.ok and original.ok)
+    meta = original.meta if original is not None else replace(result.meta, finished=None)
+    labels = replace(meta, untrusted=meta.untrusted or extension_source(name), private=True)
+    return Result(call.id, result.ok and (original is None or original.ok), str(result.text), labels)
 
 
 Value = TypeVar("Value")
 
 
-class _Once(Generic[Value]):
-    """Calls a function once, and returns or raises the same afterwards.
+class _CallOnce(Generic[Value]):
+    """Call a function once, and return or raise the same result afterwards.
 
     `value` is its result, or None if it has not returned.
     """
 
-    def __init__(self, do: Callable[[], Value]) -> None:
-        self._do = do
+    def __init__(self, function: Callable[[], Value]) -> None:
+        self._function = function
         self.value: Value | None = None
-        self._raised: BaseException | None = None
+        self._error: BaseException | None = None
 
     def __call__(self) -> Value:
-        if self._raised is not None:
-            raise self._raised
+        if self._error is not None:
+            raise self._error
         if self.value is None:
             try:
-                self.value = self._do()
-            except BaseException as error:  # raised again, as a hook may have kept it from whoever it is for
-                self._raised = error
+                self.value = self._function()
+            except BaseException as error:  # raised again, since a hook may have swallowed it
+                self._error = error
                 raise
         return self.value
 
 
 def passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any]) -> Any:
-    """Call a hook, or do without it if it fails. Errors of the wrapped function propagate."""
+    """Call a hook, or skip it if it fails. Errors of the wrapped function propagate."""
     try:
         return hook()
     except (AutoagentError, OSError, KeyboardInterrupt):
         raise
-    except Exception as error:  # the code of others; the run goes on without it
-        _told(name, place, type(error).__name__)
+    except Exception as error:  # foreign code; the run goes on without it
+        _report_once(name, place, type(error).__name__)
         return instead()
 
 
+def _tried(name: str, place: str, hook: Callable[[], Value]) -> Value | None:
+    """Call a hook that wraps nothing. Return None if it fails, however it does."""
+    try:
+        return hook()
+    except Exception as error:  # the code of others, and the memory's work is done
+        _report_once(name, place, type(error).__name__)
+        return None
+
+
 @cache
-def _told(name: str, place: str, problem: str) -> None:
+def _report_once(name: str, place: str, problem: str) -> None:
     """Report the failure of a hook, once."""
-    why = f"{place}: {problem}"
-    echo(f"autoagent: The extension {name} fails ({why}); the run goes on without it here.", err=True)
+    message = f"{place}: {problem}"
+    echo(f"autoagent: The extension {name} fails ({message}); the run goes on without it here.", err=True)

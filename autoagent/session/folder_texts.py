@@ -1,15 +1,14 @@
-"""Instructions for the agent from the folder and the user: AGENTS.md and skills, if trusted."""
+"""Load the agent's instructions from the folder and the user: AGENTS.md and skills, if trusted."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from autoagent.commands.registry import Command
-from autoagent.commands.skills import skill_commands
 from autoagent.core.errors import CommandError, SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.core.services import Skill
 from autoagent.session.agent_files import (
     AGENTS_FILE,
@@ -26,10 +25,13 @@ from autoagent.settings import user_config_path
 from autoagent.text.quoting import defuse
 from autoagent.text.text_file import read_text
 
+if TYPE_CHECKING:
+    from autoagent.commands.registry import Command
+
 
 @dataclass(frozen=True, slots=True)
 class FolderTexts:
-    """The instructions of an AGENTS.md with its place, '' for none, and the skills."""
+    """Hold the instructions of an AGENTS.md with its place, or '', and the skills."""
 
     instructions: str = ""
     place: str = ""
@@ -37,7 +39,11 @@ class FolderTexts:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The command that loads the skills, where there are any."""
+        """Return the command that loads skills, if there are any."""
+        if not self.skills:
+            return ()
+        from autoagent.commands.skills import skill_commands
+
         return skill_commands(self.skills, _trusted_contents)
 
 
@@ -47,35 +53,35 @@ def user_skills_path() -> Path:
 
 
 def folder_texts(session: Session, say: Callable[[str], None]) -> FolderTexts:
-    """Return the trusted instructions of the folder, and the user's own. `say` hears which.
+    """Return the trusted instructions of the folder and the user, and report them through `say`.
 
-    The nearest AGENTS.md counts alone: that of the workspace, of a folder above it, else the user's. A skill of the
-    user's counts before one of the folder with the same name.
+    Only the nearest AGENTS.md applies: in the workspace, a folder above it, else the user's. A user's skill takes
+    precedence over the folder's with the same name.
     """
     folder = session.folder
-    own = user_skills_path()
-    skills = {skill.name: skill for skill in skills_in(own, own, say)}
+    user_skills = user_skills_path()
+    skills = {skill.name: skill for skill in skills_in(user_skills, user_skills, say)}
     for place in SKILL_FOLDERS:
         for skill in skills_in(folder / place, folder, say):
             if session.holds(untrusted_skill(skill, folder)):
                 skills.setdefault(skill.name, skill)
-    instructions, shown = "", ""
+    instructions, location = "", ""
     path = nearest_agents_file(folder, session.settings.workspace)
-    of_user = own.with_name(AGENTS_FILE)
+    user_agents_file = user_skills.with_name(AGENTS_FILE)
     try:
         if path is not None:
-            offered = untrusted_agents_file(path, folder)
-            if session.holds(offered):
-                instructions, shown = offered.value.strip(), offered.file
-        elif of_user.is_file():
-            instructions, shown = read_text(of_user).strip(), str(of_user)
+            untrusted = untrusted_agents_file(path, folder)
+            if session.holds(untrusted):
+                instructions, location = untrusted.value.strip(), untrusted.file
+        elif user_agents_file.is_file():
+            instructions, location = read_text(user_agents_file).strip(), str(user_agents_file)
     except SettingsError as error:
-        say(f"{error} The agent is not told what it says.")
+        say(f"{error} The agent is not told its content.")
     if instructions:
-        say(f"The agent is told what {shown} says ({len(instructions.splitlines())} lines).")
+        say(f"The agent is told what {location} says ({len(instructions.splitlines())} lines).")
     if skills:
         say(f"It may load these skills: {', '.join(skills)}.")
-    return FolderTexts(defuse(instructions), shown, tuple(skills.values()))
+    return FolderTexts(defuse(instructions), location, tuple(skills.values()))
 
 
 def _trusted_contents(skill: Skill) -> Mapping[str, bytes]:

@@ -1,4 +1,4 @@
-"""The settings in effect: every layer that sets some, put together, with the origin of each value.
+"""Load the settings in effect from all layers, with the origin of each value.
 
 Later layers win: defaults < user config < `.env` < environment < flags. The task itself (name, role, goals) is in
 `task_file`.
@@ -11,6 +11,7 @@ import math
 import os
 import re
 import stat
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,27 +20,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from autoagent.core.declaration import Permission
 from autoagent.core.errors import SettingsError
 from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import AutoGPTFolder, is_blank
 from autoagent.session.dotenv import Variable
 from autoagent.session.permissions import hold, may_set
-from autoagent.settings import DOTENV, WORKSPACE, Permission, Settings, user_config_path
+from autoagent.settings import DOTENV, WORKSPACE, Settings, all_settings, user_config_path
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import check_not_of_others, is_there
 from autoagent.text.yaml_file import read_mapping
 
-_PATH, _NAME = 2048, 255  # bytes of a path, half of what systems take, and of a name in it
-_PROGRAM = re.compile(
-    r"([\w.+@:/-]*/)?([\w.+@:-]*[\w+]|\[)"
-)  # a name or a path, with nothing in it that a shell would read as more
+_PATH, _NAME = 2048, 255  # bytes of a path, half the usual system limit, and of a name in it
+_PROGRAM = re.compile(r"([\w.+@:/-]*/)?([\w.+@:-]*[\w+]|\[)")  # a name or a path without shell syntax
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings in effect and their origins by name: `.env:3`, `default`, `flag`.
+    """Hold the settings in effect and their origins by name: `.env:3`, `default`, `flag`.
 
-    `untrusted` are values of the folder that do not count yet. `unsent` has a line for each of the user's keys withheld
+    `untrusted` are values of the folder that do not apply yet. `unsent` has a line for each of the user's keys withheld
     from an address that only the folder names, `notes` a line for each AutoGPT setting that works differently here.
     `lasting` are the values set anywhere but by flags.
     """
@@ -53,10 +53,10 @@ class Loaded:
 
 
 Raw = tuple[str, str, Any, str]
-"""One value of a layer: the setting, what messages call it, the value (text is still to be parsed), its origin."""
+"""A value of a layer: the setting, its name in messages, the value (text is not yet parsed), its origin."""
 
 Layer = dict[str, tuple[Any, str]]
-"""Values by setting, parsed, each with its origin."""
+"""Parsed values by setting, with their origins."""
 
 
 def load(
@@ -67,28 +67,30 @@ def load(
     *,
     trusts: Callable[[UntrustedValue], bool] = lambda untrusted: False,
 ) -> Loaded:
-    """Load all layers into one record. It creates nothing and reads only `.env` in `cwd` and the user config.
+    """Load all layers into one record. Reads only `.env` in `cwd` and the user config, and creates nothing.
 
-    `flags` holds settings by field name. None and () mean not given. Other names are ignored except `gpt3only`,
-    `gpt4only`, AS_WISH, and KEPT: the settings kept by a run, just below the flags. Empty variables count as unset.
-    `trusts` decides on values that `.env` may not set by itself.
+    `flags` holds settings by field name. None and () mean unset. Other names are ignored except `gpt3only`, `gpt4only`,
+    AS_WISH, and KEPT: the settings of a resumed run, just below the flags. Empty variables count as unset. `trusts`
+    decides on values that `.env` may not set by itself.
 
     Raises:
         SettingsError: names the variable or flag, or the file, line and key, of an invalid value.
     """
     config = user_config if user_config is not None else user_config_path(env)
-    below, environment, flagged = map(_parsed, (_from_config(config), _from_env(env), _from_flags(flags)))
+    environ = ((name, variable, env[variable], f"environment: {variable}") for name, variable in _set_by(env))
+    below, environment, flagged = map(_parse_layer, (_from_config(config), environ, _from_flags(flags)))
     above = {**environment, **flagged}
-    held = {**below, **above}
-    autogpt = AutoGPTFolder(cwd, env, held)
-    folders, untrusted = _judged(cwd, held, above, trusts, autogpt)
+    outer = {**below, **above}
+    autogpt = AutoGPTFolder(cwd, env, outer)
+    folders, untrusted = _judged(cwd, outer, above, trusts, autogpt)
     usual = autogpt.usual_places(WORKSPACE)
     if flags.get(AS_WISH) and not autogpt.is_in_use() and is_project(cwd, WORKSPACE.name):
         usual["workspace"] = HERE, "default"
-    taken = {**usual, **below, **folders, **above}
-    unsent = _pair(taken, folders, {name: one for name, one in held.items() if one[1] != RUN}, trusts)
-    settings = Settings(**{name: value for name, (value, _) in taken.items()})
-    origins = {name: taken[name][1] if name in taken else "default" for name in _kinds()}
+    usual |= _active_python(env)
+    effective = {**usual, **below, **folders, **above}
+    unsent = _withhold_keys(effective, folders, {name: one for name, one in outer.items() if one[1] != RUN}, trusts)
+    settings = all_settings()(**{name: value for name, (value, _) in effective.items()})
+    origins = {name: effective[name][1] if name in effective else "default" for name in _kinds()}
     fast, smart = ("fast_llm", "fast_window"), ("smart_llm", "window")
     for flag, winners, losers in (("gpt3only", fast, smart), ("gpt4only", smart, fast)):
         for winner, loser in zip(winners, losers, strict=True):
@@ -98,10 +100,24 @@ def load(
     _check_together(settings)
     hold(settings, origins, env, cwd)
     lasting = {name: value for name, (value, _) in {**below, **folders, **environment}.items()}
-    return Loaded(settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(taken)), lasting)
+    return Loaded(settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(effective)), lasting)
 
 
-def _parsed(values: Iterable[Raw]) -> Layer:
+def _active_python(env: Mapping[str, str]) -> Layer:
+    """Return the interpreter of the user's active virtual environment as a setting, if it is not the program's own."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        place = Path(env.get(variable) or sys.prefix)
+        python = place / "bin" / "python"
+        if (
+            place.is_absolute()
+            and os.path.realpath(place) != os.path.realpath(sys.prefix)
+            and os.access(python, os.X_OK)
+        ):
+            return {"python": (str(python), f"environment: {variable}")}
+    return {}
+
+
+def _parse_layer(values: Iterable[Raw]) -> Layer:
     return {
         name: (parse(name, value, called) if isinstance(value, str) else value, origin)
         for name, called, value, origin in values
@@ -111,15 +127,15 @@ def _parsed(values: Iterable[Raw]) -> Layer:
 def _judged(
     cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool], autogpt: AutoGPTFolder
 ) -> tuple[Layer, list[UntrustedValue]]:
-    """Return the values that `.env` sets and those it would set if trusted. `outside` are the values without it."""
-    held = Settings(**{name: value for name, (value, _) in outside.items()})
+    """Return the values that `.env` sets, and those it would set if trusted. `outside` are the values without it."""
+    outer = all_settings()(**{name: value for name, (value, _) in outside.items()})
     layer: Layer = {}
-    left: list[UntrustedValue] = []
+    untrusted_values: list[UntrustedValue] = []
     written = list(autogpt.translated(_from_dotenv(autogpt.variables)))
     raw = {name: (called, value) for name, called, value, _ in written}
-    values = _parsed(written)
+    values = _parse_layer(written)
     for name, (value, origin) in values.items():
-        declared, now = Settings.__dataclass_fields__[name].metadata, getattr(held, name)
+        declared, now = all_settings().__dataclass_fields__[name].metadata, getattr(outer, name)
         permission: Permission = declared["folder"]
         untrusted = UntrustedValue(
             file=DOTENV,
@@ -131,49 +147,51 @@ def _judged(
             secret=declared["secret"],
             never=permission == "never",
         )
-        same = value == now or (isinstance(value, str) and _as_localhost(value) == _as_localhost(str(now)))
-        allowed = name in above or same or may_set(permission, value, now, held, cwd)
-        if allowed or (permission != "never" and trusts(untrusted)):
+        is_unchanged = value == now or (isinstance(value, str) and _as_localhost(value) == _as_localhost(str(now)))
+        is_allowed = name in above or is_unchanged or may_set(permission, value, now, outer, cwd)
+        if is_allowed or (permission != "never" and trusts(untrusted)):
             layer[name] = value, origin
         else:
-            left.append(untrusted)
-    return layer, left
+            untrusted_values.append(untrusted)
+    return layer, untrusted_values
 
 
 def _as_localhost(address: str) -> str:
-    """Return an address as it is written with localhost: 127.0.0.1 is the same host."""
+    """Return an address with localhost in place of the equivalent 127.0.0.1."""
     return re.sub(r"\A(\w+://)127\.0\.0\.1(?=[:/]|\Z)", r"\1localhost", address)
 
 
-def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]) -> list[str]:
-    """Drop keys from outside for addresses that only the folder or a run names. Use the folder's own keys there.
+def _withhold_keys(
+    effective: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]
+) -> list[str]:
+    """Drop outer keys for addresses that only the folder or a run names, in favour of its own keys.
 
     Return a line for each key that is not sent.
     """
     unsent = []
-    addresses = {name: f for name, f in Settings.__dataclass_fields__.items() if f.metadata["keys"]}
+    addresses = {name: f for name, f in all_settings().__dataclass_fields__.items() if f.metadata["keys"]}
     for name, declared in addresses.items():
-        address, origin = taken.get(name, (declared.default, "default"))
-        of_folder = name in folders and origin == folders[name][1]
-        if address == outside.get(name, (declared.default,))[0] or not (of_folder or origin == RUN):
+        address, origin = effective.get(name, (declared.default, "default"))
+        is_from_folder = name in folders and origin == folders[name][1]
+        if address == outside.get(name, (declared.default,))[0] or not (is_from_folder or origin == RUN):
             continue
         if origin == RUN and trusts(of_run(name, address)):
             continue
         for key in declared.metadata["keys"]:
             if key in folders:
-                taken[key] = folders[key]
-            elif key in taken:
-                variable, other = (Settings.__dataclass_fields__[one].metadata["env"][0] for one in (key, name))
+                effective[key] = folders[key]
+            elif key in effective:
+                variable, other = (all_settings().__dataclass_fields__[one].metadata["env"][0] for one in (key, name))
                 unsent.append(
-                    f"{variable} ({taken[key][1]}) is not sent to {address}, which only {origin} names: "
+                    f"{variable} ({effective[key][1]}) is not sent to {address}, which only {origin} names: "
                     f"write the key for it into .env, or set {other} where you set that key."
                 )
-                del taken[key]
+                del effective[key]
     return unsent
 
 
 def of_run(name: str, address: str) -> UntrustedValue:
-    """Return an address kept by a run: trusted if the user has named it himself in this folder."""
+    """Return a run's saved address, trusted if the user has named it in this folder."""
     return UntrustedValue(file="", name=f"{name} of runs", value=address, about="where your prompts go", setting=name)
 
 
@@ -190,21 +208,16 @@ def _from_config(path: Path) -> Iterator[Raw]:
 
 
 def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
-    known = {variable for setting_field in dataclasses.fields(Settings) for variable in setting_field.metadata["env"]}
-    used = {name: found.use(f".env:{found.line}: {name}") for name, found in variables.items() if name in known}
+    readers = {variable for one in dataclasses.fields(all_settings()) for variable in one.metadata["env"]}
+    used = {name: found.use(f".env:{found.line}: {name}") for name, found in variables.items() if name in readers}
     for name, variable in _set_by(used):
         line = variables[variable].line
         yield name, f".env:{line}: {variable}", used[variable], f".env:{line}"
 
 
-def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
-    for name, variable in _set_by(env):
-        yield name, variable, env[variable], f"environment: {variable}"
-
-
 _RENAMED = {"outage": "patience"}  # older names of settings in the user's configuration
 
-_FLAGS = {  # where the flag has another name than the setting
+_FLAGS = {  # flags with other names than their settings
     "memory_backend": "use-memory",
     "memory_trust": "memory",
     "memory_distil": "distil",
@@ -218,29 +231,29 @@ _FLAGS = {  # where the flag has another name than the setting
 
 
 HERE = Path()
-"""The workspace of a wish in a folder that is a project: the folder itself."""
+"""The workspace of a wish in a project folder: the folder itself."""
 
 AS_WISH = "as_wish"
-"""Among the flags: whether the task is a wish, not one that AutoGPT's flags or files describe."""
+"""The flag for a task that is a wish instead of AutoGPT's flags or files."""
 
 RUN = "the run"  # an origin
 KEPT = "kept"
-"""Among the flags: the settings, by name, that a run which is taken up again has kept in its log."""
+"""The flag for the settings, by name, in a resumed run's log."""
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
-    kept = flags.get(KEPT, {})
+    logged = flags.get(KEPT, {})
     for name in _kinds():
         value = flags.get(name)
         if value not in (None, ()):
             yield name, f"--{_FLAGS.get(name, name).replace('_', '-')}", value, "flag"
-        elif name in kept:
-            yield name, f"{name} in the log of the run", kept[name], RUN
+        elif name in logged:
+            yield name, f"{name} in the log of the run", logged[name], RUN
 
 
 def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each setting of which a variable is set, with that variable."""
-    for setting_field in dataclasses.fields(Settings):
+    """Yield each setting that has a variable set, with that variable."""
+    for setting_field in dataclasses.fields(all_settings()):
         for variable in setting_field.metadata["env"]:
             if not is_blank(variables.get(variable)):
                 yield setting_field.name, variable
@@ -249,9 +262,9 @@ def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _kinds() -> dict[str, type]:
-    """Return the type of every setting, without the `None` for "not given". Lists are tuples of str."""
+    """Return the type of every setting, without `None`. Lists are tuples of str."""
     kinds: dict[str, type] = {}
-    for name, hint in typing.get_type_hints(Settings).items():
+    for name, hint in typing.get_type_hints(all_settings()).items():
         if isinstance(hint, types.UnionType):
             hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
         kinds[name] = typing.get_origin(hint) or hint
@@ -259,16 +272,16 @@ def _kinds() -> dict[str, type]:
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
 def parse(name: str, text: str, called: str) -> Any:
     """Convert the text to the setting's type. Raises SettingsError, which begins with `called`."""
     text = text.strip()
-    kind, metadata = _kinds()[name], Settings.__dataclass_fields__[name].metadata
+    kind, metadata = _kinds()[name], all_settings().__dataclass_fields__[name].metadata
     choices: Mapping[str, str] | None = metadata["choices"]
     if metadata["secret"] and not re.fullmatch(r"[!-~]*", text):
-        raise SettingsError(f"{called}: holds a space or a letter that no key has; copy the key again.")
+        raise SettingsError(f"{called}: holds a space or a character that no key has; copy the key again.")
     if kind is str and _CONTROL.search(text):
         raise SettingsError(f"{called}: holds a line end or another control character; write it on one line.")
     if choices is not None:
@@ -277,20 +290,20 @@ def parse(name: str, text: str, called: str) -> Any:
         return choices[text.lower()]
     if metadata["parse"] is not None:
         try:
-            meant = metadata["parse"](text)
+            parsed = metadata["parse"](text)
         except ValueError as error:
             raise SettingsError(f"{called}: {error}") from None
-        return meant if isinstance(meant, str) else text
+        return parsed if isinstance(parsed, str) else text
     if kind is bool:
-        if text.lower() not in _BOOLEANS:
+        if text.lower() not in BOOLEANS:
             raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
-        return _BOOLEANS[text.lower()]
+        return BOOLEANS[text.lower()]
     if kind is int or kind is float:
         return _number(kind, text, called)
     if kind is tuple:
         parts = tuple(part.strip() for part in text.split(",") if part.strip())
         if text and not parts:
-            raise SettingsError(f"{called}: {text!r} names nothing; separate names by commas, or leave it out.")
+            raise SettingsError(f"{called}: {text!r} names nothing; separate names with commas, or leave it out.")
         return parts
     return _path(text, called) if kind is Path else text
 
@@ -299,9 +312,9 @@ def _path(text: str, called: str) -> Path:
     try:
         path = Path(text).expanduser()
     except RuntimeError:
-        raise SettingsError(f"{called}: there is no such user's home: {shorten(repr(text), 100)}.") from None
+        raise SettingsError(f"{called}: no such user's home: {shorten(repr(text), 100)}.") from None
     if "\0" in text or len(os.fsencode(path)) > _PATH or any(len(os.fsencode(part)) > _NAME for part in path.parts):
-        raise SettingsError(f"{called}: nothing can be called that: {shorten(repr(text), 100)}.")
+        raise SettingsError(f"{called}: not a valid name: {shorten(repr(text), 100)}.")
     return path
 
 
@@ -311,8 +324,8 @@ def _number(kind: type[int] | type[float], text: str, called: str) -> int | floa
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        wanted = "a whole number" if kind is int else "a number"
-        raise SettingsError(f"{called}: must be {wanted} of 0 or more, not {text!r}.")
+        expected = "a whole number" if kind is int else "a number"
+        raise SettingsError(f"{called}: must be {expected} of 0 or more, not {text!r}.")
     return number
 
 
@@ -332,9 +345,9 @@ def _check_together(settings: Settings) -> None:
                     f"{name.upper()}: {entry!r} is not the name or path of a program; write the program alone, such "
                     "as git or /usr/bin/git, without arguments or patterns."
                 )
-    for name, last in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # of what can be sent as a header
+    for name, last in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # characters valid in a header
         if any(ord(letter) > last for letter in getattr(settings, name)):
-            raise SettingsError(f"{name.upper()}: {getattr(settings, name)!r} holds a letter that cannot be sent.")
+            raise SettingsError(f"{name.upper()}: {getattr(settings, name)!r} holds a character that cannot be sent.")
     if settings.search_url and not settings.search_url.startswith(("http://", "https://")):
         raise SettingsError(
             f"AUTOAGENT_SEARCH_URL: must begin with http:// or https://, not {settings.search_url!r}; "
@@ -351,11 +364,11 @@ _MARKS = (".git", "pyproject.toml", "package.json")
 
 
 def is_project(folder: Path, workspace: str) -> bool:
-    """Return whether the user keeps work in this folder: it has the mark of a project, or any file that is not hidden.
+    """Return whether the user works in this folder: it has a project's mark, or any visible file.
 
-    The root, the home folder and those above it never are. A folder that everybody may write to, or that lies directly
-    under the root, needs a mark: /tmp and /etc are nobody's project. The `workspace` is what an earlier run has made,
-    and shows no work of the user's. Few entries are read, however many there are.
+    The root, the home folder and those above it never count. A world-writable folder, or one directly under the root,
+    needs a mark: /tmp and /etc are nobody's project. The `workspace` comes from earlier runs and is ignored. Few
+    entries are read.
     """
     try:
         place, home = folder.resolve(strict=True), Path.home().resolve()
@@ -367,5 +380,5 @@ def is_project(folder: Path, workspace: str) -> bool:
             return False
         with os.scandir(place) as entries:
             return any(not entry.name.startswith(".") and entry.name != workspace for entry in entries)
-    except (OSError, RuntimeError):  # it is gone or unreadable, or nobody knows where home is
+    except (OSError, RuntimeError):  # missing or unreadable, or the home is unknown
         return False

@@ -1,9 +1,8 @@
-"""The long-term memory, opened for the agents of a run and for the user, and the user's own memory.
+"""Open the long-term memory for the agents of a run and for the user, and the user's own memory.
 
-The user's own memory holds facts about the user and preferences, for the runs of all folders. It lies in the user's
-state folder, whatever backend a folder's memory has, and no folder names its place. Agents recall it. They add to it
-only once the user has allowed that at a terminal, and never text from outside. Its texts are embedded on this machine
-alone.
+The user's own memory holds facts about the user and preferences, for the runs of all folders. It is in the user's state
+folder, whatever backend a folder uses, and no folder names its place. Agents recall it. They add to it only once the
+user has allowed that at a terminal, and never outside text. Its texts are embedded on this machine alone.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.registry.embedders import EMBEDDED, EmbedderOpening
 from autoagent.registry.memory import BACKENDS, StoreOpening
+from autoagent.session.extension_hooks import notify_memory_hooks
 from autoagent.session.session import claimed_state
 from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.output import echo
@@ -38,7 +38,7 @@ MINUTE = 60.0
 
 
 def say(line: str) -> None:
-    """Print what the memory has to tell the user to standard error."""
+    """Print a message of the memory to standard error."""
     echo(line, err=True)
 
 
@@ -51,12 +51,10 @@ def open_memory(
     rerank: Callable[[str], str] | None = None,
     ticks: TickClock | None = None,
 ) -> LivingMemory | NoMemory:
-    """Open the memory that the settings name, and their embedder if none is given. The caller closes it.
+    """Open the configured memory, and the configured embedder if none is given. The caller closes it.
 
-    With `trusted_only` it recalls nothing that comes from outside. `rerank` asks the model that puts in order what is
-    recalled. `ticks` takes the place of the time of day.
-
-    Raises SettingsError, SetupError, StateError.
+    With `trusted_only` it recalls nothing from outside. `rerank` asks the ranking model. `ticks` replaces the time of
+    day. Raises SettingsError, SetupError, StateError.
     """
     backend = BACKENDS.find(settings.memory_backend)
     if backend.open is None:
@@ -64,15 +62,16 @@ def open_memory(
 
         return NoMemory()
     from autoagent.memory.asking import Journal
+    from autoagent.memory.embedders.lazy import LazyEmbedder
     from autoagent.memory.living_memory import LivingMemory
 
     folder = memory_folder(settings)
     url = settings.memory_url or backend.usual_url
     if backend.needs_url and not url:
-        raise SettingsError(f"MEMORY_BACKEND={backend.name} needs MEMORY_URL, which says where it is.")
-    own = embedder or lazy_embedder(settings)
+        raise SettingsError(f"MEMORY_BACKEND={backend.name} needs its address in MEMORY_URL.")
+    own = LazyEmbedder(lambda: embedder or lazy_embedder(settings))
     store = backend.open(StoreOpening(url, settings.memory_index, folder, own, listen))
-    return LivingMemory(
+    living = LivingMemory(
         store,
         Journal(folder / "dreams.jsonl"),
         rules=_rules(settings, in_ticks=ticks is not None),
@@ -80,27 +79,30 @@ def open_memory(
         clock=ticks.over(store) if ticks else time.time,
         trusted_only=trusted_only,
         rerank=rerank,
+        tell=notify_memory_hooks,
     )
+    living.take_usage = own.take_usage
+    return living
 
 
 def memory_folder(settings: Settings) -> Path:
-    """Return the local folder of the memory, or of what goes with it. Raises SettingsError for an invalid name."""
+    """Return the local folder of the memory and its files. Raises SettingsError for an invalid name."""
     name = settings.memory_index
     if name and not re.fullmatch(r"\w[\w.-]{0,63}", name):
-        raise SettingsError(f"MEMORY_INDEX is {name!r}; a name is made of letters, digits, '_', '-' and '.'.")
+        raise SettingsError(f"MEMORY_INDEX is {name!r}; a name consists of letters, digits, '_', '-' and '.'.")
     return settings.state_dir / "memory" / name if name else settings.state_dir / "memory"
 
 
 @contextmanager
-def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
+def open_user_command_memory(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
     """Open the memory for a command of the user's. Raises SettingsError also if it is switched off."""
     from autoagent.memory.none import NoMemory
 
     with claimed_state(settings.state_dir):
         memory = open_memory(settings, embedder=embedder)
         if isinstance(memory, NoMemory):
-            off = f"The memory is switched off (MEMORY_BACKEND={settings.memory_backend})"
-            raise SettingsError(f"{off}; set it to the backend you mean.")
+            message = f"The memory is switched off (MEMORY_BACKEND={settings.memory_backend})"
+            raise SettingsError(f"{message}; set it to the backend that you want.")
         with memory:
             yield memory
 
@@ -109,7 +111,7 @@ def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
     from autoagent.core.memory import LIVES
     from autoagent.memory.living_memory import LifeRules
 
-    by_kind = (settings.memory_life or ("source" if settings.hierarchical else "kinds")) == "kinds"
+    life = (settings.memory_life or ("source" if settings.hierarchical else "kinds")) == "kinds"
     return LifeRules(
         base=settings.memory_ticks if in_ticks else settings.memory_fade_days * DAY,
         growth=settings.memory_growth,
@@ -117,8 +119,8 @@ def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
         trash=settings.memory_trash_days * DAY,
         sleep=settings.memory_sleep,
         alike=settings.memory_alike,
-        lives=LIVES if by_kind else {},
-        pushed_is_use=not by_kind,
+        lives=LIVES if life else {},
+        pushed_is_use=not life,
         grain=1.0 if in_ticks else MINUTE,
     )
 
@@ -128,17 +130,13 @@ def weights_of(settings: Settings) -> RankingWeights:
     from autoagent.memory.ranking import RankingWeights
 
     words, own = settings.memory_words, settings.embedder[0].words
-    if own is not None and words == RankingWeights().words:  # it was left as it is
+    if own is not None and words == RankingWeights().words:  # the default was kept
         words = own
-    return RankingWeights(
-        words=words,
-        recency=settings.memory_recency,
-        half_life=settings.memory_half_life_days * DAY,
-    )
+    return RankingWeights(words=words, recency=settings.memory_recency, half_life=settings.memory_half_life_days * DAY)
 
 
 def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
-    """Return the embedder that the settings name, loaded when needed. `listener` hears of what takes long."""
+    """Return the configured embedder, loaded when needed. `listener` is notified of long operations."""
     from autoagent.memory.embedders.lazy import LazyEmbedder
 
     def load() -> Embedder:
@@ -149,11 +147,11 @@ def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embed
 
 
 Consent = Callable[[str], bool | None]
-"""Asks the user a question of yes or no; None where nobody can be asked."""
+"""Ask the user a yes-or-no question; return None if nobody can be asked."""
 
 NOT_ALLOWED = (
-    "You have not allowed agents to write into your own memory: `autoagent memory --user allow` does, or an answer at "
-    "the terminal of a run."
+    "You have not allowed agents to write into your own memory; allow it with `autoagent memory --user allow`, or "
+    "at the terminal of a run."
 )
 ABSENT = "The user's own memory has no part in this (MEMORY_USER)."
 DECLINED = "The user does not want that in his own memory."
@@ -162,7 +160,7 @@ _MARK = "agents-may-add"
 
 @dataclass(frozen=True, slots=True)
 class UserMemory:
-    """Its place, the embedder of its texts, and the weight of words beside that in a recall (None: the usual)."""
+    """Locate the user's memory, its embedder, and the weight of words in a recall (None: default)."""
 
     folder: Path
     embedder: Embedder
@@ -170,16 +168,16 @@ class UserMemory:
 
     @property
     def is_there(self) -> bool:
-        """Whether anything was ever put into it."""
+        """Return whether it exists."""
         return (self.folder / "memory.db").exists()
 
     @property
     def takes_from_agents(self) -> bool:
-        """Whether the user has allowed agents to put something into it."""
+        """Return whether the user has allowed agents to add to it."""
         return (self.folder / _MARK).is_file()
 
     def allow(self, *, agents: bool) -> None:
-        """Keep whether agents may put something into it. Raises SettingsError if that cannot be kept."""
+        """Save whether agents may add to it. Raises SettingsError if that fails."""
         mark = self.folder / _MARK
         try:
             if not agents:
@@ -191,22 +189,30 @@ class UserMemory:
         write_text(mark, "Agents may put something into this memory.\n", private=True)
 
     def open(self, listen: Callable[[str], None]) -> LivingMemory:
-        """Open it, making it first if need be. The caller closes it. Raises StateError."""
+        """Open it, creating it if necessary. The caller closes it. Raises StateError."""
         from autoagent.core.memory import LIVES
         from autoagent.memory.asking import Journal
+        from autoagent.memory.embedders.lazy import LazyEmbedder
         from autoagent.memory.living_memory import LifeRules, LivingMemory
         from autoagent.memory.ranking import RankingWeights
         from autoagent.memory.sqlite.store import LocalStore
 
-        store, journal = LocalStore(self.folder, self.embedder, listen), Journal(self.folder / "dreams.jsonl")
+        embedder, journal = LazyEmbedder(lambda: self.embedder), Journal(self.folder / "dreams.jsonl")
+        store = LocalStore(self.folder, embedder, listen)
         # Not the numbers of a folder, which could let it fade or keep it out of every prompt:
         rules = LifeRules(lives=LIVES)
         weights = RankingWeights() if self.words is None else RankingWeights(words=self.words)
-        return LivingMemory(store, journal, rules=rules, weights=weights)
+
+        def tell(place: str, ids: Sequence[int], *dream: str) -> None:
+            notify_memory_hooks(place, [-id for id in ids], *dream)
+
+        living = LivingMemory(store, journal, rules=rules, weights=weights, tell=tell)
+        living.take_usage = embedder.take_usage
+        return living
 
 
 def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMemory:
-    """Return the user's own memory, with `embedder`, the one that the settings name, where that embeds at home."""
+    """Return the user's own memory, with the configured `embedder` if that works at home."""
     from autoagent.memory.embedders.lazy import LazyEmbedder
 
     kind = settings.embedder[0]
@@ -216,30 +222,30 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
     return UserMemory(user_state_path(os.environ) / "memory", embedder or lazy_embedder(settings), kind.words)
 
 
-def beside_folder_memory(
+def combine_memories(
     own: LivingMemory, user: UserMemory | None, say: Callable[[str], None], consent: Consent | None
 ) -> WiderMemory:
-    """Return a run's memory, the user's own, if any, beside the folder's. Without `consent` he cannot be asked."""
+    """Return a run's memory with the user's own beside it, if any. Without `consent` nobody can be asked."""
     from autoagent.memory.wider import WiderMemory
 
-    declined = False
+    was_declined = False
 
-    def find(make: bool) -> LivingMemory | None:
-        return user.open(say) if user and (make or user.is_there) else None
+    def find(create: bool) -> LivingMemory | None:
+        return user.open(say) if user and (create or user.is_there) else None
 
     def refusal(text: str) -> str:
-        nonlocal declined
+        nonlocal was_declined
         if user is None:
             return ABSENT
         if user.takes_from_agents:
             return ""
-        if declined:
+        if was_declined:
             return DECLINED
         answer = consent(question(text)) if consent else None
         if answer is None:
             return NOT_ALLOWED
         if not answer:
-            declined = True
+            was_declined = True
             return DECLINED
         try:
             user.allow(agents=True)
@@ -251,7 +257,7 @@ def beside_folder_memory(
 
 
 def question(text: str) -> str:
-    """Return the question before the first text that an agent puts into the user's own memory."""
+    """Return the question before an agent first adds to the user's own memory."""
     quoted = "\n".join(f"  {line}" for line in text.strip().splitlines())
     return (
         f"The agent wants to put this into your own memory, which runs in all your folders recall:\n{quoted}\n"

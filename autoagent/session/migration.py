@@ -1,6 +1,6 @@
-"""Moves an AutoGPT folder into this one, once: what is taken, under which name, and what is not, with the reason.
+"""Move an AutoGPT folder into this one, once, and report what is taken, renamed or left, with reasons.
 
-The folder may be a stranger's: no link is followed, nothing here is written over, nothing is trusted by being moved.
+The folder may be a stranger's: no link is followed, nothing here is overwritten, nothing becomes trusted.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from autoagent.session.autogpt import (
     TRANSLATED,
     UNUSED,
     WORKSPACES,
+    agents_in,
     azure_file,
     is_autogpts,
     is_blank,
@@ -32,16 +33,20 @@ from autoagent.session.autogpt import (
 )
 from autoagent.session.dotenv import Variable, read_dotenv, store_variables
 from autoagent.session.load import parse
-from autoagent.session.memories import memory_of_user
+from autoagent.session.memories import open_user_command_memory
 from autoagent.session.session import Session
 from autoagent.session.task_file import read_prompt_settings, read_task
-from autoagent.settings import DOTENV, WORKSPACE, Settings
+from autoagent.settings import DOTENV, WORKSPACE, all_settings
+from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import open_regular, read_text
+from autoagent.text.yaml_file import read_mapping
+from autoagent.workspace.guarded import GuardedNames
 from autoagent.workspace.snapshots import LARGEST_FILE, MOST_BYTES, MOST_ENTRIES
 
 PLUGINS = Path("plugins")
-MEMORY_LIMIT = 256_000_000  # bytes of a JSON memory
+TASK_SHOWN = 200  # characters
 _PATHS = frozenset({"ai_settings_file", "prompt_settings_file", "plugins_config_file", "workspace", "state_dir"})
+_GUARDED = GuardedNames()
 _LOCAL = "EXECUTE_LOCAL_COMMANDS"
 
 How = Literal["taken", "renamed", "not taken"]
@@ -49,7 +54,7 @@ How = Literal["taken", "renamed", "not taken"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A thing in the folder, what becomes of it, its new name, and why."""
+    """Describe a thing in the folder, what becomes of it, its new name, and why."""
 
     item: str
     how: How
@@ -59,7 +64,7 @@ class Row:
 
 @dataclass(slots=True)
 class Migration:
-    """The plan: the table of it, the variables to write, the files to copy, the memories to add.
+    """Plan a move: its table, variables to write, files to copy, memories to add.
 
     `plugins`: there are some, which may ask for variables of their own.
     """
@@ -69,31 +74,46 @@ class Migration:
     copies: list[tuple[Path, Path]] = field(default_factory=list)
     memories: list[tuple[Path, list[str]]] = field(default_factory=list)
     plugins: bool = False
-    size: int = 0  # bytes of what is copied
+    size: int = 0  # bytes to copy
+
+    def leave(self, item: str, why: str) -> None:
+        self.rows.append(Row(item, "not taken", why=why))
 
 
-def plan(source: Path, here: Path) -> Migration:
+def plan(source: Path, target: Path) -> Migration:
     """Plan the move of an AutoGPT folder. Raises SettingsError if it holds nothing of AutoGPT's."""
-    found = Migration()
-    variables = read_dotenv(source / DOTENV)
-    values = {name: one.value for name, one in variables.items() if not is_blank(one.value) and not one.problem}
+    migration = Migration()
+    if not _is_in(source, Path(DOTENV)):
+        migration.leave(DOTENV, "it is a link")
+    variables = read_dotenv(source / DOTENV) if not migration.rows else {}
+    values = {
+        name: variable.value
+        for name, variable in variables.items()
+        if not is_blank(variable.value) and not variable.problem
+    }
     for name, usual in (("AI_SETTINGS_FILE", "ai_settings.yaml"), ("PROMPT_SETTINGS_FILE", str(PROMPT_SETTINGS)),
                         ("PLUGINS_CONFIG_FILE", "plugins_config.yaml")):  # fmt: skip
-        _file(found, source, Path(values.get(name) or usual), here / usual)
-    _folder(found, source / PLUGINS, here / PLUGINS)
-    found.plugins = (source / PLUGINS).is_dir()
-    memories = _memories(found, source, values.get("MEMORY_INDEX", ""))
-    workspace = next((source / one for one in WORKSPACES if (source / one).is_dir()), None)
+        _file(migration, source, Path(values.get(name) or usual), target / usual)
+    _folder(migration, source / PLUGINS, target / PLUGINS)
+    migration.plugins = (source / PLUGINS).is_dir()
+    memories = _memories(migration, source, values.get("MEMORY_INDEX", ""))
+    workspace = next((source / one for one in WORKSPACES if _is_in(source, one) and (source / one).is_dir()), None)
     if workspace is not None:
-        _folder(found, workspace, here / WORKSPACE, but=memories)
-    _variables(found, source, here, variables, values)
-    if not found.rows:
-        raise SettingsError(f"{source}: there is nothing of AutoGPT's in it: no .env, no ai_settings.yaml.")
-    return found
+        _folder(migration, workspace, target / WORKSPACE, but=memories)
+    for agent in agents_in(source):
+        label = str(agent.relative_to(source))
+        _folder(migration, agent / "workspace", target / WORKSPACE / agent.name, label=f"{label}/workspace")
+        migration.leave(f"{label}/state.json", _why_not_continued(agent / "state.json"))
+        _permissions(migration, source, agent / "permissions.yaml")
+    _permissions(migration, source, source / ".autogpt" / "autogpt.yaml")
+    _variables(migration, source, target, variables, values)
+    if not migration.rows:
+        raise SettingsError(f"{source}: not an AutoGPT folder: it has no .env and no ai_settings.yaml.")
+    return migration
 
 
 def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> None:
-    """Write the variables, copy the files and add the memories. Raises ForUser for what cannot be written."""
+    """Write the variables, copy the files and add the memories. Raises ForUser for write errors."""
     for source, target in migration.copies:
         _copy(source, target)
     if migration.variables:
@@ -103,118 +123,112 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
         return
     settings = Session.load({}).settings
     try:
-        with memory_of_user(settings) as living:
-            before = len(living)
+        with open_user_command_memory(settings) as living:
+            old_count = len(living)
             for path, text in texts:  # anybody could have written them
                 living.store.put(
                     text, t=path.stat().st_mtime, kind="note", source="AutoGPT", trusted=False, run="", step=0
                 )
-            say(f"{len(living) - before} memories were new here; they count as text from outside.")
+            say(f"{len(living) - old_count} new memories; they count as text from outside.")
     except (SettingsError, StateError, ModelError) as error:
-        say(f"The memories are not taken: {error} Run it again once that is mended.")
+        say(f"The memories are not imported: {error} Run it again once that is fixed.")
 
 
 # The variables ---------------------------------------------------------------------------------------------------
 
 
 def _variables(
-    found: Migration, source: Path, here: Path, variables: Mapping[str, Variable], values: Mapping[str, str]
+    migration: Migration, source: Path, target: Path, variables: Mapping[str, Variable], values: Mapping[str, str]
 ) -> None:
-    there = read_dotenv(here / DOTENV)
-    declared = {name: one for one in dataclasses.fields(Settings) for name in one.metadata["env"]}
-    over = _translated(found, source, values, there)
+    existing = read_dotenv(target / DOTENV)
+    fields_by_variable = {name: one for one in dataclasses.fields(all_settings()) for name in one.metadata["env"]}
+    overridden = _translated(migration, source, values, existing)
     for name, value in values.items():
-        setting = declared.get(name)
+        setting = fields_by_variable.get(name)
         if setting is None:
-            _other(found, name, value, there)
+            _unknown_variable(migration, name, value, existing)
         elif setting.name in _PATHS:
             place = Path(os.path.normpath(source / value))
-            if any(place == taken or place in taken.parents for taken, _ in found.copies):
-                found.rows.append(Row(f".env: {name}", "taken", why="the file or folder is copied to its usual name"))
+            if any(place == taken or place in taken.parents for taken, _ in migration.copies):
+                migration.rows.append(
+                    Row(f".env: {name}", "taken", why="the file or folder is copied to its usual name")
+                )
             else:
-                found.rows.append(Row(f".env: {name}", "not taken", why=f"nothing of {value} is taken"))
-        elif setting.name in over:
-            found.rows.append(Row(f".env: {name}", "not taken", why=f"{over[setting.name]} sets that"))
+                migration.leave(f".env: {name}", f"nothing of {value} is taken")
+        elif setting.name in overridden:
+            migration.leave(f".env: {name}", f"{overridden[setting.name]} sets that")
         else:
             try:
                 parse(setting.name, value, name)
             except SettingsError as error:
-                found.rows.append(Row(f".env: {name}", "not taken", why=str(error)))
+                migration.leave(f".env: {name}", str(error))
             else:
-                _variable(found, name, setting.metadata["env"][0], value, there)
+                _variable(migration, name, setting.metadata["env"][0], value, existing)
     for name, one in variables.items():
         if one.problem:
-            found.rows.append(Row(f".env: {name}", "not taken", why=one.problem))
+            migration.leave(f".env: {name}", one.problem)
     text = read_text(source / DOTENV) if variables else ""
     if _LOCAL not in values and is_autogpts(text, list(variables)):
-        _variable(found, f"{_LOCAL}, which is not set", _LOCAL, "false", there)
+        _variable(migration, f"{_LOCAL}, which is not set", _LOCAL, "false", existing)
     if blank := sum(1 for one in variables.values() if is_blank(one.value) and not one.problem):
-        found.rows.append(Row(f".env: {blank} others", "not taken", why="empty, or the template's words"))
+        migration.leave(f".env: {blank} others", "empty, or the template's placeholder")
 
 
 def _translated(
-    found: Migration, source: Path, values: Mapping[str, str], there: Mapping[str, Variable]
+    migration: Migration, source: Path, values: Mapping[str, str], existing: Mapping[str, Variable]
 ) -> dict[str, str]:
-    """Take variables with other names here. Return the settings that they override, each with the variable."""
-    over: dict[str, str] = {}
+    """Take variables with other names here. Return the overridden settings, each with its variable."""
+    overridden: dict[str, str] = {}
     if not _is_in(source, azure_file(values)):
-        found.rows.append(Row(f"{azure_file(values)}", "not taken", why="it leads out of the folder, or is a link"))
-        return over
+        migration.leave(f"{azure_file(values)}", "it leads out of the folder, or is a link")
+        return overridden
     redis = values.get("MEMORY_BACKEND", "").strip().lower() == REDIS
     try:
         for meaning in meanings(values, source, redis=redis):
-            variable = Settings.__dataclass_fields__[meaning.setting].metadata["env"][0]
+            variable = all_settings().__dataclass_fields__[meaning.setting].metadata["env"][0]
             where = ".env" if meaning.variable in values else str(azure_file(values))
-            _variable(found, meaning.variable, variable, meaning.value, there, where)
+            _variable(migration, meaning.variable, variable, meaning.value, existing, where)
             if meaning.over:
-                over[meaning.setting] = meaning.variable
+                overridden[meaning.setting] = meaning.variable
     except SettingsError as error:
-        found.rows.append(Row(".env", "not taken", why=str(error)))
-    return over
+        migration.leave(".env", str(error))
+    return overridden
 
 
 def _variable(
-    found: Migration, name: str, to: str, value: str, there: Mapping[str, Variable], where: str = DOTENV
+    migration: Migration, name: str, to: str, value: str, existing: Mapping[str, Variable], where: str = DOTENV
 ) -> None:
-    item = f"{where}: {name}"
-    if to in there or to in found.variables:
-        found.rows.append(Row(item, "not taken", why=f"{to} is set here already"))
-    elif any(variable in there for variable in _keys_of(to)):
-        found.rows.append(Row(item, "not taken", why=f"your key in .env would go there: write {to} into it yourself"))
+    item, fields = f"{where}: {name}", all_settings().__dataclass_fields__
+    keys = {key for one in fields.values() if to in one.metadata["env"] for key in one.metadata["keys"]}
+    if to in existing or to in migration.variables:
+        migration.leave(item, f"{to} is set here already")
+    elif any(variable in existing for key in keys for variable in fields[key].metadata["env"]):
+        migration.leave(item, f"your key in .env would go there: write {to} into it yourself")
     elif re.search(r"['\\\n\r]", value):
-        found.rows.append(
-            Row(item, "not taken", why=f"a quote, a backslash or a line end in it: write {to} into .env yourself")
-        )
+        migration.leave(item, f"it holds a quote, a backslash or a line end: write {to} into .env yourself")
     else:
-        found.variables[to] = value
-        found.rows.append(Row(item, "taken" if name.partition(",")[0] == to else "renamed", f".env: {to}"))
+        migration.variables[to] = value
+        migration.rows.append(Row(item, "taken" if name.partition(",")[0] == to else "renamed", f".env: {to}"))
 
 
-def _keys_of(variable: str) -> list[str]:
-    """Return the variables that set the keys which go to the address that this one names, or none if it names none."""
-    fields = Settings.__dataclass_fields__
-    keys = [key for one in fields.values() if variable in one.metadata["env"] for key in one.metadata["keys"]]
-    return [name for key in keys for name in fields[key].metadata["env"]]
-
-
-def _other(found: Migration, name: str, value: str, there: Mapping[str, Variable]) -> None:
-    """Take an unknown variable if plug-ins may ask for it. Say why a variable of AutoGPT's has no effect."""
+def _unknown_variable(migration: Migration, name: str, value: str, existing: Mapping[str, Variable]) -> None:
+    """Take an unknown variable if plug-ins may need it. Explain why a variable of AutoGPT has no effect."""
     if name in UNUSED:
-        found.rows.append(Row(f".env: {name}", "not taken", why=UNUSED[name].reason))
+        migration.leave(f".env: {name}", UNUSED[name].reason)
     elif name in TRANSLATED:
-        if all(row.item != f".env: {name}" for row in found.rows):
-            found.rows.append(Row(f".env: {name}", "not taken", why="it is part of another one, or sets nothing"))
-    elif found.plugins:
-        _variable(found, name, name, value, there)
+        if all(row.item != f".env: {name}" for row in migration.rows):
+            migration.leave(f".env: {name}", "it belongs to another variable, or is empty")
+    elif migration.plugins:
+        _variable(migration, name, name, value, existing)
     else:
-        found.rows.append(Row(f".env: {name}", "not taken", why="neither this program nor AutoGPT knows it"))
+        migration.leave(f".env: {name}", "unknown to this program and to AutoGPT")
 
 
 # Files -----------------------------------------------------------------------------------------------------------
 
 
 def _is_in(folder: Path, path: Path) -> bool:
-    """Return whether a path lies in the folder with no link on its way. It may be missing."""
+    """Return whether a path is in the folder with no link on its way. It may be missing."""
     place = folder
     for part in path.parts:
         place = place / part
@@ -223,9 +237,9 @@ def _is_in(folder: Path, path: Path) -> bool:
     return not path.is_absolute()
 
 
-def _file(found: Migration, source: Path, name: Path, target: Path) -> None:
+def _file(migration: Migration, source: Path, name: Path, target: Path) -> None:
     if not _is_in(source, name):
-        found.rows.append(Row(str(name), "not taken", why="it leads out of the folder, or is a link"))
+        migration.leave(str(name), "it leads out of the folder, or is a link")
         return
     if not (source / name).exists():
         return
@@ -236,57 +250,68 @@ def _file(found: Migration, source: Path, name: Path, target: Path) -> None:
     try:
         readers.get(target.name, read_text)(source / name)
     except SettingsError as error:
-        found.rows.append(Row(str(name), "not taken", why=str(error)))
+        migration.leave(str(name), str(error))
         return
     if target.exists():
-        found.rows.append(Row(str(name), "not taken", why=f"there is a {target.name} here already"))
+        migration.leave(str(name), f"there is a {target.name} here already")
         return
-    found.copies.append((source / name, target))
-    found.rows.append(Row(str(name), "taken" if target.name == str(name) else "renamed", target.name))
+    migration.copies.append((source / name, target))
+    migration.rows.append(Row(str(name), "taken" if target.name == str(name) else "renamed", target.name))
 
 
-def _folder(found: Migration, source: Path, target: Path, but: frozenset[Path] = frozenset()) -> None:
-    """Take the files of a folder and below that are not there in the target yet, as many as a snapshot keeps.
+def _folder(
+    migration: Migration, source: Path, target: Path, but: frozenset[Path] = frozenset(), label: str = ""
+) -> None:
+    """Take the files below a folder that are missing in the target and run nothing later, up to a snapshot's limits.
 
-    A sparse file counts with the size that it says, as its copy would have it.
+    A sparse file counts with its nominal size, as in its copy. `label`: the path of a folder that is renamed.
     """
     if not source.is_dir() or source.is_symlink():
         return
     copies: list[tuple[Path, Path]] = []
-    left = large = 0
+    omitted = large = later = 0
     for path in _files(source):
         if path in but:
             continue
         to, status = target / path.relative_to(source), path.lstat()
-        if os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
-            left += 1
+        where = to.relative_to(target.parent if label else target)
+        if ".git" in where.parts or _GUARDED.runs_later(str(where)):
+            later += 1
+        elif os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
+            omitted += 1
         elif (
-            status.st_size > min(LARGEST_FILE, MOST_BYTES - found.size)
-            or len(found.copies) + len(copies) >= MOST_ENTRIES
+            status.st_size > min(LARGEST_FILE, MOST_BYTES - migration.size)
+            or len(migration.copies) + len(copies) >= MOST_ENTRIES
         ):
             large += 1
         else:
             copies.append((path, to))
-            found.size += status.st_size
-    found.copies += copies
-    shown = f"{target.name}/" + (f" ({len(copies)} files)" if copies else "")
+            migration.size += status.st_size
+    migration.copies += copies
+    name = f"{target.parent.name}/{target.name}" if label else target.name
+    label = label or source.name
     if copies:
-        found.rows.append(Row(f"{source.name}/", "taken" if source.name == target.name else "renamed", shown))
-    if left:
-        found.rows.append(Row(f"{source.name}/: {left} others", "not taken", why="a link, or there already"))
+        how: How = "taken" if label == name else "renamed"
+        migration.rows.append(Row(f"{label}/", how, f"{name}/ ({len(copies)} files)"))
+    if omitted:
+        migration.leave(f"{label}/: {omitted} others", "a link, or there already")
+    if later:
+        migration.leave(f"{label}/: {later} others", "git, an editor or a later run would act on it: copy it yourself")
     if large:
         why = f"more than {LARGEST_FILE >> 20} MB, or {MOST_BYTES >> 20} MB and {MOST_ENTRIES:,} files in all"
-        found.rows.append(Row(f"{source.name}/: {large} others", "not taken", why=why))
+        migration.leave(f"{label}/: {large} others", why)
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):  # which follows no links
+    for place, folders, names in os.walk(folder):  # follows no links
+        if {"HEAD", "objects", "refs"} <= {*folders, *names}:  # a repository, whose configuration may run programs
+            folders[:], names = [], []
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
         yield from (Path(place) / name for name in sorted(names))
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, whole or not at all, even if killed.
+    """Copy a file atomically, even if killed.
 
     Raises SettingsError if it cannot be read or written, or has grown too large meanwhile.
     """
@@ -297,39 +322,73 @@ def _copy(source: Path, target: Path) -> None:
         with open_regular(source) as file, replacing(target, 0o666) as copy:
             copy.write(file.read(LARGEST_FILE))
             if file.read(1):
-                raise SettingsError(f"{source}: has grown beyond {LARGEST_FILE >> 20} MB and is not copied.")
+                raise SettingsError(f"{source}: has grown over {LARGEST_FILE >> 20} MB and is not copied.")
     except OSError as error:
         raise SettingsError(f"{source}: cannot be copied to {target}: {error.strerror}.") from error
+
+
+def _why_not_continued(state: Path) -> str:
+    """Return why the state of an agent is not taken, with its task."""
+    try:
+        data = _json(state)
+    except (OSError, ValueError, RecursionError, SettingsError) as error:
+        return f"it cannot be read: {error}"
+    task = data.get("task") if isinstance(data, dict) else None
+    anew = f" with the task {shorten(' '.join(task.split()), TASK_SHOWN)!r}" if isinstance(task, str) else ""
+    return f"its steps cannot be continued: start anew{anew}"
+
+
+def _permissions(migration: Migration, source: Path, path: Path) -> None:
+    """List the permissions of its later versions, each with the rule that allows the same here."""
+    label = str(path.relative_to(source))
+    if not path.is_file() or not _is_in(source, Path(label)):
+        return
+    try:
+        permissions = [(key, text) for key, entry in read_mapping(path, None).items() for text in entry.texts()]
+    except SettingsError as error:
+        return migration.leave(label, str(error))
+    for key, text in permissions:
+        rule = re.sub(r"(\w+)\((.*)\)", r"\1:\2", text.replace("{workspace}/", "").replace(":**", " *"))
+        allow = f"no folder allows anything here: if you do, --allow '{rule}'"
+        deny = "you are asked, and the guard refuses; DISABLED_COMMANDS switches a command off"
+        migration.leave(f"{label}: {key} {text}", deny if key == "deny" else allow)
 
 
 # The memory ------------------------------------------------------------------------------------------------------
 
 
-def _memories(found: Migration, source: Path, index: str) -> frozenset[Path]:
-    """Take the texts of the JSON memories, of the older form or of the newer. Return their files."""
+def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]:
+    """Take the texts of the JSON memories in the older or newer form. Return their files."""
     names = dict.fromkeys(f"{name}.json" for name in (index, "auto-gpt", "AutoGpt") if name and "/" not in name)
     paths = [source / folder / name for folder in (Path(), *WORKSPACES) for name in names]
-    there = [path for path in paths if path.is_file() and _is_in(source, path.relative_to(source))]
-    for path in there:
-        shown = str(path.relative_to(source))
+    existing = [path for path in paths if path.is_file() and _is_in(source, path.relative_to(source))]
+    for path in existing:
+        label = str(path.relative_to(source))
         try:
             texts = _texts(path)
         except (OSError, ValueError, RecursionError) as error:
-            found.rows.append(Row(shown, "not taken", why=f"it cannot be read: {error}"))
+            migration.leave(label, f"it cannot be read: {error}")
             continue
-        found.memories.append((path, texts))
+        migration.memories.append((path, texts))
         how: How = "taken" if texts else "not taken"
-        found.rows.append(Row(shown, how, f"the memory: {len(texts)} texts" if texts else "", "" if texts else "empty"))
-    return frozenset(there)
+        migration.rows.append(
+            Row(label, how, f"the memory: {len(texts)} texts" if texts else "", "" if texts else "empty")
+        )
+    return frozenset(existing)
+
+
+def _json(path: Path) -> Any:
+    """Read a JSON file, which may take twenty times its size in memory. Raises OSError and ValueError."""
+    with open_regular(path) as file:
+        raw = file.read(LARGEST_FILE + 1)
+    if len(raw) > LARGEST_FILE:
+        raise ValueError(f"it is larger than {LARGEST_FILE >> 20} MB")
+    return json.loads(raw or b"[]")
 
 
 def _texts(path: Path) -> list[str]:
     """Read the texts. Raises OSError and ValueError for anything else."""
-    with open_regular(path) as file:
-        raw = file.read(MEMORY_LIMIT + 1)
-    if len(raw) > MEMORY_LIMIT:
-        raise ValueError("it is too large")
-    data = json.loads(raw or b"[]")
+    data = _json(path)
     found: list[Any] = []
     if isinstance(data, dict):
         found = list(data.get("texts") or ())
@@ -338,7 +397,7 @@ def _texts(path: Path) -> list[str]:
     texts = []
     for text in found:
         if isinstance(text, str) and text.strip():
-            with suppress(UnicodeEncodeError):  # half a character, which no memory holds
+            with suppress(UnicodeEncodeError):  # half a surrogate pair, which no memory can hold
                 text.encode()
                 texts.append(text)
     return list(dict.fromkeys(texts))

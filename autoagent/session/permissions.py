@@ -1,14 +1,15 @@
-"""Permissions of a folder's and a scenario's settings, as somebody else may have written them.
+"""Decide which settings a folder or scenario may set, as somebody else may have written it.
 
 Each setting declares its permissions beside its default. Values that reach out, weaken a boundary or run a program
-count only once the user has trusted the folder with them. A scenario of `autoagent test` may set nothing wider than the
+apply only once the user has trusted the folder with them. A scenario of `autoagent test` may set nothing wider than the
 user's own settings, which the runner passes to each of its processes in a variable.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,31 +23,19 @@ from autoagent.registry.sandbox import is_stronger
 from autoagent.text.text_file import is_inside
 
 if TYPE_CHECKING:
-    from autoagent.settings import Permission, Settings
-
-
-LIMITED: Mapping[str, str] = {
-    **dict.fromkeys(("limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed"), "only tighter"),
-    **dict.fromkeys(("only true", "only false"), "only tighter"),
-    "inside": "within the folder",
-    "model": "no file, no run, no plug-in",
-    **dict.fromkeys(("own model", "own memory", "own embedder"), "no plug-in"),
-    "unset": "where you have none",
-    "trust": "once trusted",
-    "never": "never",
-}
-"""What a `.env` may do with a setting of each permission but "free", in words."""
+    from autoagent.core.declaration import Permission
+    from autoagent.settings import Settings
 
 
 def may_set(permission: Permission, value: Any, now: Any, held: Settings, folder: Path) -> bool:
-    """Return whether an untrusted folder may set a value where `now` holds without it, among the settings `held`."""
+    """Return whether an untrusted folder may replace the value `now` among the settings `held`."""
     return permission in _ALLOWED and _ALLOWED[permission](value, now, held, folder)
 
 
 COMPARED: frozenset[Permission] = frozenset(
     {"limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false", "stronger"}
 )
-"""The permissions that let a value be tighter than another."""
+"""The permissions whose values can be compared for tightness."""
 
 
 def _stays_here(model: str, held: Settings) -> bool:
@@ -62,10 +51,13 @@ def _has_no_lists(held: Settings) -> bool:
     return not (held.shell_command_control or held.shell_allowlist or held.shell_denylist)
 
 
-# Whether the value is allowed, given the one in effect without it. A permission that is not here allows nothing.
+# Whether the value is allowed, given the one in effect without it. A missing permission allows nothing.
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "free": lambda value, now, held, folder: True,
     "unset": lambda value, now, held, folder: not now,
+    "with openai key": lambda value, now, held, folder: not held.openai_api_key,
+    "with google key": lambda value, now, held, folder: not held.google_api_key,
+    "with github key": lambda value, now, held, folder: not held.github_api_key,
     "limit": lambda value, now, held, folder: value > 0 and (now == 0 or value <= now),
     "less": lambda value, now, held, folder: bool(value <= now),
     "more": lambda value, now, held, folder: {*value} >= {*now} and not any(one[0] == "!" for one in {*value} - {*now}),
@@ -85,69 +77,79 @@ _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
 }
 
 
-HELD_TO = "AUTOAGENT_HELD_TO"
-"""The variable: the settings of the user's that bound a scenario, by name, as JSON."""
+BOUNDS_VARIABLE = "AUTOAGENT_HELD_TO"
+"""The variable with the user's settings that bound a scenario, by name, as JSON."""
 
-WAY_OUT = "`autoagent test --trusted` plays it as it stands"
+WAY_OUT = "`autoagent test --trusted` allows it"
 
 
 def bounds_of(settings: Settings) -> dict[str, Any]:
-    """Return the settings that bound a scenario and differ from the defaults, as JSON values."""
-    compared = [f for f in fields(settings) if f.metadata["scenario"] in COMPARED]
-    values = {f.name: getattr(settings, f.name) for f in compared if getattr(settings, f.name) != f.default}
+    """Return the non-default settings that bound a scenario, as JSON values."""
+    comparable = [f for f in fields(settings) if f.metadata["scenario"] in COMPARED]
+    values = {f.name: getattr(settings, f.name) for f in comparable if getattr(settings, f.name) != f.default}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def tighter_than_usual(bounds: Mapping[str, Any], usual: Settings) -> dict[str, Any]:
-    """Return the bounds that a scenario starts from: those tighter than the defaults."""
-    own = _held(usual, bounds)
+def tighter_bounds(bounds: Mapping[str, Any], usual: Settings) -> dict[str, Any]:
+    """Return the bounds tighter than the defaults, from which a scenario starts."""
+    user_settings = _bounded(usual, bounds)
     return {
         f.name: bounds[f.name]
         for f in fields(usual)
         if f.name in bounds
-        and may_set(f.metadata["scenario"], getattr(own, f.name), getattr(usual, f.name), usual, Path())
+        and may_set(f.metadata["scenario"], getattr(user_settings, f.name), getattr(usual, f.name), usual, Path())
     }
 
 
 def hold(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str], folder: Path) -> None:
-    """Raise SettingsError for a setting that a scenario in this folder may not have. Do nothing outside a scenario."""
-    if HELD_TO not in env:
+    """Raise SettingsError for a setting that a scenario in this folder may not have."""
+    if BOUNDS_VARIABLE not in env:
         return
-    given = json.loads(env[HELD_TO])
-    own = _held(type(settings)(), given)
-    for declared in fields(settings):
-        name, permission = declared.name, declared.metadata["scenario"]
-        value, now = getattr(settings, name), getattr(own, name)
-        is_place = permission == "inside" and name not in given  # one that is named as ever can be a link meanwhile
-        if value is None or (value == now and not is_place) or may_set(permission, value, now, own, folder):
+    bounds = json.loads(env[BOUNDS_VARIABLE])
+    user_settings = _bounded(type(settings)(), bounds)
+    for setting in fields(settings):
+        name, permission = setting.name, setting.metadata["scenario"]
+        value, now = getattr(settings, name), getattr(user_settings, name)
+        is_path = permission == "inside" and name not in bounds  # a path with the usual name may have become a link
+        if value is None or (value == now and not is_path) or may_set(permission, value, now, user_settings, folder):
             continue
-        if is_place:
+        if is_path:
             reason = "leads out of the folder of the scenario"
         elif permission in COMPARED:
-            reason = f"is wider than what holds where you play it, {_shown(now) or 'none'}"
+            reason = f"is wider than your own setting, {_format_value(now) or 'none'}"
         else:
-            reason = "is nothing that a scenario may set"
-        raise SettingsError(f"{name} = {_shown(value)} ({origins[name]}) {reason}; {WAY_OUT}.")
+            reason = "cannot be set by a scenario"
+        raise SettingsError(f"{name} = {_format_value(value)} ({origins[name]}) {reason}; {WAY_OUT}.")
 
 
-def hold_workspace(place: Path, env: Mapping[str, str], folder: Path) -> None:
-    """Raise SettingsError for a workspace that a run of a scenario played in this folder may not have."""
-    if HELD_TO in env and not is_inside(folder, place):
+def enforce_workspace(place: Path, env: Mapping[str, str], folder: Path) -> None:
+    """Raise SettingsError for a workspace that a scenario's run in this folder may not have."""
+    if BOUNDS_VARIABLE in env and not is_inside(folder, place):
         raise SettingsError(f"The workspace {place} of the run leads out of the folder of the scenario; {WAY_OUT}.")
 
 
-def _held(settings: Settings, bounds: Mapping[str, Any]) -> Settings:
+def take_no_programs_from(workspace: Path, env: MutableMapping[str, str]) -> None:
+    """Take the folders in a workspace out of PATH: programs that the agent puts there are not ours to run."""
+
+    def is_apart(entry: str) -> bool:
+        return not any(Path(place).is_relative_to(root) for place in (entry, os.path.realpath(entry)))
+
+    root = Path(os.path.realpath(workspace))  # a circle of links is named later
+    env["PATH"] = os.pathsep.join(filter(is_apart, env.get("PATH", os.defpath).split(os.pathsep))) or os.defpath
+
+
+def _bounded(settings: Settings, bounds: Mapping[str, Any]) -> Settings:
     """Return the settings with the bounds applied."""
-    read = {name: _read(value, getattr(settings, name)) for name, value in bounds.items()}
-    return replace(settings, **read)
+    values = {name: _convert(value, getattr(settings, name)) for name, value in bounds.items()}
+    return replace(settings, **values)
 
 
-def _read(value: Any, usual: Any) -> Any:
+def _convert(value: Any, usual: Any) -> Any:
     """Convert a JSON value to the setting's type."""
     return tuple(value) if isinstance(value, list) else Path(value) if isinstance(usual, Path) else value
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,11 +1,11 @@
-"""A run that is described and not yet begun: from a session and a task to a plan."""
+"""Plan a run from a session and a task."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from autoagent.registry.parts import PromptParts
 from autoagent.session import build
 from autoagent.session.attachments import PIPED
 from autoagent.session.build import protected_paths
-from autoagent.session.run_parts import RunParts, opened_run_parts
+from autoagent.session.run_parts import RunParts, open_run_parts
 from autoagent.settings import Settings
 from autoagent.terminal.console import Console
 
@@ -27,59 +27,35 @@ if TYPE_CHECKING:
     from autoagent.commands.registry import Command, Registry
     from autoagent.core.protocols import Authorizer, Model
     from autoagent.prompt import Guidance
-    from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
+    from autoagent.safety.typed_answers import Steering
     from autoagent.session.folder_texts import FolderTexts
     from autoagent.session.session import Session
     from autoagent.text.tokens import Count
 
-INSTRUCTIONS_SHARE = 8  # of the window, one part may be what AGENTS.md says
+INSTRUCTIONS_DIVISOR = 8  # divisor: the instructions take at most this part of the window
 
-MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")  # the last is for the user alone to say
+# only the user can say so at the terminal
+MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")
 
-# What a resumed run takes over from the run itself, its paths absolute. Permission to run without asking,
+# Settings that a resumed run takes from its log, with absolute paths. Permission to run without asking,
 # and its limit, must be given again.
 KEPT_SETTINGS = (
-    "run_name",
-    "model",
-    "smart_llm",
-    "fast_llm",
-    "hierarchical",
-    "planner_llm",
-    "executor_llm",
-    "thinker_llm",
-    "unanswered_text",
-    "temperature",
-    "window",
-    "fast_window",
-    "asking",
-    "reply_tokens",
-    "context",
-    "prompt_settings_file",
-    "embedding_model",
-    "openai_base_url",
-    "workspace",
-    "memory_backend",
-    "memory_index",
+    "run_name", "model", "smart_llm", "fast_llm", "hierarchical", "planner_llm", "executor_llm", "thinker_llm",
+    "unanswered_text", "temperature", "window", "fast_window", "asking", "reply_tokens", "context",
+    "prompt_settings_file", "embedding_model", "openai_base_url", "workspace", "memory_backend", "memory_index",
     *(name for name in Settings.__dataclass_fields__ if name.startswith("memory_") and name not in MEMORY_PLACE),
-    "budget",
-    "max_tokens",
-    "max_seconds",
-    "verify",
-    "verifier_llm",
-    "accept_claims",
-    "prompt_style",
-    "commands",
+    "budget", "max_tokens", "max_seconds", "verify", "verifier_llm", "accept_claims", "prompt_style", "commands",
     "disabled_command_categories",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A run that is described and not yet begun. `attended`: a person is there to be asked.
+    """Describe a run before it starts. `attended`: a person can be asked.
 
-    `guidance` is the user's part of its system prompt, None for the usual. At most `workers` agents run beside its own,
-    0 for the setting; with `workers_resume`, those that an earlier process left are restarted by their starters. `said`
+    `guidance` is the user's part of its system prompt, None for the default. At most `workers` agents run beside its
+    own, 0 for the setting. With `workers_resume`, an earlier process's workers are restarted by their starters. `said`
     are the user's words that begin or continue it, `piped` is the text on standard input.
     """
 
@@ -89,8 +65,8 @@ class RunPlan:
     settings: Settings
     console: Console
     attended: bool
-    texts: FolderTexts | None = None
-    extensions: RunParts = field(default_factory=RunParts)
+    texts: FolderTexts
+    extensions: RunParts
     workers: int = 0
     workers_resume: bool = False
     guidance: Guidance | None = None
@@ -99,13 +75,13 @@ class RunPlan:
 
     def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
         """Make the authorizer for an agent of the run. It may change the run by `steering`."""
-        asked = build.authorizer_of(self.settings, self.console, rulebook, attended=self.attended, steering=steering)
-        return asked if self.settings.continuous else self.extensions.authorizer(asked)
+        user = build.authorizer_of(self.settings, self.console, rulebook, attended=self.attended, steering=steering)
+        return user if self.settings.continuous else self.extensions.authorizer(user)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a run from outside: the texts of the folder, the extensions, and the commands that both add."""
+    """Hold the external parts of a run: the folder's texts, the extensions, and their commands."""
 
     texts: FolderTexts
     commands: tuple[Command, ...]
@@ -113,20 +89,18 @@ class Parts:
 
 
 @contextmanager
-def opened_parts(session: Session, console: Console, extensions: RunParts | None = None) -> Iterator[Parts]:
-    """Open the parts that the folder and the user add to a run, and close them. `extensions` if they are open already.
+def open_parts(session: Session, console: Console, extensions: RunParts | None = None) -> Iterator[Parts]:
+    """Open and close the parts that the folder and the user add to a run. `extensions` may be open already.
 
     Raises SettingsError, SetupError.
     """
     from autoagent.session.folder_texts import folder_texts
-    from autoagent.session.tool_servers import opened_servers
 
     with ExitStack() as stack:
-        servers = stack.enter_context(opened_servers(session, console))
-        extensions = extensions or stack.enter_context(opened_run_parts(session, console.say, console.warn))
+        extensions = extensions or stack.enter_context(open_run_parts(session, console.say, console.warn))
         commands = extensions.commands(console.say, console.warn)
         texts = folder_texts(session, console.say)
-        yield Parts(texts, (*servers, *commands, *texts.commands), extensions)
+        yield Parts(texts, (*commands, *texts.commands), extensions)
 
 
 def planned(
@@ -138,21 +112,24 @@ def planned(
     began: RunStarted | None = None,
     typed: Sequence[str] = (),
 ) -> RunPlan:
-    """Describe a run, or one that takes up the run that `began`. `typed`: answers of set-up. Raises SettingsError."""
+    """Plan a new run, or one that resumes the run that `began`. `typed` are the answers at the set-up.
+
+    Raises SettingsError.
+    """
     settings, attended = session.settings, build.is_attended(session.settings)
-    guidance = guidance_of(settings)
+    guidance = load_guidance(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
         console.say(f"The agent is told what {settings.prompt_settings_file} says.")
-    shaped, guidance, added = shaped_by(parts.extensions, task, guidance)
-    task = task if began else shaped  # a run that began has its task as the extensions have made it
+    shaped, guidance, added = shape(parts.extensions, task, guidance)
+    task = task if began else shaped  # a resumed run already has its task as shaped by the extensions
     more = (*parts.commands, *added)
     registry = build.open_registry(settings, model, attended=attended, more=more)
     own = build.own_registry(registry, settings)
     start = describe(task, settings, model, own, began, parts.texts, guidance)
-    kept = kept_settings(settings, began, said_settings(session))
+    settings_to_log = logged_settings(settings, began, persistent_settings(session))
     if not began:
-        build.tell_choice(registry, settings, model.window, console.say, more)
-    start = replace(start, settings=kept)
+        build.report_selection(registry, settings, model.window, console.say, more)
+    start = replace(start, settings=settings_to_log)
     said = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *typed)
     return RunPlan(
         start, model, registry, settings, console, attended, parts.texts, parts.extensions, guidance=guidance,
@@ -160,26 +137,28 @@ def planned(
     )  # fmt: skip
 
 
-def shaped_by(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, Guidance, Sequence[Command]]:
-    """Return the task and the lists of the prompt as the extensions change them, and the commands that they add."""
+def shape(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, Guidance, Sequence[Command]]:
+    """Return task and guidance as changed by the extensions, and the commands that they add."""
     lists = ("constraints", "resources", "best_practices")
     goals = {goal.text: goal for goal in task.goals}
-    given = PromptParts(task.name, task.role, tuple(goals), *(getattr(guidance, name) for name in lists))
-    prompt, commands = extensions.shape(given)
-    if prompt is given:
+    original = PromptParts(task.name, task.role, tuple(goals), *(getattr(guidance, name) for name in lists))
+    prompt, commands = extensions.shape(original)
+    if prompt is original:
         return task, guidance, commands
-    changed = tuple(goals.get(text, Goal(text)) for text in prompt.goals)
+    new_goals = tuple(goals.get(text, Goal(text)) for text in prompt.goals)
     guidance = replace(guidance, **{name: getattr(prompt, name) for name in lists})
-    return replace(task, name=prompt.name, role=prompt.role, goals=changed), guidance, commands
+    return replace(task, name=prompt.name, role=prompt.role, goals=new_goals), guidance, commands
 
 
-def guidance_of(settings: Settings) -> Guidance:
+def load_guidance(settings: Settings) -> Guidance:
     """Return the lists of the prompt: the user's, or our own. Raises SettingsError."""
     from autoagent.prompt import Guidance
     from autoagent.session.task_file import read_prompt_settings
 
-    own: dict[str, Any] = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
-    return Guidance(**own)
+    user_lists: dict[str, Any] = (
+        read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
+    )
+    return Guidance(**user_lists)
 
 
 def describe(
@@ -192,12 +171,10 @@ def describe(
     guidance: Guidance | None = None,
     what: str = "",
 ) -> RunStarted:
-    """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
+    """Build the event that begins the run, or resumes the one that `began`, with everything that shapes its prompts.
 
-    With `what` it is the event of a change of that within the run that `began`.
-
-    Paths protected when the run began stay protected, wherever it is resumed. Raises SettingsError if the system prompt
-    leaves no room for a history in the model's window.
+    With `what` it is the event of such a change. Paths protected when the run began stay protected, wherever it
+    is resumed. Raises SettingsError if the system prompt leaves no room for a history in the model's window.
     """
     import json
 
@@ -207,17 +184,18 @@ def describe(
     from autoagent.text.tokens import PER_MESSAGE, counter
 
     asking, style = model.asking, FILE if task.file else model.style
-    guidance = guidance or guidance_of(settings)
+    guidance = guidance or load_guidance(settings)
     count = counter(model.name)
     if texts is not None:
         guidance = _with_texts(guidance, texts, registry, model)
-    offered = [spec for spec in registry.specs if not spec.group]
-    system = system_prompt(task, offered, asking, style, guidance)
+    specs = [spec for spec in registry.specs if not spec.group]
+    system = system_prompt(task, specs, asking, style, guidance)
     tokens = count(system) + PER_MESSAGE
     native = asking == "tools" and not style.writes_file
     if native:
         thoughts = command_schema.THOUGHTS if style.thinks else ()
-        tokens += count(json.dumps(command_schema.tools(offered, thoughts), separators=(",", ":")))  # as it is sent
+        # in the form that is sent
+        tokens += count(json.dumps(command_schema.tools(specs, thoughts), separators=(",", ":")))
     kind = partial(Changed, what=what) if what else Resumed if began else RunStarted
     start: RunStarted = kind(
         version=__version__,
@@ -235,7 +213,7 @@ def describe(
         prompt_style=style.name,
         commands=tuple(spec.name for spec in registry.specs),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings=kept_settings(settings, began),
+        settings=logged_settings(settings, began),
         limits=dataclasses.asdict(limits_of(settings, task)),
     )
     _check_room(start, count)
@@ -257,43 +235,43 @@ def _check_room(start: RunStarted, count: Count) -> None:
 
 
 def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, model: Model) -> Guidance:
-    """Return the guidance with the folder's instructions, cut to their share, and its skills if one can be loaded."""
+    """Return the guidance with the folder's instructions, cut to their share, and its loadable skills."""
     from autoagent.text.tokens import counter, shorten
 
     loads = any(command.spec in registry.specs for command in texts.commands)
-    instructions = shorten(texts.instructions, model.window // INSTRUCTIONS_SHARE, counter(model.name))
+    instructions = shorten(texts.instructions, model.window // INSTRUCTIONS_DIVISOR, counter(model.name))
     return dataclasses.replace(guidance, instructions=instructions, skills=texts.skills if loads else ())
 
 
-def kept_settings(
+def logged_settings(
     settings: Settings, began: RunStarted | None, said: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the settings for the log, besides those that the run that `began` has kept already.
+    """Return the settings for the log, besides those already logged by the run `resumed`.
 
-    `said` are those that hold without flags, as said_settings has them.
+    `said` are those set without flags, as from said_settings.
     """
-    before = began.settings if began else {}
+    earlier = began.settings if began else {}
     return {
-        "said": {**before.get("said", {}), **(said or {})},
-        **as_kept({name: getattr(settings, name) for name in KEPT_SETTINGS}),
-        "protected": list(dict.fromkeys([*before.get("protected", ()), *protected_paths(settings)])),
+        "said": {**earlier.get("said", {}), **(said or {})},
+        **to_logged({name: getattr(settings, name) for name in KEPT_SETTINGS}),
+        "protected": list(dict.fromkeys([*earlier.get("protected", ()), *protected_paths(settings)])),
     }
 
 
-def said_settings(session: Session) -> dict[str, Any]:
-    """Return the settings that a resumed run takes over and that are set anywhere but by flags, as a log has them."""
+def persistent_settings(session: Session) -> dict[str, Any]:
+    """Return the resumable settings set anywhere but by flags, in logged form."""
     lasting = session.loaded.lasting
-    return as_kept({name: lasting[name] for name in KEPT_SETTINGS if name in lasting})
+    return to_logged({name: lasting[name] for name in KEPT_SETTINGS if name in lasting})
 
 
-def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as a log has them: lists, and paths that lead to the same place from everywhere."""
+def to_logged(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in logged form: lists, and absolute paths."""
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in plain.items()}
 
 
 def limits_of(settings: Settings, task: Task) -> RunLimits:
-    """Return the ceilings. A budget given by flag or variable takes precedence over the one saved with the task."""
+    """Return the ceilings. A budget given by flag or variable takes precedence over the task's."""
     commands = settings.continuous_limit if settings.continuous else 0
     return RunLimits(
         usd=settings.budget or task.budget,

@@ -1,45 +1,57 @@
-"""The parts of extensions in a run, as one part, and the folder for their subcommands."""
+"""Combine the extensions' parts in a run, and describe the folder for their subcommands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from autoagent.core.commands import Call, Proposal, Result, Verdict
+from autoagent.core.commands import Call, Result
 from autoagent.core.errors import AutoagentError, CommandError
 from autoagent.core.events import Event
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Embedder, Model
 from autoagent.registry.parts import NO_PART, Place, PromptParts, RunOpening, RunPart, runs_alone
 from autoagent.registry.plugins import plugins
-from autoagent.safety.approval import AuthorizerWrapper, FailClosed
-from autoagent.session.extension_hooks import passed_over
+from autoagent.safety.approval import FailClosed
+from autoagent.session.extension_hooks import HookedAuthorizer, extension_source, passed_over
 from autoagent.session.session import Session
 from autoagent.session.session import claimed_state as claimed_state_of
+from autoagent.text.quoting import defuse
+from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:
     from autoagent.commands.context import Context
     from autoagent.commands.registry import Registry
 
 
+_OF_A_STEP = ("planning", "reply", "call", "result")
+
+
+def opened_place(flags: Mapping[str, Any] | None) -> Place:
+    """Return the current folder for a subcommand that acts. Ask the user first whether to trust what it brings."""
+    return Session.open(flags).place
+
+
 def read_place(flags: Mapping[str, Any] | None) -> Place:
-    """Return the current folder for a subcommand that only reads. Report the values left out until it is trusted."""
+    """Return the current folder for a read-only subcommand, and report untrusted values."""
     return Session.read(flags).place
 
 
 def claimed_state(place: Place) -> AbstractContextManager[None]:
-    """Make the state folder of a place before anything is written into it; see session.claimed_state."""
+    """Create the state folder before anything is written into it; see session.claimed_state."""
     return claimed_state_of(place.setting("state_dir"))
 
 
 class RunParts(RunPart):
-    """The parts of all extensions, each with the name of its extension."""
+    """Combine the parts of all extensions, each with the name of its extension."""
 
-    def __init__(self, parts: Sequence[tuple[str, RunPart]] = ()) -> None:
+    def __init__(self, parts: Sequence[tuple[str, RunPart]], place: Place, warn: Callable[[str], None]) -> None:
         self._parts = parts
+        self._place = place
+        self._warn = warn
 
     @property
     def replaces_model(self) -> bool:
@@ -48,27 +60,49 @@ class RunParts(RunPart):
     @property
     def steps(self) -> RunPart:
         """The part of each step, NO_PART if there is none."""
-        return self if self._parts else NO_PART
+        return self if any(True for method in _OF_A_STEP for _ in self._of(method)) else NO_PART
 
     def commands(self, say: Callable[[str], None], warn: Callable[[str], None]) -> Sequence[Any]:
-        return [one for name, part in self._of("commands") for one in _asked(name, part.commands, say, warn) or ()]
+        from autoagent.session.offers import allowed
+
+        found: list[Any] = []
+        if not self._place.is_scenario:
+            for name, part in self._of("offers"):
+                for offer in _call_part(name, part.offers, say, warn) or ():
+                    found += passed_over(name, "offers", partial(allowed, self._place, offer, warn), list)
+        for name, part in self._of("commands"):
+            found += self._own(name, "commands", _call_part(name, part.commands, say, warn) or ())
+        return found
+
+    def _own(self, name: str, method: str, commands: Iterable[Any]) -> Sequence[Any]:
+        """Return an extension's commands but for those whose names mean others. Report these."""
+        from autoagent.commands.selection import TAKEN, with_free_names
+
+        taken = {called for spec in self._place.specs() for called in (spec.name, *spec.aliases)}
+        kept: tuple[Sequence[Any], Sequence[str]] = passed_over(
+            name, method, lambda: with_free_names(commands, taken), lambda: ((), ())
+        )
+        free, left_out = kept
+        if left_out:
+            self._warn(f"The extension {name} adds {', '.join(left_out)}, which is left out: {TAKEN}.")
+        return free
 
     def model(self, opened: Callable[[], Model]) -> Model:
-        """Return the model of the first part that has another one."""
+        """Return the model of the first part that replaces it."""
         return next((part.model(opened) for _, part in self._parts if part.replaces_model), None) or opened()
 
     def embedder(self) -> Embedder | None:
-        return next(filter(None, (_asked(name, part.embedder) for name, part in self._of("embedder"))), None)
+        return next(filter(None, (_call_part(name, part.embedder) for name, part in self._of("embedder"))), None)
 
     def shape(self, prompt: PromptParts) -> tuple[PromptParts, Sequence[Any]]:
         commands: list[Any] = []
         for name, part in self._of("shape"):
-            prompt, added = _asked(name, part.shape, prompt) or (prompt, ())
-            commands += added
+            prompt, added = _call_part(name, part.shape, prompt) or (prompt, ())
+            commands += self._own(name, "shape", added)
         return prompt, commands
 
     def attach(self, context: Context, registry: Registry) -> None:
-        """Let the parts use the run's model, and the commands that stay in the workspace."""
+        """Give the parts access to the run's model, and to commands that stay in the workspace."""
 
         def run(name: str, args: Mapping[str, Any]) -> str:
             call = registry.check(Call("plug-in", name, args))
@@ -80,88 +114,75 @@ class RunParts(RunPart):
             return result.text
 
         for name, part in self._of("begin"):
-            _asked(name, part.begin, context.complete, run)
+            _call_part(name, part.begin, context.complete, run)
 
     def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
         return [
             (_source(sender, name), text)
             for name, part in self._of("planning")
-            for sender, text in _asked(name, part.planning, messages) or ()
+            for sender, text in _call_part(name, part.planning, messages) or ()
         ]
 
     def reply(self, completion: Completion) -> Completion:
         for name, part in self._of("reply"):
-            completion = _asked(name, part.reply, completion) or completion
+            completion = _call_part(name, part.reply, completion) or completion
         return completion
 
     def call(self, call: Call) -> Call:
         for name, part in self._of("call"):
-            call = replace(_asked(name, part.call, call) or call, id=call.id)
+            call = replace(_call_part(name, part.call, call) or call, id=call.id)
         return call
 
     def result(self, call: Call, result: Result) -> Result:
         for name, part in self._of("result"):
-            found = _asked(name, part.result, call, result) or result
-            if found.text != result.text:
-                source = result.meta.untrusted or _source(found.meta.untrusted, name)
-                result = replace(result, text=found.text, meta=replace(result.meta, untrusted=source))
+            new_result = _call_part(name, part.result, call, result) or result
+            if new_result.text != result.text:
+                source = result.meta.untrusted or _source(new_result.meta.untrusted, name)
+                meta = replace(result.meta, untrusted=source, private=True)  # the extension may have read anything
+                result = replace(result, text=str(new_result.text), meta=meta)
         return result
 
     def authorizer(self, asked: Authorizer) -> Authorizer:
         """Return the authorizer with the parts that answer for the user before it."""
-        deciding = list(self._of("decide"))
-        return FailClosed(_PartsDecide(asked, deciding)) if deciding else asked
+        deciding = [(name, part.decide) for name, part in self._of("decide")]
+        return FailClosed(HookedAuthorizer(asked, deciding)) if deciding else asked
 
     def asked(self, ask: Callable[[str, float | None], str]) -> Callable[[str, float | None], str]:
-        """Return the function with which a command asks the user: a part that answers for the user, before."""
+        """Return the function with which a command asks, trying the parts before the user."""
 
         def answer(question: str, timeout: float | None) -> str:
-            found = (_asked(name, part.answer, question) for name, part in self._of("answer"))
-            return next(filter(None, found), "") or ask(question, timeout)
+            answers = (_call_part(name, part.answer, question) for name, part in self._of("answer"))
+            return next(filter(None, answers), "") or ask(question, timeout)
 
         return answer
 
     def hear(self, event: Event) -> None:
         for name, part in self._of("hear"):
-            _asked(name, part.hear, event)
+            _call_part(name, part.hear, event)
 
     def _of(self, method: str) -> Iterator[tuple[str, RunPart]]:
-        """Yield the parts that have a method of their own."""
+        """Yield the parts that override a method."""
         for name, part in self._parts:
             if getattr(type(part), method) is not getattr(RunPart, method):
                 yield name, part
 
 
-def _asked(name: str, method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method of a part. None, and one report, if it fails."""
+def _call_part(name: str, method: Callable[..., Any], *args: Any) -> Any:
+    """Call a method of a part. Return None after one report if it fails."""
     return passed_over(name, method.__name__, partial(method, *args), lambda: None)
 
 
 def _source(named: str, extension: str) -> str:
-    """Return the source of a text: the plug-in that an extension names, else the extension. It never is the user."""
-    return named if named.startswith("the plug-in ") else f"the extension {extension}"
-
-
-class _PartsDecide(AuthorizerWrapper):
-    """Lets parts answer for the user where one call needs nothing but a yes. The guard's warnings are for the user."""
-
-    def __init__(self, inner: Authorizer, parts: Sequence[tuple[str, RunPart]]) -> None:
-        super().__init__(inner)
-        self._parts = parts
-
-    def decide(self, proposal: Proposal) -> Verdict:
-        for name, part in self._parts:
-            verdict = part.decide(proposal)
-            if isinstance(verdict, Verdict) and not (verdict.allowed and proposal.warning):
-                return Verdict(verdict.allowed, _source(verdict.by, name), verdict.reason)
-        return super().decide(proposal)
+    """Return the source of a text: the extension, with its own label."""
+    part = shorten(" ".join(escape(defuse(named)).split()), 80)
+    return f"{extension_source(extension)}: {part}" if part else extension_source(extension)
 
 
 @contextmanager
-def opened_run_parts(session: Session, say: Callable[[str], None], warn: Callable[[str], None]) -> Iterator[RunParts]:
-    """Open the extensions' parts of a run, and close them. Report those that fail.
+def open_run_parts(session: Session, say: Callable[[str], None], warn: Callable[[str], None]) -> Iterator[RunParts]:
+    """Open and close the extensions' parts of a run. Report those that fail.
 
-    Raises what they raise for the user, such as SettingsError.
+    Raises their errors for the user, such as SettingsError.
     """
     opening = RunOpening(place=session.place, flags=session.flags, say=say, warn=warn)
     parts: list[tuple[str, RunPart]] = []
@@ -171,9 +192,9 @@ def opened_run_parts(session: Session, say: Callable[[str], None], warn: Callabl
                 part = stack.enter_context(plugin.load()(opening))
             except AutoagentError:
                 raise
-            except Exception as error:  # the code of others; the run goes on without it
+            except Exception as error:  # foreign code; the run goes on without it
                 warn(str(plugin.refuse(f"cannot take part: {type(error).__name__}: {error}")))
                 continue
             if isinstance(part, RunPart):
                 parts.append((plugin.called, part))
-        yield RunParts(parts)
+        yield RunParts(parts, session.place, warn)

@@ -1,4 +1,4 @@
-"""The context of an agent's commands: a memory and a sandbox of its own, the web and media."""
+"""Open the context of an agent's commands: its memory and sandbox, the web and media."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """The parts of an agent's memory. Without an embedder it opens its own.
+    """Hold the parts of an agent's memory. Without an embedder it opens its own.
 
     `ranker` orders its results. `ticks`, shared by the agents of a run, replace the time of day. `user` is the user's
-    own memory, if the agent has it beside the folder's. `consent` asks the user before the first text that an agent
-    stores there, None if nobody can be asked. With `trusted_only` nothing from outside is recalled, and never what an
-    agent stored whose place it `hides`.
+    own memory, if the agent has access. `consent` asks the user before an agent first stores there, None if nobody can
+    be asked. With `trusted_only` nothing from outside is recalled, and never a memory stored by an agent whose place it
+    `hides`.
     """
 
     embedder: Embedder | None = None
@@ -43,6 +43,23 @@ class MemoryParts:
     consent: Consent | None = None
     trusted_only: bool = False
     hides: Callable[[str], bool] = lambda place: False
+
+
+class Spent:
+    """Add up the costs that commands report."""
+
+    def __init__(self) -> None:
+        self._usage = Usage()
+
+    def add(self, usd: float | None) -> None:
+        """Add USD, None if unknown. What is no amount is unknown, as it would lift the limits of the run."""
+        is_amount = isinstance(usd, int | float) and 0 <= usd < float("inf")
+        self._usage += Usage(cost=usd if is_amount else None)
+
+    def take_usage(self) -> Usage:
+        """Return the usage since the last call."""
+        usage, self._usage = self._usage, Usage()
+        return usage
 
 
 @contextmanager
@@ -57,9 +74,9 @@ def open_context(
     ask: Callable[[str, float | None], str],
     say: Callable[[str], None],
 ) -> Iterator[Context]:
-    """Open a context that names neither its run nor any agents. `ask` is as Context has it.
+    """Open a context without run and agents. `ask` as in Context.
 
-    `guard` is told whether programs are confined. `model` thinks, `fast` summarises. `parts` are the memory's. Raises
+    `guard` learns whether programs are confined. `model` thinks, `fast` summarises. `parts` are the memory's. Raises
     SettingsError, SetupError, StateError if something cannot be opened.
     """
     from autoagent.commands.context import Context
@@ -68,48 +85,52 @@ def open_context(
     mask = build.mask_of(settings)
     thinking, summarising = build.ModelCaller(model, mask), build.ModelCaller(fast, mask)
     ranking = build.ModelCaller(parts.ranker, mask) if parts.ranker else None
-    trusted = parts.trusted_only
-    opened = open_memory(settings, say, parts.embedder, trusted_only=trusted, rerank=ranking, ticks=parts.ticks)
+    trusted_only = parts.trusted_only
+    folder_memory = open_memory(
+        settings, say, parts.embedder, trusted_only=trusted_only, rerank=ranking, ticks=parts.ticks
+    )
     with (
-        closing(_with_user(opened, parts, say)) as memory,
+        closing(_with_user_memory(folder_memory, parts, say)) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
         guard.confined = sandbox.confines
-        reached = reach(settings, workspace, sandbox)
-        paid = (thinking, summarising, *([ranking] if ranking else []), reached["media"])
+        services = reach(settings, workspace, sandbox)
+        spent = Spent()
+        metered = (thinking, summarising, *([ranking] if ranking else []))
         yield Context(
             workspace,
             hooked_memory(memory),
             ask,
             complete=thinking,
             summarise=summarising,
-            take_usage=lambda: sum((one.take_usage() for one in paid), Usage()),
+            take_usage=lambda: sum((service.take_usage() for service in metered), spent.take_usage()),
+            spend=spent.add,
             progress=say,
             origin=lambda: guard.origin,
             mask=mask,
-            **reached,
+            **services,
         )
 
 
-def _with_user(
-    opened: LivingMemory | NoMemory, parts: MemoryParts, say: Callable[[str], None]
+def _with_user_memory(
+    folder_memory: LivingMemory | NoMemory, parts: MemoryParts, say: Callable[[str], None]
 ) -> LivingMemory | NoMemory | WiderMemory:
-    """Return the memory with the user's own beside it, if the agent has that. One that keeps nothing stays alone."""
+    """Return the memory with the user's own beside it, if the agent has access. NoMemory stays alone."""
     from autoagent.memory.none import NoMemory
 
-    if isinstance(opened, NoMemory):
-        return opened
-    opened.hides = parts.hides
-    from autoagent.session.memories import beside_folder_memory
+    if isinstance(folder_memory, NoMemory):
+        return folder_memory
+    folder_memory.hides = parts.hides
+    from autoagent.session.memories import combine_memories
 
-    return beside_folder_memory(opened, parts.user, say, parts.consent)
+    return combine_memories(folder_memory, parts.user, say, parts.consent)
 
 
 MB = 1024 * 1024
 
 
 def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
-    """Open the sandbox for this workspace. Raises SetupError if the one asked for, or required, does not work here."""
+    """Open the sandbox for this workspace. Raises SetupError if the requested one does not work here."""
     from autoagent.sandbox.process import ProcessLimits
     from autoagent.sandbox.programs import open_sandbox
 
@@ -129,37 +150,42 @@ def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
     )
 
 
-def tell_gaps(sandbox: Sandbox, say: Callable[[str], None]) -> None:
-    """Warn of the sandbox's gaps, if there are any."""
+def report_gaps(sandbox: Sandbox, say: Callable[[str], None]) -> None:
+    """Warn of the sandbox's gaps."""
     if sandbox.gaps:
         say(f"Programs run under the sandbox {sandbox.name!r}, which does not hold everything:")
         for gap in sandbox.gaps:
             say(f"- {gap}")
 
 
-def browser_of(settings: Settings) -> str:
-    """Return the browser that shows pages: the one that is wanted, another one that is here, or '' for none."""
+def browser_for(settings: Settings) -> str:
+    """Return the configured browser, another available one, or ''."""
     if not settings.browser_name:
         return ""
-    from autoagent.services.browser import usable  # and with it asyncio, which few runs need
+    from autoagent.services.browser import usable  # imports asyncio, which few runs need
 
     return usable(settings.browser_name)
 
 
-def tell_browser(settings: Settings, say: Callable[[str], None]) -> None:
-    """Say so if the browser that is wanted is not here."""
+def report_browser(settings: Settings, say: Callable[[str], None]) -> None:
+    """Report that the configured browser is missing."""
     from autoagent.commands.support.extras import BROWSER
 
-    wanted, there = settings.browser_name, browser_of(settings)
-    if there != wanted:
-        why = f"{BROWSER.problem}: {BROWSER.remedy}" if BROWSER.is_missing(settings) else f"{wanted} is not installed"
-        say(f"{why}. Pages are read {f'with {there}' if there else 'without a browser, so their scripts do not run'}.")
+    configured, available = settings.browser_name, browser_for(settings)
+    if available != configured:
+        reason = (
+            f"{BROWSER.problem}: {BROWSER.remedy}" if BROWSER.is_missing(settings) else f"{configured} is not installed"
+        )
+        say(
+            f"{reason}. Pages are read "
+            f"{f'with {available}' if available else 'without a browser, so their scripts do not run'}."
+        )
 
 
 def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[str, Any]:
-    """Return the fields of a Context that the agents of a run share. Nothing is asked or opened yet.
+    """Return the Context fields shared by the agents of a run. Nothing is asked or opened yet.
 
-    Raises SettingsError for an allowed host that is none.
+    Raises SettingsError for an invalid allowed host.
     """
     import sys
 
@@ -167,22 +193,20 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
     from autoagent.commands.selection import all_names
     from autoagent.commands.support.shell_lists import shell_rule
     from autoagent.sandbox.mounts import search_path
-    from autoagent.services.media.media import ChosenMedia
 
     python = settings.python or sys.executable
     return {
         "sandbox": sandbox,
         "python": python,
         "shell_rule": shell_rule(settings, workspace.root, search_path(python), all_names()),
-        "web": web_of(settings),
+        "web": open_web(settings),
         "git_authorization": github_authorization(settings),
-        "media": ChosenMedia(settings),
         "setting": partial(getattr, settings),
     }
 
 
-def web_of(settings: Settings) -> Web:
-    """Return the web behind the network guard. Raises SettingsError for an allowed host that is none."""
+def open_web(settings: Settings) -> Web:
+    """Return the web behind the network guard. Raises SettingsError for an invalid allowed host."""
     from autoagent.network.addresses import NetworkGuard, exceptions
     from autoagent.network.client import HttpClient
     from autoagent.services import search
@@ -192,10 +216,10 @@ def web_of(settings: Settings) -> Web:
     client = HttpClient(guard, settings.user_agent) if settings.user_agent else HttpClient(guard)
     engine: Search = partial(search.searxng, url=settings.search_url) if settings.search_url else search.search
 
-    name = browser_of(settings)
+    name = browser_for(settings)
 
     def render(url: str, limit: int) -> Any:
-        from autoagent.services import browser  # and with it asyncio, which few runs need
+        from autoagent.services import browser  # imports asyncio, which few runs need
 
         return browser.render(url, limit=limit, fetch=client.fetch, name=name)
 

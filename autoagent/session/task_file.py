@@ -1,4 +1,4 @@
-"""`ai_settings.yaml` and `prompt_settings.yaml`, as AutoGPT writes them."""
+"""Read and write `ai_settings.yaml` and `prompt_settings.yaml`, as AutoGPT writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from autoagent.core.errors import SettingsError
-from autoagent.core.task import MOST_GOALS, Goal, Task
+from autoagent.core.task import MAX_GOALS, Goal, Task
 from autoagent.text.text_file import is_there, read_text, write_text
 from autoagent.text.yaml_file import YamlEntry, read_mapping
 
@@ -14,7 +14,7 @@ TASK_KEYS = ("ai_name", "ai_role", "ai_goals", "api_budget")
 
 
 def is_saved(path: Path) -> bool:
-    """Return whether there is a task to read. An empty file counts as missing: a killed agent can leave it behind."""
+    """Return whether there is a saved task. An empty file counts as missing."""
     return is_there(path) and (not path.is_file() or path.stat().st_size > 0)
 
 
@@ -23,9 +23,9 @@ def read_task(path: Path) -> Task:
     entries = read_mapping(path, TASK_KEYS)
     goals = _goals(entries["ai_goals"]) if "ai_goals" in entries else ()
     if not goals:
-        raise SettingsError(f"{path}: ai_goals: there is no goal; add one as `- what to reach` under `ai_goals:`.")
-    if len(goals) > MOST_GOALS:
-        raise SettingsError(f"{entries['ai_goals'].where}: holds {len(goals)} goals; at most {MOST_GOALS} are taken.")
+        raise SettingsError(f"{path}: ai_goals: no goal is given; add one as `- what to reach` under `ai_goals:`.")
+    if len(goals) > MAX_GOALS:
+        raise SettingsError(f"{entries['ai_goals'].where}: holds {len(goals)} goals; at most {MAX_GOALS} are taken.")
     return Task(
         name=_required(path, entries, "ai_name"),
         role=_required(path, entries, "ai_role"),
@@ -38,13 +38,13 @@ def checks_in(path: Path) -> list[tuple[int, str]]:
     """Return the checks of the saved goals with their lines, or [] if the file is unreadable or no task."""
     try:
         text = read_text(path) if is_there(path) else ""
-        if not ("check" in text or "\\" in text):  # most tasks have none, and YAML takes time to load
+        if not ("check" in text or "\\" in text):  # most tasks have none, and YAML is slow to load
             return []
         goals = read_mapping(path, TASK_KEYS)["ai_goals"]
-        found = [_parts(item).get("check") for item in goals.items()] if goals.is_list else []
+        checks = [_parts(item).get("check") for item in goals.items()] if goals.is_list else []
     except (SettingsError, KeyError):
         return []
-    return [(int(check.place.rpartition(":")[2]), check.text()) for check in found if check]
+    return [(int(check.place.rpartition(":")[2]), check.text()) for check in checks if check]
 
 
 def write_task(path: Path, task: Task) -> None:
@@ -70,7 +70,9 @@ def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
     for key, entry in entries.items():
         present = "best_practices" if key == "performance_evaluations" else key
         if present in lists:
-            raise SettingsError(f"{entry.where}: performance_evaluations is best_practices; keep one of them.")
+            raise SettingsError(
+                f"{entry.where}: performance_evaluations and best_practices are the same; keep one of them."
+            )
         lists[present] = tuple(entry.texts())
     return lists
 
@@ -98,8 +100,8 @@ def _goal(item: YamlEntry) -> Goal:
 def _required(path: Path, entries: dict[str, YamlEntry], key: str) -> str:
     text = entries[key].text() if key in entries else ""
     if not text:
-        where = entries[key].where if key in entries else f"{path}: {key}"
-        raise SettingsError(f"{where}: is missing; add `{key}: ...`.")
+        location = entries[key].where if key in entries else f"{path}: {key}"
+        raise SettingsError(f"{location}: is missing; add `{key}: ...`.")
     return text
 
 

@@ -1,4 +1,4 @@
-"""The record of the user's trust: a file for each folder, with a digest of each trusted value.
+"""Record the user's trust: a file for each folder, with a digest of each trusted value.
 
 Not covered: anyone who can write into the user's own folders can trust for the user.
 """
@@ -11,19 +11,19 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.registry.parts import UntrustedValue
 from autoagent.text.text_file import read_text, write_text
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A folder, its trusted values (their names by their marks), and the time of the last change."""
+    """Hold a folder, its trusted values (names by mark), and the time of the last change."""
 
     folder: str
     items: dict[str, str]
@@ -31,7 +31,7 @@ class Record:
 
 
 class Trusted:
-    """The records in the folder `base`, which is made (mode 0700) with the first one.
+    """Manage the records in the folder `base`, created (mode 0700) with the first one.
 
     Values trusted through this object stay trusted for it, even if they could not be written.
     """
@@ -48,15 +48,15 @@ class Trusted:
         return mark in self._known[folder]
 
     def add(self, folder: Path, items: Iterable[UntrustedValue]) -> None:
-        """Trust the folder with these as well. Raises SettingsError if that cannot be kept."""
+        """Trust the folder with these as well. Raises SettingsError if that cannot be saved."""
         fresh = {item.mark: item.called for item in items}
         self.holds(folder, "")
         self._known[folder] |= fresh.keys()
         with self._locked():
             record = self._read(self._file(folder))
-            kept = record.items if record and record.folder == str(folder) else {}
-            written = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**kept, **fresh}}
-            write_text(self._file(folder), json.dumps(written, ensure_ascii=False, indent=1), private=True)
+            old_items = record.items if record and record.folder == str(folder) else {}
+            content = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**old_items, **fresh}}
+            write_text(self._file(folder), json.dumps(content, ensure_ascii=False, indent=1), private=True)
 
     def names(self, folder: Path) -> set[str]:
         """Return the names of the values that the folder is trusted with, unchanged or not."""
@@ -64,9 +64,9 @@ class Trusted:
         return set(record.items.values()) if record and record.folder == str(folder) else set()
 
     def remove(self, folder: Path) -> bool:
-        """Trust the folder with nothing any more, nor state in it, however deep, or False if it was not trusted.
+        """Revoke the folder's trust, and that of state below it, or return False if it had none.
 
-        State in a folder below that was trusted by itself stays with that. Raises SettingsError if it cannot be kept.
+        State in a folder below that was trusted by itself stays trusted. Raises SettingsError if this cannot be saved.
         """
         records = self.records()
         states = [Path(record.folder) for record in records if set(record.items.values()) == {_STATE}]
@@ -82,8 +82,8 @@ class Trusted:
 
     def records(self) -> list[Record]:
         """Return all records, by folder."""
-        found = (self._read(path) for path in self._folders.glob("*.json"))
-        return sorted((record for record in found if record), key=lambda record: record.folder)
+        records = (self._read(path) for path in self._folders.glob("*.json"))
+        return sorted((record for record in records if record), key=lambda record: record.folder)
 
     @property
     def _folders(self) -> Path:
@@ -95,67 +95,69 @@ class Trusted:
     def _read(self, path: Path) -> Record | None:
         """Read a record, or None if it is missing or damaged: nothing was trusted then."""
         try:
-            found: Any = json.loads(read_text(path))
-            items = {str(mark): str(called) for mark, called in found["items"].items()}
-            return Record(str(found["folder"]), items, float(found["t"]))
+            content: Any = json.loads(read_text(path))
+            items = {str(mark): str(called) for mark, called in content["items"].items()}
+            return Record(str(content["folder"]), items, float(content["t"]))
         except (SettingsError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             return None
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock that admits one writer at a time. Raises SettingsError if it cannot be written."""
+        """Hold the lock for a single writer. Raises SettingsError if it cannot be written."""
         try:
             with suppress(FileNotFoundError):
-                if self.base.is_file() and not self.base.stat().st_size:  # an agent that was killed can leave one
+                if self.base.is_file() and not self.base.stat().st_size:  # a killed agent can leave one
                     self.base.unlink()
             for folder in (self.base, self._folders):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with sole_writer_of(self._folders):
                 yield
         except OSError as error:
-            raise SettingsError(f"What you trust cannot be kept in {self.base}: {error.strerror}.") from error
+            raise SettingsError(f"Your trust cannot be saved in {self.base}: {error.strerror}.") from error
 
 
 # The state folder ------------------------------------------------------------------------------------------------
 
-ID = "id"  # the name of the file in a state folder that says which one it is
+ID = "id"  # the file in a state folder with its identity
 IGNORED = ".gitignore"  # it keeps the whole folder out of the user's repository
-_DRAFTS = (f".{ID}.", f".{IGNORED}.")  # of the two, as they are written
-_ID_LENGTH = 64  # characters of it, at most
+_DRAFTS = (f".{ID}.", f".{IGNORED}.")  # temporary names of the two
+_ID_LENGTH = 64  # maximum characters of an identity
 _STATE = "runs and memory made here"  # what is trusted in a state folder
 
 
 def is_own(state: Path, trusted: Trusted) -> bool:
-    """Return whether the state folder is missing, empty and owned by this user, or was made here by this user."""
-    if is_empty(state):  # looked at first: whoever puts something in has given it its id before
-        with suppress(OSError):  # whose folder it is can put other runs into it, whoever made these
+    """Return whether the state folder is missing, empty and owned by this user, or created here by this user."""
+    if is_empty(state):  # checked first: whoever adds something has written the identity before
+        with suppress(OSError):  # the folder's owner can add other runs to it
             return not state.exists() or state.stat().st_uid == os.geteuid()
         return True
-    id = _id_in(state)
+    id = _read_identity(state)
     return bool(id) and trusted.holds(state, _state(state, id).mark)
 
 
 def is_empty(state: Path) -> bool:
-    """Return whether there is no such folder, or nothing in it that anybody could use."""
+    """Return whether the folder is missing, or holds nothing usable."""
     try:
         with os.scandir(state) as entries:
             return all(entry.name in (ID, IGNORED) or entry.name.startswith(_DRAFTS) for entry in entries)
     except FileNotFoundError:
         return True
-    except OSError:  # whoever uses it will say why it cannot be used
+    except OSError:  # its next user will report why it cannot be used
         return False
 
 
 def claim(state: Path, trusted: Trusted) -> None:
-    """Make the state folder, and note that it is this user's own. Raises SettingsError if that cannot be kept.
+    """Create the state folder and note it as this user's own. Raises SettingsError if that cannot be saved.
 
-    The note is made before the folder has its id, so that another process that sees the id finds the note.
+    The note precedes the folder's identity, so that another process that sees the identity finds the note.
     """
-    id = _id_in(state)
+    id = _read_identity(state)
     if id and trusted.holds(state, _state(state, id).mark):
         return
-    id = os.urandom(16).hex()
-    trusted.add(state, [_state(state, id)])
+    id, foreign_runs = os.urandom(16).hex(), []
+    with suppress(OSError):
+        foreign_runs = os.listdir(state / "runs")  # noqa: PTH208 - names
+    trusted.add(state, [_state(state, id), *(_state(state, f"{id} {run}") for run in foreign_runs)])
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         if state.stat().st_mode & 0o022:
@@ -163,11 +165,17 @@ def claim(state: Path, trusted: Trusted) -> None:
     except OSError as error:
         raise SettingsError(f"The state folder {state} cannot be made: {error.strerror}.") from error
     write_text(state / ID, f"{id}\n", private=True)
-    with suppress(SettingsError):  # git then shows the folder, which is no reason not to work
+    with suppress(SettingsError):  # git then shows the folder, which is harmless
         write_text(state / IGNORED, "*\n", private=True)
 
 
-def give_up(state: Path) -> None:
+def is_foreign(state: Path, run: str, trusted: Trusted) -> bool:
+    """Return whether the run was in the state folder before this user trusted it."""
+    id = _read_identity(state)
+    return trusted.holds(state, _state(state, f"{id} {run}").mark)
+
+
+def remove_if_empty(state: Path) -> None:
     """Remove a state folder that stayed empty."""
     if is_empty(state):
         with suppress(OSError):
@@ -176,7 +184,7 @@ def give_up(state: Path) -> None:
             state.rmdir()
 
 
-def _id_in(state: Path) -> str:
+def _read_identity(state: Path) -> str:
     with suppress(OSError, UnicodeDecodeError):
         descriptor = os.open(state / ID, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -191,7 +199,7 @@ def _state(state: Path, id: str) -> UntrustedValue:
 
 
 def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:
-    """Return a path in the state folder that is neither a file nor a folder, with its kind, or None if there is none.
+    """Return a path in the state folder that is neither a file nor a folder, with its kind, or None.
 
     With `itself` the folder counts too. A symbolic link leads elsewhere, and opening a pipe waits. The logs of the runs
     are checked when they are opened.

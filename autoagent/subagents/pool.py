@@ -284,7 +284,7 @@ class WorkerPool:
                 member.origin = found.origin
                 built = True
                 ready.put("")
-                for _ in found.agent.run():
+                for _ in found.run():
                     pass  # each event was taken up as it was recorded
             outcome = member.state.outcome or Outcome(Status.FAILED, "It ended without saying why.")
         except StopRun as stop:

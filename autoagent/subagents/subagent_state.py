@@ -14,7 +14,7 @@ SAID = 600  # characters of its last words
 
 
 class SubAgentState:
-    """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
+    """Add every event of a sub-agent in order. `task` is known before the first of them, or told by it.
 
     `outcome` is None while it runs, `start` how it began; `changed` holds the workspace paths it has changed, in that
     order; `done` has of each command the arguments of its newest call that succeeded, `checked` of each goal what its
@@ -41,7 +41,7 @@ class SubAgentState:
         self._since = self._last = 0.0
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Take up an event."""
         self.step = max(self.step, event.step)
         self._last = event.t
         if isinstance(event, Labelled):

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec, Proposal, ResultMeta, Verdict
@@ -32,15 +31,9 @@ DECIDED = (Status.FINISHED, Status.STUCK)  # ends of an agent that a further try
 _CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
 
 
-class Runner(Protocol):
-    """Runs in a worker's thread: an Agent, or another source of events that are logged before they are yielded."""
-
-    def run(self) -> Iterator[Event]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """What keeps a worker apart from those at work beside it.
+    """Keep a worker apart from its fellow workers.
 
     `workspace` is its own copy, None for that of the run. `hides` tells whether a place in the memory is one of theirs.
     """
@@ -79,9 +72,12 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A sub-agent ready to run. `origin()` is the source of its words, given all it has read."""
+    """A sub-agent ready to run.
 
-    agent: Runner
+    `run` yields its events, each logged before. `origin` returns the source of its words, given all it has read.
+    """
+
+    run: Callable[[], Iterator[Event]]
     origin: Callable[[], Origin] = Origin
 
 
@@ -110,7 +106,7 @@ class PoolActions:
 
 
 class Mailbox:
-    """The mailbox of an agent. Satisfies SubAgents and Inbox.
+    """The mailbox of an agent. Satisfies SubAgents, and has an Inbox.
 
     `member` is the agent's own, None for the run's. `apart` is that of the agents that it starts. The agent's thread
     uses it. Others put events here, and wake it.
@@ -217,7 +213,7 @@ class Mailbox:
         return without_thinking(state.said), replace(origin.labels, changed=tuple(state.changed))
 
     def _put_to_work(self, level: Level, key: str, text: str, origin: Origin | None) -> RunningWorker:
-        """Have an agent of the level below work, and wait until it has ended; with this one it ends as well."""
+        """Have an agent of the level below work, and wait until it has ended. With this one it ends as well."""
         budget = self._budget.share(level.share, time.time())
         if budget is None:
             raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")

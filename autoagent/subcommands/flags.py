@@ -29,7 +29,7 @@ class _Ceiling(click.FloatRange):
             return 0.0
         number: float = super().convert(value, param, ctx)
         if number != number or number == float("inf"):
-            self.fail(f"{value} is no amount.", param, ctx)
+            self.fail(f"{value} is not an amount.", param, ctx)
         return number
 
 
@@ -102,17 +102,17 @@ def _models() -> str:
 
 def _backends() -> str:
     from autoagent.registry.memory import BACKENDS, IN_EXTENSIONS
-    from autoagent.registry.table import either
+    from autoagent.registry.table import join_with_or
 
-    return f"Memory backend: {either((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS))}."
+    return f"Memory backend: {join_with_or((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS))}."
 
 
 def _sandboxes() -> str:
     from autoagent.registry.sandbox import AUTO, KINDS
-    from autoagent.registry.table import either
+    from autoagent.registry.table import join_with_or
 
-    kinds = either(kind.name for kind in KINDS.own)
-    return f"What holds the programs it starts: {kinds}. Default: {AUTO}, the strongest of these that works here."
+    kinds = join_with_or(kind.name for kind in KINDS.own)
+    return f"Sandbox for the programs it starts: {kinds}. Default: {AUTO}, the strongest that works here."
 
 
 _AGENT_FLAGS = (
@@ -123,7 +123,7 @@ _AGENT_FLAGS = (
         "ai_goals",
         multiple=True,
         metavar="TEXT",
-        help="A goal, or `goal :: command that checks it`; give it one to five times.",
+        help="A goal, or `goal :: command that checks it`; one to five times.",
     ),
 )
 _WORKSPACE_FLAG = click.option(
@@ -131,15 +131,15 @@ _WORKSPACE_FLAG = click.option(
     "--workspace-directory",
     "workspace",
     metavar="DIR",
-    help="Default: ./autoagent_workspace; for a wish in a project of yours, its folder.",
+    help="Default: ./autoagent_workspace; for a task in a project, its folder.",
 )
 _TASK_FLAGS = (
     click.option("-C", "--ai-settings", "ai_settings_file", metavar="FILE", help="Default: ai_settings.yaml."),
     click.option("-P", "--prompt-settings", "prompt_settings_file", metavar="FILE",
-                 help="Constraints, resources and best practices in place of the built-in ones."),
-    click.option("-y", "--skip-reprompt", is_flag=True, help="Take saved settings without asking."),
+                 help="Constraints, resources and best practices to use instead of the defaults."),
+    click.option("-y", "--skip-reprompt", is_flag=True, help="Use saved settings without asking."),
     _WORKSPACE_FLAG,
-    click.option("-r", "--resume", "newest", is_flag=True, help="Go on with the newest run; with a wish, on that."),
+    click.option("-r", "--resume", "newest", is_flag=True, help="Continue the newest run, or give it a new task."),
     click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download."),
 )  # fmt: skip
 _RUN_FLAGS = (
@@ -155,53 +155,53 @@ _RUN_FLAGS = (
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
                  cls=_RegistryOption, say=_backends),
     click.option("--memory", "memory_trust", type=click.Choice(["all", "trusted"]),
-                 help="trusted: recall no text from outside, which is the default where the goals act outward."),
+                 help="trusted: recall no text from outside; default if the goals act outward."),
     click.option("--distil", "memory_distil", type=click.Choice(["on", "off"]),
-                 help="off: no call to the model at the end, to put down for later runs what was found out."),
+                 help="off: do not ask the model at the end for facts to remember."),
     click.option("--allow", multiple=True, metavar="RULE", shell_complete=command_names,
-                 help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
+                 help="Run matching calls without asking: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
     click.option("--sandbox", metavar="NAME", cls=_RegistryOption, say=_sandboxes),
-    click.option("--require-sandbox", is_flag=True, default=None, help="Stop where no sandbox works."),
+    click.option("--require-sandbox", is_flag=True, default=None, help="Stop if no sandbox works."),
     click.option("-b", "--browser-name", metavar="NAME",
                  help="chromium or firefox: read pages through a headless browser."),
     click.option("--allow-downloads", is_flag=True, default=None, help="Let it download files."),
-    click.option("--speak", is_flag=True, default=None, help="Say its words to you aloud."),
+    click.option("--speak", is_flag=True, default=None, help="Speak its words to you."),
     click.option("--commands", metavar="NAMES", shell_complete=command_names,
                  help="Commands or categories to offer, comma-separated, or all."),
     click.option("--base-url", "openai_base_url", metavar="URL", help="The address of an OpenAI-compatible endpoint."),
     click.option("--verify/--no-verify", default=None, help="Have a verifier judge the goals before the run ends."),
     click.option("--accept-claims", is_flag=True, default=None,
-                 help="Count goals as met that the agent only claims."),
+                 help="Accept goals that only the agent says are met."),
     click.option("--budget", type=_Ceiling(), metavar="USD",
                  help="Stop before this is spent; 'none' lifts the limit."),
     click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),
     click.option("--max-seconds", type=_Ceiling(), metavar="S",
-                 help="Stop after so long at work; your time at questions does not count."),
+                 help="Stop after so many seconds of work; your time at questions does not count."),
     click.option("--deadline", type=_Moment(), metavar="TIME",
                  help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
     click.option("--patience", type=_whole(1), metavar="S",
-                 help="Seconds for which an endpoint that fails is asked again. Default: 600 with -c, else 60."),
+                 help="Seconds to keep retrying a failing endpoint. Default: 600 with -c, else 60."),
     click.option("--context", type=_Tokens(min=0), metavar="N",
-                 help="Tokens of history in a prompt; 0: as much as the window holds. Default: 24000."),
+                 help="Tokens of history in a prompt; 0: the whole window. Default: 24000."),
 )  # fmt: skip
 _SCREEN_FLAGS = (
-    click.option("--name", "run_name", metavar="TEXT", help="What `autoagent runs` is to call this run."),
-    click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
+    click.option("--name", "run_name", metavar="TEXT", help="The name of this run in `autoagent runs`."),
+    click.option("--json", "json_output", is_flag=True, help="One event per line on stdout, all else on stderr."),
     click.option("--notify", metavar="CMD",
-                 help="Tell this command of a question that waits 10 s, and of the end, as JSON on its input."),
+                 help="Run this command when a question has waited 10 s and at the end, with JSON on its input."),
     click.option("--thoughts", type=click.Choice(["auto", "full", "short", "none"]),
-                 help="auto: the first, and the others in a line; full: all; short: a line in all; none."),
+                 help="auto: the first in full, the rest in one line; full: all; short: one line in all; none."),
     click.option("--answer-timeout", type=_Ceiling(), metavar="S",
                  help="Seconds that a question waits for an answer, here or by `autoagent answer`."),
     click.option("--if-unanswered", type=click.Choice(["end", "go-on"]),
-                 help="What the run does then. Default: end, but go on with -c."),
+                 help="What the run does then. Default: end; with -c, go-on."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
 _AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts
     click.option(
         "--install-plugin-deps",
         is_flag=True,
-        help="Install what the enabled plug-ins ask for, in an environment of their own.",
+        help="Install the requirements of enabled plug-ins, in an environment of their own.",
     ),
     click.option("--skip-news", is_flag=True, help="No effect: there is no news to skip."),
 )

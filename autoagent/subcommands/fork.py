@@ -17,10 +17,10 @@ from autoagent.log.event_log import EventLog
 from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
-from autoagent.session.drive import Leg, drive, next_wish, told_as_event
-from autoagent.session.earlier_runs import answered, session_of_run, tell_changes
-from autoagent.session.plan import opened_parts, planned
-from autoagent.session.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
+from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
+from autoagent.session.earlier_runs import answered, report_changes, session_of_run
+from autoagent.session.plan import open_parts, planned
+from autoagent.session.restoring import describe_outcome, history_of, history_of_run, open_snapshots, workspace_of
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import check_flags, task_of_run
@@ -30,27 +30,28 @@ from autoagent.terminal.console import Console
 @click.command("fork")
 @click.argument("run", shell_complete=run_ids_here)
 @click.option("--at", "step", type=click.IntRange(min=0), required=True, metavar="STEP", help="The last step shared.")
-@click.option("--feedback", metavar="TEXT", help="What the agent is told before it goes on.")
+@click.option("--feedback", metavar="TEXT", help="A message to the agent before it continues.")
 @click.option(
     "-w",
     "--workspace-directory",
     "folder",
     metavar="DIR",
-    help="A new or empty folder for the workspace. Default: beside that of RUN, its name with -fork1.",
+    help="A new or empty folder for the workspace. Default: beside the one of RUN, with -fork1 added to its name.",
 )
 @resume_flags
 @click.pass_context
 def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folder: str | None, **given: Any) -> None:
-    """Start a new run that shares the history of RUN up to STEP, and go on from there.
+    """Start a new run that shares the history of RUN up to STEP, and continue from there.
 
-    Its workspace is a folder of its own with the files as they were after STEP; RUN and its workspace stay as they
-    are. Settings and flags are as with resume.
+    Its workspace is a new folder with the files as they were after STEP; RUN and its workspace stay unchanged. Settings
+    and flags work as in resume.
     """
     given = given_in(ctx.obj or {}, given)
-    with told_as_event(given):
+    with report_failure_as_event(given):
         here = Session.open(given)
         state_dir = here.settings.state_dir
         run = find_run(state_dir, run)
+        here.check_made_here(run)
         shared = list(itertools.takewhile(lambda event: event.agent or event.step <= step, read(state_dir, run)))
         from autoagent.subcommands.resume import go_on
 
@@ -62,13 +63,13 @@ def _fork(here: Session, run: str, step: int, shared: list[Event], feedback: str
     here = session_of_run(began, here)
     settings = here.settings
     check_flags(here.flags, settings)
-    console = build.open_console(settings, json=bool(here.flags.get("json_output")))
+    console = build.console_of(here)
     if "team" in began.settings:
         with ExitStack() as unused:
             place = _new_folder(Path(began.workspace), folder, unused)
             moved = replace(began, workspace=str(place))
             return Leg("", _fork_team(_Branch(run, step, shared, began, moved, here, console, unused), feedback))
-    with opened_parts(here, console) as parts, ExitStack() as unused:
+    with open_parts(here, console) as parts, ExitStack() as unused:
         had = answered(settings, run, step)
         model = parts.extensions.model(lambda: build.open_model(settings, console, had))
         place = _new_folder(Path(began.workspace), folder, unused)
@@ -77,7 +78,7 @@ def _fork(here: Session, run: str, step: int, shared: list[Event], feedback: str
         plan = planned(here.working_in(place), console, parts, model, task, moved)
         said = [Feedback(text=feedback)] if feedback else []
         branch = _Branch(run, step, shared, began, moved, here, console, unused)
-        code = drive(plan, lambda tainted: branch.new_log(tainted, said, tell_changes(moved, plan.start, console)))
+        code = drive(plan, lambda tainted: branch.new_log(tainted, said, report_changes(moved, plan.start, console)))
         return Leg(console.tally.run, code, next_wish(plan))
 
 
@@ -121,7 +122,7 @@ class _Branch:
         if not tree:  # nothing in the run was changed under snapshots
             tree = open_snapshots(settings.state_dir, workspace_of(self.began), console.warn).take()
             console.say("The run has no snapshots: the workspace begins with the files as they are now.")
-        console.say(f"Forked from {run} after step {step} into {place}. {outcome_line(snapshots.restore(tree))}")
+        console.say(f"Forked from {run} after step {step} into {place}. {describe_outcome(snapshots.restore(tree))}")
         runs = {run, *(event.run for event in self.shared)}
         tainted.inherit(Path(self.began.workspace), runs, len(self.shared))
         log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=build.mask_of(settings))
@@ -138,9 +139,9 @@ def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
     starts = [event for event in shared if isinstance(event, RunStarted) and not event.agent]
     last = max((event.step for event in shared if not event.agent), default=0)
     if not starts:
-        raise StateError(f"The run {run} was cut off before it began; start a new one.")
+        raise StateError(f"The run {run} was cut off before it began; start a new run.")
     if last < step:
-        raise StateError(f"The run {run} has no step {step}; its last one is {last}.")
+        raise StateError(f"The run {run} has no step {step}; its last is {last}.")
     return starts[-1]
 
 
@@ -154,7 +155,7 @@ def _new_folder(origin: Path, named: str | None, unused: ExitStack) -> Path:
     try:
         if named and place.exists():
             if any(place.iterdir()):
-                raise SettingsError(f"The folder {named} is not empty; name a new one for the fork to work in.")
+                raise SettingsError(f"The folder {named} is not empty; name a new folder for the fork.")
             return place
         if not named:
             free = (origin.with_name(f"{origin.name}-fork{number}") for number in itertools.count(1))

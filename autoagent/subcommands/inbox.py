@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from autoagent.core.errors import SettingsError
-from autoagent.safety.approval import refusal
 from autoagent.safety.open_questions import LONGEST, OpenQuestion, OpenQuestions, pick
+from autoagent.safety.typed_answers import refusal
 from autoagent.session.build import questions_path
 from autoagent.terminal.output import echo, echo_json
 from autoagent.text.figures import duration
@@ -23,10 +23,10 @@ _SHOWN = 2000  # characters of what a question is about
 
 @click.command("inbox")
 @click.argument("words", nargs=-1, metavar="[[RUN] TEXT]")
-@click.option("--json", "as_json", is_flag=True, help="A list of objects, with all that a question is about.")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects with all details of the questions.")
 @click.pass_context
 def inbox(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
-    """List the open questions of all your runs, wherever they were started; with TEXT, answer one (see `answer`)."""
+    """List the open questions of all your runs, wherever they were started. With TEXT, answer one (see `answer`)."""
     if words:
         ctx.invoke(answer, words=words)
         return
@@ -44,12 +44,12 @@ def inbox(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
 @click.command("answer")
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] TEXT")
 def answer(words: tuple[str, ...]) -> None:
-    """Answer an open question with TEXT: what its own terminal takes, such as y, "y -3", n, or feedback.
+    """Answer an open question with TEXT, as at its own terminal: y, "y -3", n, or feedback.
 
-    RUN is the id of a run or of a question, or any unique prefix; without it the only open question is answered.
+    RUN is the id of a run or of a question, or any unique prefix; it may be left out if only one question is open.
     """
     if len(words) > 2:
-        raise click.UsageError('TEXT is one argument: put quotes around it, as in autoagent answer "y -3".')
+        raise click.UsageError('TEXT is one argument: put it in quotes, as in autoagent answer "y -3".')
     questions = OpenQuestions(questions_path())
     run, text = words if len(words) == 2 else ("", words[0])
     question = pick(questions.all(), run)
@@ -70,7 +70,7 @@ def _fields(question: OpenQuestion) -> dict[str, Any]:
 
 def _lines(question: OpenQuestion) -> Iterator[str]:
     agent = f"  ({question.agent})" if question.agent else ""
-    yield f"{question.id}  {_age(question)}  {question.workspace}{agent}"
+    yield f"{question.id}  {_age(question)}  {' '.join(question.workspace.splitlines())}{agent}"
     if question.command:
         yield f"  {_about(question)}"
         for name in ("warning", "preview"):

@@ -24,7 +24,7 @@ INSTALL = "install"
 def man(ctx: click.Context, subcommand: str | None) -> None:
     """Print the manual page of autoagent, or of a SUBCOMMAND, for man: `autoagent man show | man -l -`.
 
-    With install, all of them are put where man finds them: `man autoagent`, `man autoagent-show`.
+    With install, put all of them where man finds them: `man autoagent`, `man autoagent-show`.
     """
     program = ctx.find_root()
     if subcommand == INSTALL:
@@ -141,7 +141,7 @@ PLACES = {  # where each shell looks by itself, under the home of the user
 @click.argument("shell", type=click.Choice(list(PLACES)), required=False)
 @click.pass_context
 def completion(ctx: click.Context, what: str, shell: str | None) -> None:
-    """Print the script for bash, zsh or fish, or install it: for SHELL, or the one you use ($SHELL)."""
+    """Print or install the completion script for bash, zsh or fish; default: your own shell ($SHELL)."""
     if shell and what != "install":
         raise click.UsageError(f"Give one shell: `autoagent completion install {shell}`, or `completion {shell}`.")
     shell = shell or (Path(os.environ.get("SHELL", "")).name if what == "install" else what)
@@ -160,6 +160,6 @@ def completion(ctx: click.Context, what: str, shell: str | None) -> None:
         path.write_text(script, "utf-8")
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error.strerror}.") from error
-    echo(f"Written to {path}; a new {shell} completes.", err=True)
+    echo(f"Written to {path}; start a new {shell} to use it.", err=True)
     if shell == "zsh":
-        echo(f"Put this before compinit in .zshrc, if it is not there: fpath+=({path.parent})", err=True)
+        echo(f"Put this before compinit in .zshrc, unless it is there: fpath+=({path.parent})", err=True)

@@ -15,7 +15,7 @@ import click
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import USER, RetrievedMemory
 from autoagent.core.model import CORE as CORE_TOKENS
-from autoagent.session.memories import lazy_embedder, memory_of_user, say
+from autoagent.session.memories import lazy_embedder, open_user_command_memory, say, user_memory
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_list, minute
@@ -38,10 +38,10 @@ as_json = click.option("--json", "as_json", is_flag=True, help="A list of object
 
 
 @click.group("memory")
-@click.option("--user", "of_user", is_flag=True, help="Your own memory, which the runs in all your folders recall.")
+@click.option("--user", "of_user", is_flag=True, help="Use your own memory, which the runs in all your folders recall.")
 @click.pass_context
 def memory(ctx: click.Context, of_user: bool) -> None:
-    """The long-term memory in this state folder; with --user your own, in your user's state folder."""
+    """The long-term memory of this state folder. With --user your own memory."""
     ctx.meta[_OF_USER] = of_user
 
 
@@ -50,30 +50,26 @@ def _opened(
 ) -> AbstractContextManager[LivingMemory]:
     """Open the memory that is meant."""
     if not ctx.meta[_OF_USER]:
-        return memory_of_user(settings, embedder)
-    from autoagent.session.memories import user_memory
-
+        return open_user_command_memory(settings, embedder)
     own = user_memory(settings)
     return (dataclasses.replace(own, embedder=embedder) if embedder else own).open(say)
 
 
 def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
     """Return the embedder of the memory in question: for the user's own memory never one outside this machine."""
-    if not ctx.meta[_OF_USER]:
-        return lazy_embedder(settings)
-    from autoagent.session.memories import user_memory
-
-    return user_memory(settings).embedder
+    return user_memory(settings).embedder if ctx.meta[_OF_USER] else lazy_embedder(settings)
 
 
 def _filters(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select memories by their fields."""
     options = (
-        click.option("--kind", metavar="KIND", help="Only those of this kind: note, fact, feedback, step, user."),
-        click.option("--run", metavar="RUN", help="Only those of this run; the beginning of its name will do."),
-        click.option("--source", metavar="TEXT", help="Only those whose source has TEXT in it."),
-        click.option("--before", type=click.DateTime(_DATES), metavar="TIME", help="Only older ones (2026-11-22)."),
-        click.option("--since", type=click.DateTime(_DATES), metavar="TIME", help="Only those from then on."),
+        click.option("--kind", metavar="KIND", help="Only this kind: note, fact, feedback, step, user."),
+        click.option("--run", metavar="RUN", help="Only those of this run (any unique prefix of its id)."),
+        click.option("--source", metavar="TEXT", help="Only those whose source contains TEXT."),
+        click.option(
+            "--before", type=click.DateTime(_DATES), metavar="TIME", help="Only those before TIME (2026-11-22)."
+        ),
+        click.option("--since", type=click.DateTime(_DATES), metavar="TIME", help="Only those since TIME."),
     )
     for option in reversed(options):
         command = option(command)
@@ -112,7 +108,7 @@ class _Wanted:
 @as_json
 @click.pass_context
 def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool, **wanted: Any) -> None:
-    """List the memories, those that were stored or used last first."""
+    """List the memories, the last stored or used first."""
     meant = _Wanted(**wanted)
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         if meant.said:
@@ -135,18 +131,18 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
 def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: Any) -> None:
     """Show the memories that fit QUERY, each with its score from 0 to 1.
 
-    It is a recall like those of the agent: the memories shown grow firmer.
+    It counts as a recall by the agent: the memories shown grow firmer.
     """
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         recall = living.recall(query, k, meant=_Wanted(**wanted).has)
     if recall.problem:
-        echo(f"Found by words alone: {recall.problem}", err=True)
+        echo(f"Searched by words alone: {recall.problem}", err=True)
     echo_list(
         recall.memories,
         as_json,
         lambda memory: {"score": round(memory.score, 4), "evidence": memory.evidence, **_object(memory)},
         lambda memory: f"{memory.score:.2f}  {_line(memory)}",
-        "No memory fits.",
+        "No memory matches.",
         Columns((Column("SCORE", lambda memory: f"{memory.score:.2f}"), *_COLUMNS.columns), _COLUMNS.last),
     )
 
@@ -154,11 +150,11 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: A
 @memory.command("add")
 @click.argument("text", required=False)
 @click.option(
-    "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="The text is in FILE."
+    "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="Read it from FILE."
 )
 @click.pass_context
 def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
-    """Remember TEXT, or the text of a file; it does not fade by itself."""
+    """Remember TEXT, or the text of a file. It does not fade."""
     kind = USER if ctx.meta[_OF_USER] else "note"
     if (text is None) == (file is None):
         raise click.UsageError("Give either TEXT or --file FILE.")
@@ -174,21 +170,21 @@ def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
 @click.argument("text")
 @click.pass_context
 def edit(ctx: click.Context, id: int, text: str) -> None:
-    """Replace the text of the memory with this ID by TEXT; its other fields stay, and it gets a new id."""
+    """Replace the text of the memory with this ID by TEXT. It gets a new ID and keeps its other fields."""
     if not text.strip():
         raise click.UsageError("TEXT is empty.")
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
         new = living.edit(id, text)
     if new is None:
         raise _no_such(id)
-    echo(f"Edited {id}; it is {new} now.")
+    echo(f"Edited {id}; its new ID is {new}.")
 
 
 @memory.group("core", invoke_without_command=True)
 @as_json
 @click.pass_context
 def core(ctx: click.Context, as_json: bool) -> None:
-    """List what every prompt shows, the most important first: pinned memories, your own, your notes, your words."""
+    """List the memories that every prompt shows, the most important first: pinned, your own, your notes, your words."""
     if ctx.invoked_subcommand is not None:
         return
     from autoagent.prompt import core_fitting
@@ -197,50 +193,64 @@ def core(ctx: click.Context, as_json: bool) -> None:
     settings = Session.read(ctx.obj).settings
     with _opened(ctx, settings) as living:
         every = living.core()
-    echo_list(every, as_json, _object, _line, "Nothing yet; `autoagent memory core add TEXT` puts TEXT in.", _COLUMNS)
+    echo_list(
+        every, as_json, _object, _line, "The core is empty; `autoagent memory core add TEXT` adds to it.", _COLUMNS
+    )
     fitting = core_fitting(every, CORE_TOKENS, counter(settings.model or settings.smart_llm), time.time())
     if fitting < len(every) and not as_json:
         echo(f"Prompts show the first {fitting} of {len(every)}; there is no room for the others.", err=True)
 
 
+_public = click.option(
+    "--public", is_flag=True, help="Treat it like a goal: a run that shows it does not hold private data for that."
+)
+
+
 @core.command("add")
 @click.argument("text", metavar="TEXT|ID")
+@_public
 @click.pass_context
-def core_add(ctx: click.Context, text: str) -> None:
+def core_add(ctx: click.Context, text: str, public: bool) -> None:
     """Remember TEXT, pinned, and show it in every prompt from now on; or do so with the memory of this ID."""
     kind = USER if ctx.meta[_OF_USER] else "note"
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
         id = int(text) if text.isdecimal() else living.add(text, kind=kind, source="user")
         if id is None:
             raise click.UsageError("TEXT is empty.")
-        if not living.keep_in_core(id, kept=True):
+        if not living.keep_in_core(id, kept=True, public=public):
             raise _no_such(id)
     echo(f"Kept in every prompt as {id}.")
 
 
-def _on_one(group: click.Group, name: str, text: str, act: Callable[[LivingMemory, int], bool], done: str) -> None:
-    """Add a command that acts on the memory of one ID. `act` returns False where there is none."""
+def _on_one(group: click.Group, name: str, text: str, act: Callable[..., bool], done: str) -> click.Command:
+    """Return a new command that acts on the memory of one ID. `act` returns False where there is none."""
 
     @group.command(name, help=text)
     @click.argument("id", type=int)
     @click.pass_context
-    def command(ctx: click.Context, id: int) -> None:
+    def command(ctx: click.Context, /, id: int, **flags: bool) -> None:
         with _opened(ctx, Session.open(ctx.obj).settings) as living:
-            if not act(living, id):
-                where = "in the trash; `autoagent memory trash`" if name == "restore" else "; `autoagent memory list`"
-                raise StateError(f"There is no memory {id} {where} lists them.".replace(" ;", ";"))
+            if not act(living, id, **flags):
+                raise _no_such(id, trash=name == "restore")
         echo(done.format(id))
+
+    return command
 
 
 _ONE = "the memory with this ID"
-_on_one(memory, "pin", f"Pin {_ONE}, of any kind: it never fades.", lambda m, id: m.pin(id), "Pinned {}.")
+_public(
+    _on_one(
+        memory, "pin", f"Pin {_ONE}, of any kind: it never fades.", lambda m, id, public: m.pin(id, public=public),
+        "Pinned {}.",
+    )
+)  # fmt: skip
 _on_one(
     memory, "unpin", f"Let {_ONE} live as others of its kind.", lambda m, id: m.pin(id, pinned=False), "Unpinned {}."
 )
 _on_one(memory, "restore", f"Take {_ONE} out of the trash.", lambda m, id: m.restore(id), "Restored {}.")
 _on_one(
     core, "drop", f"Take {_ONE} out of the core; it stays in the memory, unpinned.",
-    lambda m, id: m.keep_in_core(id, kept=False), "Taken out: {} is shown where it fits, like other memories.",
+    lambda m, id: m.keep_in_core(id, kept=False), "Removed from the core: {} is now recalled like other memories.",
 )  # fmt: skip
 
 
@@ -249,10 +259,10 @@ _on_one(
 @_filters
 @click.pass_context
 def forget(ctx: click.Context, /, id: int | None, **wanted: Any) -> None:
-    """Delete the memory with this ID for good, or all that the options name; pinned ones only by their ID."""
+    """Delete the memory with this ID for good, or all that match the options. Pinned memories go only by ID."""
     meant = _Wanted(**wanted)
     if (id is None) != meant.said:
-        raise click.UsageError("Give either an ID, or options that say which memories are meant.")
+        raise click.UsageError("Give either an ID, or options that select memories.")
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
         if id is None:
             gone = [memory.id for memory in living.store.listed() if meant.has(memory) and not memory.pinned]
@@ -263,18 +273,20 @@ def forget(ctx: click.Context, /, id: int | None, **wanted: Any) -> None:
     echo(f"Forgot {id}.")
 
 
-def _no_such(id: int) -> StateError:
+def _no_such(id: int, *, trash: bool = False) -> StateError:
+    if trash:
+        return StateError(f"There is no memory {id} in the trash; `autoagent memory trash` lists them.")
     return StateError(f"There is no memory {id}; `autoagent memory list` lists them.")
 
 
 @memory.command("sleep")
-@click.option("-n", "n", type=click.IntRange(min=1), metavar="N", help="Meet N random memories.")
-@click.option("--dry-run", is_flag=True, help="Only predict which memories are forgotten, and when.")
-@click.option("--consolidate", is_flag=True, help="First merge near-duplicates into one.")
+@click.option("-n", "n", type=click.IntRange(min=1), metavar="N", help="Let N random memories fade.")
+@click.option("--dry-run", is_flag=True, help="Only predict which memories will be forgotten, and when.")
+@click.option("--consolidate", is_flag=True, help="First merge near-duplicates.")
 @click.option("--json", "as_json", is_flag=True, help="One object; with --dry-run a list of them.")
 @click.pass_context
 def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, as_json: bool) -> None:
-    """Let memories that are not used fade, and dream of those that are forgotten."""
+    """Let unused memories fade, and dream of the forgotten ones."""
     if dry_run and consolidate:
         raise click.UsageError("--dry-run and --consolidate cannot be used together.")
     settings = Session.open(ctx.obj).settings
@@ -292,7 +304,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
         echo(f"Merged {', '.join(str(memory.id) for memory in group.others)} into {group.kept.id}.")
     echo(f"Forgot {len(dream.forgotten)} memories; {len(dream.fallen)} fell a level.")
     if dream.problem:
-        echo(f"No dream was made of them: {dream.problem}", err=True)
+        echo(f"They were not dreamt of: {dream.problem}", err=True)
     elif dream.text:
         echo(dream.text)
 
@@ -316,7 +328,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
         echo(f"{when}, in about {forecast.sleeps} sleeps  {_line(forecast.memory)}")
     dying = sum(forecast.now for forecast in forecasts)
     more = f" The first {FATES} are shown; --json lists all." if len(forecasts) > FATES else ""
-    echo(f"{dying} of {len(living)} memories die now, if a sleep meets them.{more}", err=True)
+    echo(f"{dying} of {len(living)} memories die at their next sleep.{more}", err=True)
 
 
 @memory.command("trash")
@@ -325,7 +337,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
 def trash(ctx: click.Context, as_json: bool) -> None:
     """List forgotten memories that can still be restored, with the time they were forgotten."""
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
-        memories = living.store.trash()
+        memories = living.store.listed(trash=True)
     echo_list(memories, as_json, _object, _line, "The trash is empty.", _COLUMNS)
 
 
@@ -346,23 +358,21 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
 
 
 @memory.command("allow")
-@click.option("--no", "never", is_flag=True, help="Take it back: agents are refused, or ask again.")
+@click.option("--no", "never", is_flag=True, help="Revoke it: agents are refused, or ask again.")
 @click.pass_context
 def allow(ctx: click.Context, never: bool) -> None:
-    """With --user: let agents put something into your own memory (memory_add with about_user), from now on."""
-    from autoagent.session.memories import user_memory
-
+    """With --user: let agents add to your own memory (memory_add with about_user) from now on."""
     if not ctx.meta[_OF_USER]:
-        raise click.UsageError("Agents may put something into a folder's memory anyway; this is for --user.")
+        raise click.UsageError("Agents may always add to a folder's memory; use this with --user.")
     user_memory(Session.read(ctx.obj).settings).allow(agents=not never)
-    echo("Agents may not put anything into your own memory." if never else "Agents may add to your own memory.")
+    echo("Agents may not add to your own memory." if never else "Agents may add to your own memory.")
 
 
 @memory.command("stats")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @click.pass_context
 def stats(ctx: click.Context, as_json: bool) -> None:
-    """Show how large the memory is, where it is, and who embeds it."""
+    """Show the size, place and embedder of the memory."""
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         stats = living.store.stats()
     if as_json:
@@ -376,29 +386,29 @@ def stats(ctx: click.Context, as_json: bool) -> None:
 
 @memory.command("export")
 @file
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_context
 def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
     """Write the memory to FILE (JSON Lines), its vectors to FILE.npy, for `autoagent memory import` of any backend."""
     from autoagent.memory import transfer
 
     if file.exists() and not overwrite:
-        raise SettingsError(f"{file} is there already; choose another FILE, or add --overwrite.")
+        raise SettingsError(f"{file} exists; choose another FILE, or add --overwrite.")
     settings = Session.read(ctx.obj).settings
     embedder = _embedder(ctx, settings)
     with _opened(ctx, settings, embedder) as living:
         counts = transfer.export(living.store, embedder, living.journal, file, say)
-    echo(f"Exported {_in_all(counts)} to {file}; {counts.vectors} have their vectors beside it.")
+    echo(f"Exported {_in_all(counts)} to {file}; {counts.vectors} with vectors beside it.")
 
 
 @memory.command("import")
 @file
-@click.option("--trusted", is_flag=True, help="FILE is your own export: take over which memories are trusted.")
+@click.option("--trusted", is_flag=True, help="FILE is your own export: keep which memories are trusted.")
 @click.pass_context
 def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
-    """Add the memories that `autoagent memory export` wrote to FILE; those that are here already are kept.
+    """Add the memories of FILE, written by `autoagent memory export`. Existing memories are kept.
 
-    Without --trusted, each that is new here counts as text from outside, as anybody could have written FILE.
+    Without --trusted, new memories count as text from outside, since anybody could have written FILE.
     """
     from autoagent.memory import transfer
 
@@ -407,7 +417,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
     if ctx.meta[_OF_USER]:
         if not trusted:
             raise click.UsageError(
-                "Text from outside never goes into your own memory; add --trusted to your own export."
+                "Text from outside never goes into your own memory; add --trusted for your own export."
             )
         exported = transfer.without_untrusted(exported)
     embedder = _embedder(ctx, settings)
@@ -416,11 +426,11 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
     with _opened(ctx, settings, embedder) as living:
         counts = transfer.import_into(living.store, living.journal, exported, trusted=trusted)
         there = len(living)
-    echo(f"Imported {_in_all(counts)} that were new here; there are {there} memories now.")
+    echo(f"Imported {_in_all(counts)} that were new; there are {there} memories now.")
     if counts.doubted:
         say(
-            f"{counts.doubted} that FILE calls trusted count as text from outside, and stay so. If it is your own "
-            "export: forget them here, and import it with --trusted."
+            f"{counts.doubted} marked trusted in FILE count as text from outside. If it is your own export, forget "
+            "them here and import it again with --trusted."
         )
 
 

@@ -19,7 +19,7 @@ from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.attachments import PIPED, with_piped_input
-from autoagent.session.drive import Leg, drive, next_wish, told_as_event
+from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
 from autoagent.session.earlier_runs import (
     EarlierRun,
     answered,
@@ -27,18 +27,18 @@ from autoagent.session.earlier_runs import (
     ends,
     newest_run,
     replies,
+    report_changes,
+    report_lost_events,
     session_of_run,
-    tell_changes,
-    tell_lost,
 )
-from autoagent.session.plan import opened_parts, planned
+from autoagent.session.plan import open_parts, planned
 from autoagent.session.restoring import (
     cut_off,
+    describe_outcome,
     finish,
     history_of_run,
     history_until,
     open_snapshots,
-    outcome_line,
     restore,
     workspace_of,
 )
@@ -54,30 +54,29 @@ from autoagent.text.sanitize import shorten
 
 @click.command("resume")
 @click.argument("run", required=False, shell_complete=run_ids_here)
-@click.argument("wish", required=False)
+@click.argument("wish", metavar="[TASK]", required=False)
 @click.option(
     "--from",
     "step",
     type=click.IntRange(min=0),
     metavar="STEP",
-    help="Go back to the end of STEP, the workspace with it; the steps after it do not count any more.",
+    help="Go back to the end of STEP, with the workspace; later steps no longer count.",
 )
-@click.option("--force", is_flag=True, help="With --from: even if files were changed by hand since.")
+@click.option("--force", is_flag=True, help="With --from: even if you have changed files since.")
 @resume_flags
 @click.pass_context
 def resume(
     ctx: click.Context, /, run: str | None, wish: str | None, step: int | None, force: bool, **given: Any
 ) -> None:
-    """Go on with RUN in its own workspace and with its own settings; with WISH, on something new.
+    """Continue RUN in its own workspace and with its own settings, on its task or a new TASK.
 
-    Without RUN that is the newest run that is not finished, or the newest of all for a WISH. At a terminal you choose.
-    Flags given here override the settings of the run; goals given here replace its own. To run without asking, give -c
-    again.
+    Without RUN you choose at a terminal; elsewhere it is the newest unfinished run, or the newest of all for a TASK.
+    Flags override the settings of the run, and goals replace its own. To run without asking, give -c again.
     """
     if run and wish is None and len(run.split()) > 1:
         run, wish = None, run
     given = given_in(ctx.obj or {}, given, {"wish": wish})
-    with told_as_event(given):
+    with report_failure_as_event(given):
         ctx.exit(take_up(given, run, step, force=force))
 
 
@@ -85,6 +84,7 @@ def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None =
     """Go on with a run, with each wish that the person then has. Return the exit code."""
     here = Session.open(with_piped_input(given))
     run = find_run(here.settings.state_dir, run) if run else _chosen(here)
+    here.check_made_here(run)
     began, status = ends(here.settings.state_dir, run)
     if "team" in began.settings:
         return _resume_team(session_of_run(began, here), run, began, step)
@@ -117,9 +117,9 @@ def _chosen(here: Session) -> str:
 
 def _asked_for_more(here: Session, run: str, began: RunStarted) -> str:
     """Return the person's next wish for a finished run, '' for none. Raises StateError where nobody is to be asked."""
-    console = build.open_console(here.settings, json=bool(here.flags.get("json_output")))
+    console = build.console_of(here)
     if here.settings.continuous or not console.has_person:
-        raise StateError(f'The run {run} is finished; to go on, say what is next: autoagent resume {run} "..."')
+        raise StateError(f'The run {run} is finished; give it a new task: autoagent resume {run} "..."')
     console.say(f"The run {run} is finished: {shorten(EarlierRun(run, began, None).name, 200)}")
     return console.next_wish()
 
@@ -136,11 +136,11 @@ def _resume(
     (began, status), settings, wish = until_now, here.settings, here.flags.get("wish", "")
     place, began = began.workspace, replace(began, workspace=here.flags.get("moved_to", began.workspace))
     check_flags(here.flags, settings)
-    console = build.open_console(settings, json=bool(here.flags.get("json_output")))
+    console = build.console_of(here)
     console.goes_on = again
     with (
-        EventLog.open(settings.state_dir, run, mask=build.mask_of(settings), shortened=step is not None) as log,
-        opened_parts(here, console) as parts,
+        EventLog.open(settings.state_dir, run, mask=build.mask_of(settings), accept_truncated=step is not None) as log,
+        open_parts(here, console) as parts,
     ):
         log.subscribe(console.pass_over)
         if step is not None:
@@ -155,7 +155,7 @@ def _resume(
             _take_back(log, settings, began, step, console, force=force)
             done = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
             last = max(done, default=0)  # taken back or not
-            for event in (*tell_lost(log, console.warn), *tell_changes(began, plan.start, console, wish)):
+            for event in (*report_lost_events(log, console.warn), *report_changes(began, plan.start, console, wish)):
                 log.append(replace(event, step=last))
             return log
 
@@ -167,9 +167,11 @@ def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -
     from autoagent.teams.team_file import team_of_run, told_if_changed
 
     if step is not None:
-        raise click.UsageError(f"A team goes on where it stopped; `autoagent fork {run} --at ROUND` goes back.")
+        raise click.UsageError(
+            f"A team always continues where it stopped; `autoagent fork {run} --at ROUND` goes back."
+        )
     check_flags(here.flags, here.settings)
-    console = build.open_console(here.settings, json=bool(here.flags.get("json_output")))
+    console = build.console_of(here)
     plan, log = plan_of_run(here, console, run, team_of_run(run, began))
     with log:
         if changed := told_if_changed(began):
@@ -183,8 +185,8 @@ def _check_step(settings: Settings, run: str, step: int) -> None:
     if step and step not in steps:
         there = f"it is at step {max(steps)}" if steps else "it has none yet"
         raise StateError(
-            f"The run {run} cannot go back to step {step}: {there}, and this one was never done or was taken back "
-            f"already. `autoagent fork {run} --at {step}` can go on from a step that was taken back."
+            f"The run {run} cannot go back to step {step}: {there}, and this step was never done or was already "
+            f"taken back. `autoagent fork {run} --at {step}` can continue from a step that was taken back."
         )
     if step == max(steps, default=0) and ends(settings.state_dir, run)[1] == Status.FINISHED:
         raise StateError(f"The run {run} finished with step {step}; go back to an earlier one.")
@@ -200,12 +202,12 @@ def _take_back(
     history = history_of_run(state_dir, log.run)
     snapshots = open_snapshots(state_dir, workspace_of(began), console.warn)
     if history.unfinished:
-        console.say(f"A restoration was cut off; now it is done. {outcome_line(finish(log, snapshots, history))}")
+        console.say(f"Completed an interrupted restoration. {describe_outcome(finish(log, snapshots, history))}")
     if step is not None:
         tree = history_until(state_dir, log.run, step).tree or history.first
         if tree:
             restored = restore(log, snapshots, history, Rewound(to=step, tree=tree), force=force)
-            console.say(f"Back to the end of step {step}. {outcome_line(restored)}")
+            console.say(f"Back to the end of step {step}. {describe_outcome(restored)}")
         else:
             log.append(Rewound(step=history.step, to=step, tree=""))
             console.say(f"Back to the end of step {step}. The run has no snapshots: the files stay as they are.")

@@ -21,11 +21,11 @@ from autoagent.registry.plugins import plugins
 from autoagent.session import build
 from autoagent.session.attachments import with_piped_input
 from autoagent.session.dotenv import store_variables
-from autoagent.session.drive import Leg, drive, next_wish, told_as_event
+from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
 from autoagent.session.load import AS_WISH
-from autoagent.session.plan import Parts, opened_parts, planned
-from autoagent.session.run_parts import opened_run_parts
-from autoagent.session.session import Session, claimed_state, plain, trust_made
+from autoagent.session.plan import Parts, open_parts, planned
+from autoagent.session.run_parts import open_run_parts
+from autoagent.session.session import Session, claimed_state, plain, trust_own
 from autoagent.session.task_file import is_saved, read_task, write_task
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, run_flags
@@ -51,42 +51,48 @@ _NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # fla
 
 
 @click.command("run")
-@click.argument("wish", required=False)
+@click.argument("wish", metavar="[TASK]", required=False)
 @run_flags
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> None:
-    """Start the agent: set-up where something is missing, then the run."""
+    """Start the agent: set-up if something is missing, then the run."""
     ctx.exit(start({**ctx.obj, **given_in(given)}))
 
 
 def start(given: Mapping[str, Any]) -> int:
     """Start a new run from these flags. Return the exit code."""
-    from autoagent.subcommands.resume import go_on, take_up
-
-    with told_as_event(given):
+    with report_failure_as_event(given):
         given = with_piped_input(given)
-        return take_up(given) if given.get("newest") else go_on(*_start(given))
+        leg = None if given.get("newest") else _start(given)
+        from autoagent.subcommands.resume import go_on, take_up  # what it imports, the first question does not need
+
+        return go_on(*leg) if leg else take_up(given)
 
 
 def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
     if given.get("demo"):
         if given.get("hierarchical"):
-            echo("The demo has one agent: it is played without --hierarchical.", err=True)
+            echo("The demo has one agent and ignores --hierarchical.", err=True)
         given = {**given, "model": DEMO.name, "hierarchical": None}
     given = {**given, AS_WISH: bool(given.get("wish")) or not any(given.get(name) for name in _NO_WISH)}
     here = Session.open(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
     settings = here.settings
-    here.tell_notes()
+    here.report_notes()
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
     if here.is_workspace:
         terminal.say(f"Working in this folder, {plain(str(here.folder))} (-w DIR for another).")
     flag_task = _task_of_flags(given, here, terminal)
-    with claimed_state(settings.state_dir), opened_run_parts(here, terminal.say, terminal.say) as extensions:
+    screen: ClickTerminal | Console = terminal
+
+    def say(text: str) -> None:
+        screen.say(text)
+
+    with claimed_state(settings.state_dir), open_run_parts(here, say, say) as extensions:
         if not extensions.replaces_model:
             here = with_model(here, terminal)
-        console = build.open_console(here.settings, json=bool(given.get("json_output")))
-        with opened_parts(here, console, extensions) as parts:
+        screen = console = build.console_of(here)
+        with open_parts(here, console, extensions) as parts:
             return here, _run(here, flag_task, console, parts, terminal)
 
 
@@ -127,7 +133,7 @@ class _Proposals:
         self.usage = Usage()
 
     def __call__(self, wish: str) -> str:
-        self._console.begins(f"{self._model.name} thinks about the wish")
+        self._console.begins(f"{self._model.name} thinks about the task")
         try:
             completion = self._model.complete(proposal_messages(wish), max_tokens=600, listener=self._console)
         finally:
@@ -137,9 +143,7 @@ class _Proposals:
 
 
 def with_model(here: Session, terminal: ClickTerminal) -> Session:
-    """Return the session with a model chosen: the menu asks if nothing names one, the endpoint offers one in place of
-    a default that it lacks.
-    """
+    """Return the session with a model: from the menu if none is named, or offered in place of a missing default."""
     settings, chosen = here.settings, here.settings.model_choice
     if not model_is_chosen(settings):
         if settings.continuous and not terminal.interactive:
@@ -149,14 +153,14 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
         choice = choose_model(terminal, find_servers)
         if choice.save:
             store_variables(Path.cwd() / ".env", choice.env)
-            trust_made(choice.env)
+            trust_own(choice.env)
         return here.with_variables(choice.env)
     if not (chosen.provider.endpoint and settings.openai_base_url):
         return here
-    from autoagent.models.openai.diagnosis import first_names, offered_instead
+    from autoagent.models.openai.diagnosis import alternatives, first_names
 
     named = bool(chosen.argument) or here.loaded.origins["smart_llm"] != "default"
-    offered = offered_instead(settings.of_models, chosen.argument or settings.smart_llm, named=named)
+    offered = alternatives(settings.of_models, chosen.argument or settings.smart_llm, named=named)
     if not offered:
         return here
     if named:
@@ -167,7 +171,7 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
         model = offered[0] if settings.continuous or not sys.stdin.isatty() else pick_model(terminal, offered)
     except EOFError:
         raise SetupError("no model is named: set SMART_LLM, or pass --model") from None
-    terminal.say(plain(f"No model is named (SMART_LLM): {model} is used, which {settings.host} offers."))
+    terminal.say(plain(f"No model is named (SMART_LLM); using {model} of {settings.host}."))
     fast = {"FAST_LLM": model} if here.loaded.origins["fast_llm"] == "default" else {}
     return here.with_variables({"SMART_LLM": model, **fast})
 
@@ -191,7 +195,7 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
     if here.is_workspace:  # the user's own project gets no file that he has not asked for
         return task
     write_task(path, task)
-    trust_made({}, path, task)
+    trust_own({}, path, task)
     terminal.say(f"Saved in {path}.")
     return task
 
@@ -210,7 +214,7 @@ def _task_of_wish(
     except EOFError:
         task = None
     if task is None:
-        raise StopRun(Outcome(Status.STOPPED, "Nothing was started; say the wish in other words, or pass --ai-goal."))
+        raise StopRun(Outcome(Status.STOPPED, "Nothing was started; rephrase the task, or pass --ai-goal."))
     return replace(task, name=given.get("ai_name") or task.name, role=given.get("ai_role") or task.role)
 
 
@@ -220,7 +224,7 @@ def _saved(here: Session, terminal: ClickTerminal) -> Task:
     task = here.allowed(read_task(path))
     if any(parse_goal(goal.text).check for goal in task.goals):
         terminal.say(
-            f"{path}: ` :: ` in a goal is text here, not a check. A check is written on a line of its own: "
+            f"{path}: ` :: ` in a goal is text here, not a check. Write a check on a line of its own: "
             "`- text: ...`, and below it `  check: ...`."
         )
     return task
@@ -234,12 +238,12 @@ def _task_of_flags(given: Mapping[str, Any], here: Session, terminal: ClickTermi
     path = here.settings.ai_settings_file
     if given.get("wish") or not any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
         if given.get("ai_settings_file") and not path.exists():
-            raise SettingsError(f"{path}: there is no such file; leave out -C to be asked for name, role and goals.")
+            raise SettingsError(f"{path}: no such file; leave out -C to be asked for name, role and goals.")
         return None
     saved = _saved(here, terminal) if is_saved(path) else None
     goals = goals_of_flags(given, terminal.say) or (saved.goals if saved else ())
     if not goals:
-        raise click.UsageError("There is no goal; give at least one --ai-goal.")
+        raise click.UsageError("No goal is given; pass at least one --ai-goal.")
     return Task(
         name=given.get("ai_name") or (saved.name if saved else DEFAULT_NAME),
         role=given.get("ai_role") or (saved.role if saved else PLAIN_ROLE),

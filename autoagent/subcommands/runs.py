@@ -16,7 +16,7 @@ from autoagent.agent.stats import RunStats
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, Resumed, RunStarted
 from autoagent.fleet.command_line import FOLDER
-from autoagent.log.reader import find_run, in_short, read, run_ids
+from autoagent.log.reader import digest, find_run, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
@@ -76,7 +76,7 @@ def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
         yield {
             "id": run,
             "name": began.settings.get("run_name") or " ".join("; ".join(map(str, began.task.goals)).split()),
-            "status": tally.ended.status if tally.ended else "unfinished",
+            "status": tally.outcome.status if tally.outcome else "unfinished",
             "proofs": list(tally.proofs),
             "steps": tally.step,
             "cost": tally.usage.cost,
@@ -95,7 +95,7 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]
     for run in run_ids(state_dir):
         tally, began, origin = RunStats(), None, ""
         try:
-            for event in in_short(state_dir, run):
+            for event in digest(state_dir, run):
                 tally.add(event)
                 origin = event.origin if isinstance(event, Forked) else origin
                 began = event if isinstance(event, RunStarted) and not event.agent else began
@@ -108,16 +108,16 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]
 
 @click.command("show")
 @click.argument("run", shell_complete=run_ids_here)
-@click.option("--json", "as_json", is_flag=True, help="The events as they are in the log.")
-@click.option("--step", type=click.IntRange(1), metavar="N", help="This step alone.")
-@click.option("--full", is_flag=True, help="With nothing cut: whole results, arguments and diffs.")
-@click.option("--prompt", is_flag=True, help="The prompt of --step N, built again from the log.")
-@click.option("--export", metavar="FILE", help="Write it to FILE.md, or as `report` does to FILE.html.")
+@click.option("--json", "as_json", is_flag=True, help="Print the events of the log.")
+@click.option("--step", type=click.IntRange(1), metavar="N", help="Only this step.")
+@click.option("--full", is_flag=True, help="Cut nothing: whole results, arguments and diffs.")
+@click.option("--prompt", is_flag=True, help="Show the prompt of --step N, rebuilt from the log.")
+@click.option("--export", metavar="FILE", help="Write it to FILE.md, or a report to FILE.html.")
 @click.pass_context
 def show(
     ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, prompt: bool, export: str | None
 ) -> None:
-    """Show RUN again as it was on screen, from its log. RUN is any unique prefix of an id."""
+    """Show RUN from its log as it was on screen. RUN is any unique prefix of an id."""
     settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     log = settings.state_dir / "runs" / run / "events.jsonl"
@@ -128,7 +128,7 @@ def show(
             raise click.UsageError("--prompt needs --step N.")
         page_out(prompt_text(read(settings.state_dir, run), step))
         return
-    events = read(settings.state_dir, run) if step is None else in_short(settings.state_dir, run, step)
+    events = read(settings.state_dir, run) if step is None else digest(settings.state_dir, run, step)
     if as_json:
         _show(build.open_console(settings, json=True, replays=True), events, step)
         return
@@ -159,15 +159,15 @@ def show(
 @click.command("report")
 @click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Default: RUN.html, or DIR.html.")
-@click.option("--compare", metavar="RUN", help="Show RUN beside this one, from the step at which they part.")
-@click.option("--fleet", metavar="DIR", type=FOLDER, help="The runs of this fleet, with a page for each beside it.")
-@click.option("--team", metavar="RUN", help="RUN of a team: its roles as lanes, round by round.")
+@click.option("--compare", metavar="RUN", help="Show another run beside it, from the step at which they differ.")
+@click.option("--fleet", metavar="DIR", type=FOLDER, help="Report this fleet: its table, and a page for each run.")
+@click.option("--team", metavar="RUN", help="Report a run of a team: its roles as lanes, round by round.")
 @click.pass_context
 def report(ctx: click.Context, /, fleet: Path | None, output: Path | None, **runs: str | None) -> None:
-    """Write RUN, from its log, as one HTML file that loads nothing and opens from disk.
+    """Write RUN, from its log, as one HTML file that opens from disk and loads nothing.
 
-    It has the goals and how each came to be known, a timeline, the files, each step with its diff, result and prompt,
-    tokens and money over time, and a search. RUN is any unique prefix of an id. Long texts are cut.
+    It has the goals with their evidence, a timeline, the files, each step with its diff, result and prompt, tokens and
+    money over time, and a search. RUN is any unique prefix of an id. Long texts are cut.
     """
     from autoagent.web.written import write_fleet, write_run
 
@@ -208,15 +208,15 @@ LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was a
 @click.command("replay")
 @click.argument("run", shell_complete=run_ids_here)
 @click.option("--fast", is_flag=True, help="Without pauses.")
-@click.option("--step", type=click.IntRange(1), metavar="N", help="This step alone.")
-@click.option("--full", is_flag=True, help="With nothing cut: whole results, arguments and diffs.")
-@click.option("--verify", "verifies", is_flag=True, help="Check that the log leads to every prompt that was sent.")
+@click.option("--step", type=click.IntRange(1), metavar="N", help="Only this step.")
+@click.option("--full", is_flag=True, help="Cut nothing: whole results, arguments and diffs.")
+@click.option("--verify", "verifies", is_flag=True, help="Check that the log explains every prompt that was sent.")
 @click.pass_context
 def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: bool, verifies: bool) -> None:
-    """Show RUN again step by step, at its own pace with long pauses cut short. No model is asked, nothing is run.
+    """Replay RUN step by step, at its own pace with long pauses cut short. Nothing is run, and no model is asked.
 
-    With --verify nothing is shown: each prompt is derived from the events before it and its sha256 compared with that
-    of the prompt that was sent. Exit 1 and the first step that differs, where one does.
+    With --verify, show nothing: derive each prompt from the events before it and compare its sha256 with the prompt
+    that was sent. Exit 1 and name the first step that differs.
     """
     settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
@@ -244,7 +244,7 @@ def _verify(state_dir: Path, run: str) -> int:
     prompts = list(verify(read(state_dir, run), counter))
     differing = [prompted for prompted, same in prompts if not same]
     if not differing:
-        echo(f"{counted(len(prompts), 'prompt')} of {run} derived from its log: each is the one that was sent.")
+        echo(f"{counted(len(prompts), 'prompt')} of {run} derived from its log: each matches the prompt that was sent.")
         return 0
     first = differing[0]
     whose = f" of the agent {first.agent}" if first.agent else ""
@@ -252,5 +252,5 @@ def _verify(state_dir: Path, run: str) -> int:
     echo(f"{len(differing):,} of {all_of_them} of {run} differ, first that of step {first.step}{whose}.")
     starts = read(state_dir, run, (RunStarted, Resumed))
     if others := sorted({event.version for event in starts if isinstance(event, RunStarted)} - {__version__}):
-        echo(f"The reason may be that the run was of version {', '.join(others)}, and this is {__version__}.")
+        echo(f"The run was made by version {', '.join(others)}, and this is {__version__}: that may be the reason.")
     return 1

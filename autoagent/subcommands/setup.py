@@ -17,9 +17,9 @@ from autoagent.core.services import Finding
 from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
 from autoagent.session.dotenv import store_variables
-from autoagent.session.session import Session, plain, trust_made
+from autoagent.session.session import Session, plain, trust_own
 from autoagent.session.task_file import write_task
-from autoagent.settings import GROUPS, Settings, secrets_of
+from autoagent.settings import GROUPS, all_settings, secrets_of
 from autoagent.subcommands.tools import Noun
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.output import echo, echo_json
@@ -48,12 +48,12 @@ def setup(ctx: click.Context) -> None:
     terminal = ClickTerminal()
     settings = Session.open(ctx.obj).settings
     if model_is_chosen(settings):
-        terminal.say("The model is set up already; `autoagent config` shows it, and .env is where to change it.")
+        terminal.say("The model is set up already; `autoagent config` shows it, and .env changes it.")
     else:
         choice = choose_model(terminal, find_servers)
         if choice.save:
             store_variables(Path(".env"), choice.env)
-            trust_made(choice.env)
+            trust_own(choice.env)
             terminal.say("Kept in .env.")
         else:
             shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
@@ -61,7 +61,7 @@ def setup(ctx: click.Context) -> None:
     path = settings.ai_settings_file
     task = ask_task(terminal)
     write_task(path, task)
-    trust_made({}, path, task)
+    trust_own({}, path, task)
     terminal.say(f"Saved in {path}. Start with: autoagent")
 
 
@@ -71,14 +71,14 @@ def setup(ctx: click.Context) -> None:
 @click.option("--json", "as_json", is_flag=True, help="A list of all: name, value, origin, left_out, env, help, group.")
 @click.pass_context
 def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) -> None:
-    """Show the settings in effect in this folder that differ from the defaults; secrets are masked."""
+    """Show the settings in effect in this folder that differ from the defaults. Secrets are masked."""
     here = Session.load(ctx.obj)
     here.tell()
     rows = list(_rows(here))
     if as_json:
         echo_json(rows)
         return
-    changed = {f.name for f in dataclasses.fields(Settings) if getattr(here.settings, f.name) != f.default}
+    changed = {f.name for f in dataclasses.fields(all_settings()) if getattr(here.settings, f.name) != f.default}
     shown = [row for row in rows if every or row["left_out"] or row["name"] in changed]
     for group, members in groupby(shown, lambda row: row["group"]):
         echo(f"{group}:")
@@ -96,8 +96,8 @@ def _rows(here: Session) -> Iterator[dict[str, Any]]:
     left_out = {untrusted.setting: plain(untrusted.called) for untrusted in here.left_out}
     redactor = Redactor(secrets_of(loaded.settings))
     group = ""
-    for setting in dataclasses.fields(Settings):
-        group = GROUPS.get(setting.name, group)
+    for setting in dataclasses.fields(all_settings()):
+        group = setting.metadata.get("group") or GROUPS.get(setting.name, group)
         value = getattr(loaded.settings, setting.name)
         if isinstance(value, Path):
             value = str(value)
@@ -147,11 +147,11 @@ def _exit_code(findings: list[Finding]) -> int:
 
 @click.group()
 def model() -> None:
-    """The embedded model: list, fetch or remove it."""
+    """List, fetch or remove the embedded model."""
 
 
 @model.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON list on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="A list on stdout.")
 def list_models(as_json: bool) -> None:
     """Show the models that need no key."""
     known = weights.EMBEDDED
@@ -173,37 +173,37 @@ def list_models(as_json: bool) -> None:
 
 @model.command()
 def fetch() -> None:
-    """Fetch the embedded model into the user's cache, once. A fetch that was broken off goes on where it stopped."""
-    from autoagent.session.build import fetch_once
+    """Download the embedded model into your cache, once. An interrupted download continues where it stopped."""
+    from autoagent.session.build import ensure_weights
 
     if weights.installed():
         echo(f"Already there: {weights.path()}")
         return
-    echo(f"Fetched and verified: {fetch_once()}")
+    echo(f"Fetched and verified: {ensure_weights()}")
 
 
 @model.command()
 def remove() -> None:
-    """Delete the embedded model, and the remains of an interrupted fetch."""
+    """Delete the embedded model, and the remains of an interrupted download."""
     removed = weights.remove()
     echo(f"Removed {weights.EMBEDDED.name}." if removed else "There is nothing to remove.")
 
 
 @click.command("migrate")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--apply", "applies", is_flag=True, help="Do it; otherwise it is only shown.")
+@click.option("--apply", "applies", is_flag=True, help="Do it; without this flag it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: item, how, to, why.")
 def migrate(folder: Path, applies: bool, as_json: bool) -> None:
     """Move an AutoGPT FOLDER into the current one, translated: settings, task, files, memory.
 
-    Shows a table of the things taken, renamed and left out, with reasons. No file here is overwritten, and nothing is
-    trusted by being moved. An AutoGPT folder also works as it is: start autoagent in it.
+    Shows a table of what is moved, renamed and left out, with reasons. No file here is overwritten, and moving a file
+    does not make it trusted. An AutoGPT folder also works as it is: start autoagent in it.
     """
     from autoagent.session.migration import carry_out, plan
 
     source, here = folder.resolve(), Path.cwd()
     if source == here.resolve():
-        raise SettingsError("This is the folder itself, which works where it lies: start autoagent in it.")
+        raise SettingsError("This is the current folder, which works as it is: start autoagent in it.")
     migration = plan(source, here)
     if applies:
         carry_out(migration, here, lambda line: echo(line, err=True))
@@ -212,5 +212,6 @@ def migrate(folder: Path, applies: bool, as_json: bool) -> None:
         return
     width = min(48, max(len(row.item) for row in migration.rows))
     for row in migration.rows:
-        echo(f"{row.how:9}  {row.item:{width}}  {'-> ' + row.to if row.to else ''}{row.why}".rstrip())
-    echo("It is done; start autoagent here." if applies else "Nothing was written; --apply does it.", err=True)
+        line = f"{row.how:9}  {row.item:{width}}  {'-> ' + row.to if row.to else ''}{row.why}"
+        echo(" ".join(line.splitlines()).rstrip())
+    echo("Done; start autoagent here." if applies else "Nothing was written; --apply does it.", err=True)

@@ -32,7 +32,7 @@ def skills() -> None:
 @click.option("--json", "as_json", is_flag=True, help="A list of objects; `trusted`: whether the agent may load it.")
 @click.pass_context
 def list_skills(ctx: click.Context, as_json: bool) -> None:
-    """List the skills of yours and of this folder."""
+    """List your skills and those of this folder."""
     here = Session.load(ctx.obj)
     own = user_skills_path()
     found = [(skill, True) for skill in skills_in(own, own, _tell)]
@@ -50,9 +50,9 @@ def list_skills(ctx: click.Context, as_json: bool) -> None:
 @click.argument("run", required=False)
 @click.pass_context
 def propose(ctx: click.Context, run: str | None) -> None:
-    """Let the model write down how a finished RUN (the newest one) was done, and keep that as a skill if you say so.
+    """Let the model describe how a finished RUN (default: the newest) was done, and keep it as a skill if you agree.
 
-    You see it as a diff first. It goes to ~/.config/autoagent/skills, where every later run may load it.
+    You see the skill as a diff first. It goes to ~/.config/autoagent/skills, where every later run may load it.
     """
     from autoagent.commands.support.diff import unified
     from autoagent.core.model import Message
@@ -63,7 +63,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
     run = find_run(settings.state_dir, run) if run else _newest_finished(settings.state_dir)
     work = done_work(read(settings.state_dir, run))
     if not work.calls:
-        raise StateError(f"The run {run} has used no command; there is nothing to write down.")
+        raise StateError(f"The run {run} has used no command; there is nothing to propose.")
     with claimed_state(settings.state_dir):
         model = open_model(settings, open_console(settings, json=True))
         prompt = mask_of(settings)(proposal_prompt(work))
@@ -71,15 +71,18 @@ def propose(ctx: click.Context, run: str | None) -> None:
     try:
         name, _, _ = skill_parts(text, Path(SKILL_FILE))
     except SettingsError as error:
-        raise StateError(f"What the model proposes is no skill ({error}); nothing was kept.") from error
+        raise StateError(f"The proposal is not a valid skill ({error}); nothing was kept.") from error
     path = user_skills_path() / name / SKILL_FILE
     before = read_text(path) if path.exists() else ""
     if text == before:
-        echo(f"{path} says that already.")
+        echo(f"{path} has this text already.")
         return
     echo(unified(str(path), before, text))
     if work.sources:
-        echo(f"The run has read text from outside ({', '.join(work.sources)}), which may speak in this.", err=True)
+        echo(
+            f"The run has read text from outside ({', '.join(work.sources)}), which may have shaped this proposal.",
+            err=True,
+        )
     if _is_kept():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_text(path, text, private=True)
@@ -91,7 +94,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
 def _is_kept() -> bool:
     """Ask the person. Nobody else keeps a skill. Raises StopRun at the end of the input."""
     try:
-        return ClickTerminal().decide("Keep it, for all later runs? y = yes, n = no:")
+        return ClickTerminal().decide("Keep it for all later runs? y = yes, n = no:")
     except EOFError:
         raise StopRun(Outcome(Status.UNANSWERED, "The input has ended; nothing was kept.")) from None
 
@@ -102,7 +105,7 @@ def _newest_finished(state_dir: Path) -> str:
     for earlier in earlier_runs(state_dir):
         if earlier.status == Status.FINISHED:
             return earlier.run
-    raise StateError("There is no finished run here; name one with RUN.")
+    raise StateError("There is no finished run here; name a RUN.")
 
 
 def _tell(line: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from autoagent.core.events import RunStarted
-from autoagent.core.task import MOST_GOALS, Goal, Status, Task
+from autoagent.core.task import MAX_GOALS, Goal, Status, Task
 from autoagent.settings import Settings
-from autoagent.text.typed_goal import parse_goal, remark
+from autoagent.text.typed_goal import parse_and_tell, parse_goal, remark
 
 TASK_FLAGS = ("wish", "ai_name", "ai_role", "ai_goals", "ai_settings_file")
 """The flags that say what a run is to do; once it has begun, they are part of it."""
@@ -21,10 +21,10 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
     """Raise click.UsageError for flags that do not go together."""
     if given.get("continuous_limit") and not settings.continuous:
         raise click.UsageError("-l/--continuous-limit goes with -c/--continuous.")
-    if len(given.get("ai_goals") or ()) > MOST_GOALS:
-        raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MOST_GOALS} are taken.")
+    if len(given.get("ai_goals") or ()) > MAX_GOALS:
+        raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MAX_GOALS} are taken.")
     if given.get("wish") and given.get("ai_goals"):
-        raise click.UsageError("A wish and --ai-goal say the same twice: give one of them.")
+        raise click.UsageError("Give either a task or --ai-goal, not both.")
     if given.get("gpt3only") and given.get("gpt4only"):
         raise click.UsageError("--gpt3only and --gpt4only cannot be used together.")
 
@@ -52,18 +52,11 @@ def task_of_run(
     goals = goals_of_flags(given, say) or began.task.goals
     if wish := given.get("wish"):
         kept = () if status is not None and status.is_conclusion else goals
-        goals = (*kept, _wished(wish, say))
-        if len(goals) > MOST_GOALS:
-            raise click.UsageError(f"A run has at most {MOST_GOALS} goals; say all that hold from now on by --ai-goal.")
+        goals = (*kept, parse_and_tell(wish, say))
+        if len(goals) > MAX_GOALS:
+            raise click.UsageError(f"A run has at most {MAX_GOALS} goals; pass the complete list with --ai-goal.")
     name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
     return without_budget(replace(began.task, name=name, role=role, goals=goals), given)
-
-
-def _wished(wish: str, say: Callable[[str], None]) -> Goal:
-    goal = parse_goal(wish)
-    if said := remark(wish, goal):
-        say(said)
-    return goal
 
 
 def without_budget(task: Task, given: Mapping[str, Any]) -> Task:

@@ -13,7 +13,7 @@ from autoagent.core.memory import PRIVATE, Origin
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.attachments import PIPED, Attachments, with_piped_input
-from autoagent.session.drive import told_as_event
+from autoagent.session.drive import report_failure_as_event
 from autoagent.session.session import Session, checks_of_team, claimed_state
 from autoagent.subcommands.flags import given_in, team_flags
 from autoagent.subcommands.task_flags import check_flags
@@ -27,11 +27,9 @@ ROUNDS = 5
 @click.command("team")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("idea", required=False)
-@click.option(
-    "--investment", type=float, metavar="USD", help=f"What all roles may spend together. Default: {INVESTMENT:g}."
-)
+@click.option("--investment", type=float, metavar="USD", help=f"Budget of all roles together. Default: {INVESTMENT:g}.")
 @click.option("--n-round", type=click.IntRange(min=1), metavar="N", help=f"The most rounds. Default: {ROUNDS}.")
-@click.option("--human", is_flag=True, help="A person takes the roles that the file says a person may take.")
+@click.option("--human", is_flag=True, help="Let a person take the roles marked may_be_human in the file.")
 @team_flags
 @click.pass_context
 def team(
@@ -44,15 +42,15 @@ def team(
     human: bool,
     **given: Any,
 ) -> None:
-    """Have the team of FILE work on IDEA, or on the idea of the file, round by round.
+    """Let the team of FILE work on IDEA, or on the idea in the file, round by round.
 
-    In each round every role reads what was published before it, those with news act at once, and what they write is
-    published when the round ends. It ends when nobody has news or the rounds that FILE plans are over: exit 0, 9 if not
-    verified, 10 if a role's work is not done. It also ends at the last round (exit 4), and when the investment is used
-    up (exit 7). `autoagent resume` goes on.
+    In each round every role reads what was published before, roles with news act at once, and their messages are
+    published when the round ends. The team ends when nobody has news or the rounds planned in FILE are over: exit 0, 9
+    if not verified, 10 if a role's work is not done. It also ends at the last round (exit 4), and when the investment
+    is used up (exit 7). `autoagent resume` continues.
     """
     given = given_in(ctx.obj or {}, given)
-    with told_as_event(given):
+    with report_failure_as_event(given):
         given = dict(with_piped_input({**given, "wish": idea}))
         ctx.exit(start_team(given, file, idea, investment, n_round, human=human))
 
@@ -79,10 +77,10 @@ def start_team(
     from autoagent.teams.team_file import read_team, team_of
 
     if investment is not None and not (math.isfinite(investment) and investment >= 0):
-        raise click.UsageError(f"--investment {investment} is no amount of USD.")
+        raise click.UsageError(f"--investment {investment} is not an amount of USD.")
     definition = read_team(file)
     if not (idea or definition["idea"]):
-        raise click.UsageError(f"There is no idea: say what {file} is to work on.")
+        raise click.UsageError(f"There is no idea: add IDEA, or `idea:` in {file}.")
     checks = checks_of_team(Path.cwd(), file, definition)
     session = Session.open(given, more=checks)
     check_flags(given, session.settings)
@@ -97,5 +95,5 @@ def start_team(
     made.invest(definition.get("investment", INVESTMENT) if investment is None else investment)
     session = with_model(session, ClickTerminal())
     with claimed_state(session.settings.state_dir):
-        console = build.open_console(session.settings, json=bool(given.get("json_output")))
+        console = build.console_of(session)
         return TeamPlan(made, session, console, n_round or definition.get("n_round", ROUNDS)).drive()

@@ -14,7 +14,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.scenarios.loader import Scenario, read_scenario
 from autoagent.scenarios.runner import Played, play
 from autoagent.session.load import load
-from autoagent.session.permissions import HELD_TO, bounds_of
+from autoagent.session.permissions import BOUNDS_VARIABLE, bounds_of
 from autoagent.terminal.output import echo, echo_json
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.sanitize import escape
@@ -24,16 +24,17 @@ SCREEN = 40  # lines of it that are shown of a scenario that failed
 
 @click.command("test")
 @click.argument("files", nargs=-1, required=True, metavar="SCENARIO...", type=click.Path(path_type=Path))
-@click.option("--keep", is_flag=True, help="Keep the folder of each scenario, and say where it is.")
+@click.option("--keep", is_flag=True, help="Keep the folder of each scenario, and print its path.")
 @click.option("--json", "as_json", is_flag=True, help="A list: file, about, passed, seconds, problems, screen, folder.")
-@click.option("--trusted", is_flag=True, help="They are your own: take settings, variables and paths as they stand.")
+@click.option("--trusted", is_flag=True, help="They are your own: allow any settings, variables and paths.")
 @click.pass_context
 def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool, trusted: bool) -> None:
-    """Play scenarios: settings, scripted replies and typed answers, and what is to come of them.
+    """Play scenarios: settings, scripted replies, typed answers and expected results.
 
-    One that is not --trusted can only tighten the sandbox that your own settings give, and stays in its folder.
+    A scenario can only tighten the sandbox of your own settings, and stays in its folder, unless it is --trusted.
 
-    Exit codes: 0 all passed, 1 some failed, 2 a file is no scenario (nothing is played then). docs/scenarios.md
+    Exit codes: 0 all passed, 1 some failed, 2 a file is not a valid scenario (nothing is played then).
+    docs/scenarios.md
     describes the files.
     """
     bounds = _bounds(ctx.obj or {}, trusted)
@@ -45,7 +46,17 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
     with Interrupts().installed() as interrupts, interrupts.allowed():  # an interrupted test cleans up after itself
         for scenario in scenarios:
             played = play(scenario, keep=keep, state=Path(state) if state else None, bounds=bounds)
-            rows.append(_row(scenario, played))
+            rows.append(
+                {
+                    "file": str(scenario.path),
+                    "about": scenario.about,
+                    "passed": not played.problems,
+                    "seconds": round(played.seconds, 3),
+                    "problems": list(played.problems),
+                    "screen": _last_lines(played),
+                    "folder": str(played.folder) if played.folder else None,
+                }
+            )
             if not as_json:
                 echo("\n".join(_report(scenario, played)))
     failed = sum(not row["passed"] for row in rows)
@@ -57,11 +68,9 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
 
 
 def _bounds(flags: Mapping[str, Any], trusted: bool) -> Mapping[str, Any] | None:
-    """Return what the scenarios may only tighten, or None for
-    nothing. A nested scenario is held to the bounds of its own.
-    """
-    if HELD_TO in os.environ:
-        return {**json.loads(os.environ[HELD_TO])}
+    """Return the bounds that scenarios may only tighten, or None. A nested scenario inherits its own."""
+    if BOUNDS_VARIABLE in os.environ:
+        return {**json.loads(os.environ[BOUNDS_VARIABLE])}
     return None if trusted else bounds_of(load(flags, os.environ, Path.cwd()).settings)
 
 
@@ -74,18 +83,6 @@ def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:
         except SettingsError as error:
             echo(f"autoagent: {error}", err=True)
     return scenarios if len(scenarios) == len(files) else None
-
-
-def _row(scenario: Scenario, played: Played) -> dict[str, Any]:
-    return {
-        "file": str(scenario.path),
-        "about": scenario.about,
-        "passed": not played.problems,
-        "seconds": round(played.seconds, 3),
-        "problems": list(played.problems),
-        "screen": _last_lines(played),
-        "folder": str(played.folder) if played.folder else None,
-    }
 
 
 def _report(scenario: Scenario, played: Played) -> list[str]:

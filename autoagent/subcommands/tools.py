@@ -48,7 +48,7 @@ def tools(ctx: click.Context) -> None:
 @click.option("--json", "as_json", is_flag=True, help="A list of objects; `reason`: why it cannot be used here.")
 @click.pass_context
 def commands(ctx: click.Context, as_json: bool) -> None:
-    """List the commands; those that cannot be used with these settings say why."""
+    """List the commands. Those that cannot be used with these settings say why."""
     from autoagent.commands import selection
 
     registry = selection.available(Session.read(ctx.obj).settings)
@@ -153,9 +153,9 @@ def test_it_greets(tmp_path: Path) -> None:
 @click.command("new-plugin")
 @click.argument("name")
 def new_plugin(name: str) -> None:
-    """Write a new extension into the folder NAME: a command, and tests for it, to begin with."""
+    """Write a first extension, a command with tests, into the folder NAME."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*", name):
-        raise click.UsageError(f"{name!r}: a name is made of small letters and digits, in words with '-' between.")
+        raise click.UsageError(f"{name!r}: a name consists of small letters and digits, with '-' between words.")
     folder, module = Path(name), name.replace("-", "_")
     files = {"pyproject.toml": _PROJECT, f"{module}.py": _MODULE, f"tests/test_{module}.py": _TESTS}
     try:

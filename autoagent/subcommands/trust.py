@@ -13,7 +13,7 @@ from autoagent.core.errors import SettingsError, StateError
 from autoagent.fleet.record import origin_in
 from autoagent.registry.parts import UntrustedValue
 from autoagent.safety.rules import Rule, checked
-from autoagent.session.build import saved_rules, tell_old_rules
+from autoagent.session.build import saved_rules, warn_of_old_rules
 from autoagent.session.session import Session, checks_of_task, checks_of_team, listed, notices, plain
 from autoagent.session.trust import Trusted
 from autoagent.settings import user_state_path
@@ -25,16 +25,16 @@ from autoagent.text.sanitize import escape
 
 @click.command("trust")
 @click.argument("place", default=".", metavar="[FOLDER | FILE]", type=click.Path(exists=True, path_type=Path))
-@click.option("--list", "lists", is_flag=True, help="List the folders that are trusted, and with what.")
+@click.option("--list", "lists", is_flag=True, help="List the trusted folders and values.")
 @click.option("--revoke", is_flag=True, help="No longer trust FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
 @click.pass_context
 def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: bool) -> None:
-    """Show the values of FOLDER that reach out, weaken a boundary or run a program, and trust it with them.
+    """Show the values of FOLDER that reach out, weaken a boundary or run a program, and trust the folder with them.
 
-    FOLDER: the current one by default. At a terminal it asks, else it trusts. Each value is trusted until it changes.
-    The checks of a task's or a team's FILE are trusted for the current folder. A FOLDER of a fleet that was not
-    started here is trusted with its runs.
+    Default: the current folder. At a terminal it asks first. Each value is trusted until it changes. The checks in the
+    FILE of a task or a team are trusted for the current folder. The FOLDER of a fleet that was not started here is
+    trusted with its runs.
     """
     if as_json and not lists:
         raise click.UsageError("--json goes with --list.")
@@ -77,7 +77,7 @@ def _trust(here: Session) -> None:
     if not here.waiting:
         echo(f"Nothing in {plain(str(here.folder))} waits for your trust.")
         return
-    echo(f"{plain(str(here.folder))} brings what reaches out, weakens a boundary or runs a program:")
+    echo(f"{plain(str(here.folder))} brings values that reach out, weaken a boundary or run a program:")
     for line in listed(here.waiting):
         echo(line)
     try:
@@ -87,16 +87,15 @@ def _trust(here: Session) -> None:
     except EOFError:
         raise SettingsError("The input has ended; the folder is not trusted.") from None
     here.trust()
-    echo("It is trusted with these now; `autoagent trust --revoke` takes that back.")
+    echo("It is trusted with these now; `autoagent trust --revoke` revokes that.")
 
 
 @click.group("rules")
 def rules() -> None:
     """Rules for calls that run without a question, even despite a warning: COMMAND or COMMAND:PATTERN.
 
-    The pattern is matched with the command's first argument, * stands for any text: write_to_file:notes/*,
-    execute_shell:git status, browse_website:https://docs.python.org/*. What * never matches:
-    docs/security.md.
+    The pattern must match the command's first argument; * stands for any text: write_to_file:notes/*, execute_shell:git
+    status, browse_website:https://docs.python.org/*. docs/security.md says what * never matches.
     """
 
 
@@ -107,7 +106,7 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
     """List the rules, those of the settings first."""
     settings = Session.read(ctx.obj).settings
     saved = saved_rules()
-    tell_old_rules(settings, lambda line: echo(escape(line), err=True))
+    warn_of_old_rules(settings, lambda line: echo(escape(line), err=True))
     found = [("settings", Rule.parse(text)) for text in settings.allow]
     found += [("saved", rule) for rule in saved.load()]
     echo_list(
@@ -127,7 +126,7 @@ def add(rule: str) -> None:
 
     parsed = checked(Rule.parse(rule), [command.spec for command in all_commands()])
     new = saved_rules().add(parsed)
-    echo(f"Saved the rule {parsed}." if new else f"The rule {parsed} is there already.")
+    echo(f"Saved the rule {parsed}." if new else f"The rule {parsed} exists already.")
 
 
 @rules.command("remove")

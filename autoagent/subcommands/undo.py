@@ -16,8 +16,8 @@ from autoagent.core.services import ProcessExit
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import find_run
 from autoagent.session import build
-from autoagent.session.earlier_runs import last_start, tell_lost
-from autoagent.session.restoring import finish, history_of_run, open_snapshots, outcome_line, workspace_of
+from autoagent.session.earlier_runs import last_start, report_lost_events
+from autoagent.session.restoring import describe_outcome, finish, history_of_run, open_snapshots, workspace_of
 from autoagent.session.restoring import undo as undo_in
 from autoagent.session.services import open_sandbox
 from autoagent.session.session import Session
@@ -31,36 +31,38 @@ from autoagent.workspace.lock import sole_writer
 
 @click.command("undo")
 @click.argument("run", shell_complete=run_ids_here)
-@click.option("--to", type=click.IntRange(min=0), metavar="STEP", help="As it was after STEP; 0: before the first.")
-@click.option("--redo", is_flag=True, help="Take the last undo back.")
-@click.option("--force", is_flag=True, help="Even if files were changed by hand since; a snapshot keeps them.")
+@click.option("--to", type=click.IntRange(min=0), metavar="STEP", help="To the state after STEP; 0: before the first.")
+@click.option("--redo", is_flag=True, help="Revert the last undo.")
+@click.option("--force", is_flag=True, help="Even if you have changed files since; a snapshot keeps them.")
 @click.pass_context
 def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) -> None:
     """Restore the workspace of RUN to its state before the last step that changed something.
 
-    Repeated, it goes back one more change. The present state is saved first, so that --redo can restore it. The agent
-    is told when the run is resumed. Nothing outside the workspace is undone.
+    Repeat it to go back one more change. The present state is saved first, so that --redo can restore it. The agent is
+    told when the run is resumed. Nothing outside the workspace is undone.
     """
     if to is not None and redo:
         raise click.UsageError("--to and --redo cannot be used together.")
-    settings = Session.open(ctx.obj).settings
+    here = Session.open(ctx.obj)
+    settings = here.settings
     run = find_run(settings.state_dir, run)
+    here.check_made_here(run)
     with ExitStack() as held:
         log = held.enter_context(EventLog.open(settings.state_dir, run, mask=build.mask_of(settings)))
-        for event in tell_lost(log, _tell):
+        for event in report_lost_events(log, _tell):
             log.append(event)
         history = history_of_run(settings.state_dir, run)
         workspace = workspace_of(last_start(settings.state_dir, run))
         held.enter_context(sole_writer(workspace.root, _tell))
         snapshots = open_snapshots(settings.state_dir, workspace, _tell)
         if history.unfinished:
-            done = outcome_line(finish(log, snapshots, history))
-            echo(f"An earlier restoration was cut off; now it is done. {done}")
+            done = describe_outcome(finish(log, snapshots, history))
+            echo(f"Completed an interrupted restoration. {done}")
             return
         done = undo_in(log, snapshots, history, to=to, redo=redo, force=force)
     echo(done)
     if not redo:
-        echo(f"`autoagent undo {run} --redo` takes this back.")
+        echo(f"`autoagent undo {run} --redo` reverts this.")
 
 
 def _tell(line: str) -> None:
@@ -83,18 +85,18 @@ class FirstFailure:
 @click.option("--check", required=True, metavar="CMD", help="A shell command that exits 0 if all is well.")
 @click.pass_context
 def bisect(ctx: click.Context, run: str, check: str) -> None:
-    """Find the first step of RUN after which CMD fails in the workspace as it was then.
+    """Find the first step of RUN after which CMD fails.
 
-    CMD is assumed to pass up to that step and to fail from then on, so each check halves the steps. Each runs under
-    the sandbox, in a folder of its own with the files of that step. The workspace is not touched. Exit 1 if no step
-    makes it fail.
+    CMD is assumed to pass up to that step and to fail from then on, so each check halves the steps. It runs in the
+    sandbox, in a temporary folder with the files of a step. The workspace is not touched. Exit 1 if no step makes it
+    fail.
     """
     settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     began = last_start(settings.state_dir, run)
     turns = history_of_run(settings.state_dir, run).turns
     if not turns:
-        raise StateError(f"No step of the run {run} has changed anything, as far as its snapshots say.")
+        raise StateError(f"By its snapshots, no step of the run {run} has changed anything.")
     ends: dict[int, ProcessExit] = {}
 
     def fails(number: int) -> bool:
@@ -104,7 +106,7 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
 
     found = search(len(turns), fails)
     if found.first == 0 and _run(check, turns[0].before, settings, began).status != 0:
-        raise StateError(f"The check fails already before step {turns[0].step}, the first that changed anything.")
+        raise StateError(f"The check already fails before step {turns[0].step}, the first that changed anything.")
     steps = f"{counted(found.checks, 'check')} of {counted(len(turns), 'step')} that changed something"
     if found.first is None:
         echo(f"The check does not fail after any step ({steps}).")

@@ -21,10 +21,10 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Default: any free one.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Other than loopback needs the next three.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Any address but loopback needs the next three.")
 @click.option("--certificate", type=_file, metavar="FILE", help="Serve over TLS.")
 @click.option("--key", type=_file, metavar="FILE", help="The key of the certificate.")
-@click.option("--token-file", type=_file, metavar="FILE", help="Holds the token, in place of a new one each start.")
+@click.option("--token-file", type=_file, metavar="FILE", help="Read the token from FILE instead of making a new one.")
 @click.pass_context
 def view(
     ctx: click.Context,
@@ -38,7 +38,7 @@ def view(
 ) -> None:
     """Show the runs of this state folder live in the browser, and answer the questions of all your runs there.
 
-    It prints a link for this machine alone, and serves until Ctrl-C. RUN is any unique prefix of an id.
+    Prints a link that works only on this machine, and serves until Ctrl-C. RUN is any unique prefix of an id.
     """
     from autoagent.web.serve import Place, serve
 

@@ -38,8 +38,8 @@ ReplyParts = Mapping[str, Any]
 def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_json: bool) -> None:
     """Show which memories fed the prompt of STEP in RUN, with score and level, and which were left out and why.
 
-    With --without the step's prompt is built again from the log, less that memory, and put to the model of the run:
-    its reply is shown beside the recorded one. Nothing is executed or recorded; an endpoint charges for the call.
+    With --without, rebuild the step's prompt from the log without that memory, send it to the model of the run, and
+    show its reply beside the recorded one. Nothing is executed or recorded. An endpoint charges for the call.
     """
     from autoagent.text.tokens import counter
 
@@ -93,9 +93,7 @@ def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, A
     settings = session_of_run(traced.sources.start, session).settings
     model = build.open_model(settings, build.open_console(settings, json=True), traced.answered)
     completion = model.complete(
-        traced.prompt(ids).messages,
-        commands=traced.offered,
-        max_tokens=traced.sources.history.reply_tokens,
+        traced.prompt(ids).messages, commands=traced.offered, max_tokens=traced.sources.history.reply_tokens
     )
     try:
         reply = parse(completion, traced.registry.check, call_id=str(traced.prompted.step))
@@ -141,8 +139,8 @@ def _show(found: Mapping[str, Any], traced: Traced) -> None:
         echo(f"  {_scored(candidate, traced.gate)}  {candidate.reason}")
     if not found["prompt"]["rebuilt"]:
         echo(
-            "The prompt cannot be built again exactly as it was sent (its sha256 differs): the program or the time "
-            "zone is another one now.",
+            "The prompt cannot be rebuilt exactly as it was sent (its sha256 differs): the program or the time "
+            "zone has changed.",
             err=True,
         )
 

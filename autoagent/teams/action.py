@@ -7,37 +7,39 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal
-from autoagent.teams.llm import Llm, filled
+from autoagent.teams.llm import Llm, Turn, filled
 from autoagent.teams.message import Message
 from autoagent.text.quoting import marked
 
 if TYPE_CHECKING:
-    from autoagent.teams.role import Role
-    from autoagent.teams.tools import Tool
+    from autoagent.commands.registry import Command
+
+Tool: TypeAlias = "str | Command | Callable[..., Any]"
+"""A tool of a role: the name of a command, a command made by `@command`, or a plain function."""
 
 _PLACE = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
-"""What a prompt may name: all that the role has read, what is new, the newest message alone, what the user wants."""
+"""The placeholders of a prompt: everything the role has read, the news, the newest message, the user's idea."""
 
-_MARKS = " \t*_`#>.!:'\""  # what may stand around the text of a condition
+_MARKS = " \t*_`#>.!:'\""  # allowed around the text of a condition
 
 OUTSIDE = "is outside of the workspace; name a file relative to that, such as notes/a.md."
 
 
 class Action:
-    """An action, for a class of one's own to derive from. Its `run` is asynchronous or not, and may `_aask`.
+    """An action, to derive from or to use as it is. Its `run` is asynchronous or not, and may call `_aask`.
 
-    One with an `instruction` needs no class: it asks the model with that. With `commands` it works as an agent instead,
-    with these commands, or plain functions, alone, until it says that it is done. What it says then is its result. With
-    a `file` the answer is the text of that, which the program writes as if by write_to_file, and is the result. A
-    `check` is a shell command that exits 0 once the work is done: as long as it does not, the agent goes on. `model` is
-    that of the endpoint which does it, empty for the role's. What comes of it is for `send_to`, empty for all; but if a
-    line of it is one of the texts in `when` alone, for whom that names: a role, or `end`, which ends the team's work.
-    With `output`, a pydantic class or a mapping of names to kinds (see llm.KINDS) or to lists of choices, the answer is
-    JSON with these fields, which is the `instruct_content`; then `when` names a value of one of them.
+    With an `instruction` it needs no subclass: it asks the model with that. With `commands` it works as an agent
+    instead, with these commands or plain functions alone, until it says that it is done. Its last answer is the result.
+    With a `file` the answer is the text of that file. The program writes it as if by write_to_file, and it is the
+    result. A `check` is a shell command that exits 0 once the work is done. Until then the agent goes on. `model` names
+    a model of the endpoint, empty for the role's. The result goes to `send_to`, empty for all. If a line of the result
+    equals a text in `when`, it goes to the receiver named there: a role, or `end`, to end the team's work. With
+    `output`, a pydantic class or a mapping of names to kinds (see llm.KINDS) or to lists of choices, the answer is JSON
+    with these fields and becomes the `instruct_content`. `when` then names values of the fields.
     """
 
     name: str = ""
@@ -55,7 +57,7 @@ class Action:
     i_context: Any = None
 
     def __init__(self, name: str | None = None, context: Any = None, llm: Llm | None = None, **given: Any) -> None:
-        self.role: Role | None = None
+        self.role: Any = None  # which imports this module for its own actions
         self.context = context
         self._llm = None if isinstance(llm, Llm) else llm  # ours is the role's, at work
         self.cause = name if name and type(self) is Action else ""
@@ -68,10 +70,10 @@ class Action:
             raise SettingsError(f"The file {self.file!r} of {self.name} {OUTSIDE}")
 
     def run(self, *args: Any, **more: Any) -> Any:
-        """Return what comes of the action, or something that can be awaited for it. A class of one's own says how.
+        """Return the result of the action, or an awaitable for it. A subclass may override this.
 
-        Without one, the model is asked, or an agent works, by the instruction and what the role has read: the messages
-        or texts that are given.
+        By default, ask the model or work as an agent, with the instruction and the role's reading: the messages or
+        texts in `args`.
         """
         return self._by_instruction(args)
 
@@ -88,53 +90,58 @@ class Action:
         return await (filled(self.llm, prompt, self.output, self.name) if self.output else self._aask(prompt))
 
     def use(self, tools: Iterable[Tool]) -> None:
-        """Give it commands, and functions of the program's own, to work with."""
+        """Give it commands, and the program's own functions, to work with."""
         self.tools |= {name_of(tool): tool for tool in tools}
         self.commands = tuple(self.tools)
 
     async def use_commands(self, task: str, commands: Iterable[Tool] | None = None, check: str | None = None) -> str:
-        """Work on a task as an agent with these commands, or those of the action. Return what it says in the end.
+        """Work on a task as an agent with these commands, or the action's own. Return the agent's last answer.
 
-        Each command is guarded, authorized and run in the sandbox as any. `check`, or that of the action, is run in the
-        sandbox without a question.
+        Each command is guarded, authorized and sandboxed as usual. `check`, or the action's own, is run in the sandbox
+        without a question.
         """
         goal = Goal(task, (self.check if check is None else check) or None)
-        return self._hired.turn.use_commands(
-            goal, tuple(map(name_of, commands or self.commands)), self.name, model=self.model
-        )
+        names = tuple(map(name_of, commands or self.commands))
+        return self._turn.use_commands(goal, names, self.name, "", self.model)
 
     async def write_file(self, task: str, file: str | None = None, check: str | None = None) -> str:
-        """Ask the model for the text of a file, this one or that of the action. Return the name and the text.
+        """Ask the model for the text of `file`, or of the action's own. Return the name and the text.
 
-        It answers in a Markdown code block, and that is written as if by write_to_file, guarded and authorized. As long
-        as the `check`, or that of the action, does not pass, the model is asked again.
+        The Markdown code block in the answer is written as if by write_to_file, guarded and authorized. The model is
+        asked again until the `check`, or the action's own, passes.
         """
         goal = Goal(task, (self.check if check is None else check) or None)
-        return self._hired.turn.use_commands(goal, (), self.name, file=file or self.file, model=self.model)
+        return self._turn.use_commands(goal, (), self.name, file or self.file, self.model)
 
     async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
-        """Ask the model of the role, who it is in front. `system_msgs` take the place of that."""
+        """Ask the role's model, with the role's prefix as the system message unless `system_msgs` replace it."""
         return await self.llm.aask(prompt, system_msgs)
 
     @property
     def llm(self) -> Llm:
-        """The model of the role, asked in the name of this action."""
-        return self._llm or self._hired.llm_for(self.name, self.model)
+        """The role's model, asked in the name of this action."""
+        found: Llm = self._llm or self._hired.llm_for(self.name, self.model)
+        return found
 
     @property
-    def _hired(self) -> Role:
+    def _turn(self) -> Turn:
+        turn: Turn = self._hired.turn
+        return turn
+
+    @property
+    def _hired(self) -> Any:
         if self.role is None:
-            raise SettingsError(f"The action {self.name} belongs to no role: give it to one by set_actions.")
+            raise SettingsError(f"The action {self.name} belongs to no role: give it to a role by set_actions.")
         return self.role
 
     def receivers(self, text: str) -> Any:
-        """Return whom a result of this text is for."""
+        """Return the receivers of a result with this text."""
         said = map(str, json.loads(text).values()) if self.output else text.splitlines()
         lines = {line.strip(_MARKS).casefold() for line in said}
         return next((to for name, to in self.when.items() if name.strip(_MARKS).casefold() in lines), self.send_to)
 
     def _filled(self, messages: Sequence[Message]) -> str:
-        """Return the instruction with what it names in place; with all that was read before it, if it names nothing."""
+        """Return the instruction with its placeholders filled in. Without any, put all messages before it."""
         prompt = self._in_place(messages)
         if not self.when or self.output:
             return prompt
@@ -162,18 +169,18 @@ class Action:
 
 
 def name_of(tool: Tool) -> str:
-    """Return the name under which a model calls a tool."""
+    """Return the name by which a model calls a tool."""
     spec = getattr(tool, "spec", None)
     return tool if isinstance(tool, str) else str(spec.name if spec else getattr(tool, "__name__", tool))
 
 
 def model_in(config: Any) -> str:
-    """Return the model that a configuration of MetaGPT's form names, '' for none."""
+    """Return the model named by a configuration in MetaGPT's form, '' for none."""
     return str(getattr(getattr(config, "llm", None), "model", "") or "")
 
 
 def leaves_workspace(file: str) -> bool:
-    """Return whether a path is absolute, or leads out of the folder that it is relative to."""
+    """Return whether a path is absolute, or leads out of its base folder."""
     return file.startswith(("/", "~")) or posixpath.normpath(file).split("/")[0] == ".."
 
 
@@ -182,7 +189,7 @@ class UserRequirement(Action):
 
 
 def told(messages: Iterable[Message]) -> str:
-    """Return messages as a model reads them, one after the other. What comes from outside stands between marks."""
+    """Return messages in sequence as a model reads them. Mark text from outside."""
     parts = []
     for message in messages:
         source = message.origin.labels.untrusted
@@ -193,12 +200,12 @@ def told(messages: Iterable[Message]) -> str:
 
 
 async def settled(value: Any) -> Any:
-    """Return a value, once it is there."""
+    """Return a value, awaited if it is awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 
 def take_over(thing: Any, given: dict[str, Any]) -> None:
-    """Set what is given of the attributes that a class declares. Raises SettingsError for others."""
+    """Set the given attributes on `thing`. Raises SettingsError for an attribute that its class does not declare."""
     kind = type(thing)
     known: dict[str, Any] = {}
     for base in reversed(kind.__mro__[:-1]):

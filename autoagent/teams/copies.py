@@ -1,11 +1,11 @@
 """The copies of the workspace in which the roles of a round work side by side, and their merge once it ends.
 
 A role that works beside others sees the workspace as it was when the round began, and its own changes. At the end these
-are merged in hiring order, as git merges files: where two have changed the same file, or one the user has changed
-meanwhile, the first stands. Copies are kept beside the log until then, so that a run that was killed goes on in them.
+are merged in hiring order, as git merges files. If two roles, or a role and the user, have changed the same file, the
+first change stands. Copies are kept beside the log until then, so that a killed run goes on in them.
 
-Not covered: a workspace of more than MOST_BYTES or MOST_FILES, which the roles share. What no snapshot keeps (see
-workspace/snapshots) does not leave a copy, which is told.
+Not covered: roles share a workspace of more than MOST_BYTES or MOST_FILES. Files that no snapshot keeps (see
+workspace/snapshots) do not leave a copy, and the roles are told so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHOWN = 4_000  # characters of a change that was not taken
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The merge of one copy: its changed paths, those where somebody else's change stands, and those not kept."""
+    """The merge of a copy: its changed paths, the conflicting paths left as others changed them, and paths not kept."""
 
     root: Path
     changed: Sequence[str]
@@ -56,9 +56,9 @@ class Copies:
         self._told = False
 
     def of(self, name: str) -> Workspace | None:
-        """Return the copy of this name, made if it is not there yet. None if the workspace is too large for that.
+        """Return the copy of this name, made if need be, or None if the workspace is too large to copy.
 
-        Raises CommandError if it cannot be made.
+        Raises CommandError if the copy cannot be made.
         """
         place = self._folder / name
         with self._lock:
@@ -86,7 +86,7 @@ class Copies:
         """Merge the copy of this name into the workspace. Doing it again changes nothing. Raises StateError."""
         place = self._folder / name
         copy, here, base = self.workspace.copied(place / "files"), self._open(self.workspace), self.base(name)
-        copy.sweep()  # of what a killed process was about to write there
+        copy.sweep()  # of unfinished writes of a killed process
         own = self._open(copy).take()
         merged, conflicts = here.merge(base, own, here.take())
         left = here.restore(merged).reasons
@@ -101,7 +101,7 @@ class Copies:
         return Merged(copy.root, here.changed(base, own), conflicts, left, differences)
 
     def base(self, name: str) -> str:
-        """Return the tree that a copy was made of."""
+        """Return the tree from which a copy was made."""
         return (self._folder / name / "base").read_text()
 
     def tree(self) -> str:
@@ -109,7 +109,7 @@ class Copies:
         return self._open(self.workspace).take()
 
     def clear(self, keep: str = " ") -> None:
-        """Delete the copies, but for those whose name begins with `keep`."""
+        """Delete all copies except names that begin with `keep`."""
         for place in self._folder.glob("*") if self._folder.is_dir() else ():
             if not place.name.startswith(keep):
                 shutil.rmtree(place, ignore_errors=True)
@@ -130,14 +130,14 @@ class Copies:
             size, count = size + entry.size, count + 1
             if size > MOST_BYTES or count > MOST_FILES:
                 if not self._told:
-                    self._tell("The workspace is too large to copy it for each role: those of a round share it.")
+                    self._tell("The workspace is too large to copy for each role; the roles of a round share it.")
                 self._told = True
                 return True
         return False
 
 
 def conflicting(changed: Mapping[str, str], path: str) -> Iterator[str]:
-    """Yield who has changed a path, or anything beneath it."""
+    """Yield the author of each change to a path, to a path beneath it, or to a folder above it."""
     for other, who in changed.items():
         if other == path or other.startswith(f"{path}/") or path.startswith(f"{other}/"):
             yield who

@@ -1,9 +1,9 @@
-"""A model as MetaGPT's programs ask it: that of a role, or one of their own, and answers that fit a schema."""
+"""A model as MetaGPT's programs ask it: a role's model or their own, and answers that fit a schema."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -12,29 +12,46 @@ from typing import TYPE_CHECKING, Any
 from autoagent.core.errors import ModelError
 
 if TYPE_CHECKING:
-    from autoagent.teams.role import Role, Turn
+    from autoagent.core.task import Goal
+    from autoagent.teams.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The turn of a role, in a thread of its own. All functions raise StopRun if the team is to end.
+
+    Attributes:
+        aask: returns the answer to a prompt of this model, '' for the role's, or of the person in its place, given a
+            system message and a purpose. Questions asked at once (asyncio.gather) are answered side by side, each with
+            an equal share of the money left.
+        use_commands: works as an agent on a goal with these commands, for a purpose. Returns the agent's last answer,
+            or the text of its file, '' for none. The last argument is the model.
+        publish: publishes a message for all to read once the round has ended.
+    """
+
+    aask: Callable[[str, str, str, str], Awaitable[str]]
+    use_commands: Callable[[Goal, Sequence[str], str, str, str], str]
+    publish: Callable[[Message], None]
+
 
 WORKING: ContextVar[Turn | None] = ContextVar("WORKING", default=None)
-"""The turn that the calling function is in."""
+"""The turn of the calling function."""
 
 TRIES = 3  # at an answer that fits a schema
 
 
 class Llm:
-    """The model of a role as its actions ask it. Its methods raise StopRun if the team is to end, ForUser if the model
-    cannot answer."""
+    """Ask a role's model for its actions. Raises StopRun if the team is to end, ForUser if the model cannot answer."""
 
-    def __init__(self, role: Role, purpose: str, model: str = "") -> None:
-        self._role = role
-        self._purpose = purpose
-        self._model = model
+    def __init__(self, ask: Callable[[str, str], Awaitable[str]]) -> None:
+        self._ask = ask  # with a prompt and a system message, '' for the role's
 
     async def aask(self, msg: str, system_msgs: Sequence[str] | None = None, **_: Any) -> str:
         """Return the answer to a prompt."""
         return await self._ask(str(msg), "\n".join(system_msgs or ()))
 
     async def aask_batch(self, msgs: Sequence[str], **_: Any) -> str:
-        """Return the answers to several prompts, of which each is asked after the ones before it."""
+        """Return the answers to several prompts, each asked after the previous prompts and answers."""
         said: list[dict[str, str]] = []
         for msg in msgs:
             said.append({"role": "user", "content": msg})
@@ -52,9 +69,6 @@ class Llm:
         """Return the answer to messages of a chat, in the form of OpenAI."""
         said = SimpleNamespace(role="assistant", content=await self.acompletion_text(messages))
         return SimpleNamespace(choices=[SimpleNamespace(message=said)])
-
-    async def _ask(self, prompt: str, system: str) -> str:
-        return await self._role.turn.aask(prompt, system or self._role.prefix, self._purpose, self._model)
 
 
 @dataclass(slots=True)
@@ -80,7 +94,7 @@ class ActionNode:
         return cls(model, key)
 
     async def fill(self, *, req: str, llm: Llm, **_: Any) -> ActionNode:
-        """Ask a model for the fields, again where its answer does not fit. Raises ModelError if none does."""
+        """Ask a model for the fields, again if its answer does not fit. Raises ModelError if no answer fits."""
         found = await filled(llm, req, self._model, self.key)
         self.content, self.instruct_content = found.content, found.instruct_content
         return self
@@ -97,7 +111,7 @@ _TYPES: dict[str, type[Any] | tuple[type[Any], ...]] = {
 async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
     """Have a model fill in the fields of a pydantic class, or of a mapping of names to kinds or lists of choices.
 
-    Ask again where its answer does not fit. Raises ModelError if none does.
+    Ask again if an answer does not fit. Raises ModelError, in the name of `whose`, if none fits.
     """
     if hasattr(output, "model_validate"):
         schema, fit = output.model_json_schema(), output.model_validate
@@ -125,6 +139,6 @@ async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
         try:
             found = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
             return ActionOutput(json.dumps(found, ensure_ascii=False), fit(found))
-        except ValueError as error:  # those of json and of pydantic are such
+        except ValueError as error:  # from json and from pydantic
             problem = f"\n\nYour last answer does not fit: {error}"
     raise ModelError(f"{whose}: the model gave no answer that fits in {TRIES} tries.{problem}")

@@ -1,8 +1,7 @@
 """A role at work in its own thread: asks its model, works as an agent, writes messages. All of it goes into the log.
 
-A turn that an earlier process began is taken again from its beginning, with the answers that the log has: nothing that
-was paid for is asked once more, and a message that is written already is not written twice. What a Python function of a
-role does besides asking is done again.
+A turn begun by an earlier process starts again from its beginning with the answers in the log. No paid answer is asked
+for again, and no message is written twice. Any other effects of a role's Python function are repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from autoagent.agent.budget import Budget
 from autoagent.agent.state import Policy, Tools
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, ModelError, NoMoneyException, SettingsError, StopRun
-from autoagent.core.events import Acted, Answered, Event, Published, Spent
+from autoagent.core.events import CUT_SHORT, Acted, Answered, Event, Published, Spent
 from autoagent.core.memory import Origin
 from autoagent.core.model import Completion, Usage, reply_tokens
 from autoagent.core.model import Message as PromptMessage
@@ -38,26 +37,25 @@ from autoagent.subagents.pool import WorkerPool
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.subagents.worker import DECIDED, TOGETHER, Apart, RunningWorker, Worker, WorkerSpec
 from autoagent.teams.copies import Copies
-from autoagent.teams.llm import WORKING
+from autoagent.teams.llm import WORKING, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
 from autoagent.teams.role import Role
 from autoagent.text.tokens import PER_MESSAGE, counter
 
-CUT_SHORT = "replies that were cut short"
 NO_WRITER = "no file can be written here; `autoagent commands` says why."
 NOTHING_LEFT = Outcome(Status.BUDGET, "Nothing is left of the budget.")
-_CARRIED_ON = (*DECIDED, Status.FAILED)  # ends of an agent that its role can tell the others about
+_CARRIED_ON = (*DECIDED, Status.FAILED)  # outcomes of an agent that its role can report
 
 
 @dataclass(frozen=True, slots=True)
 class Office:
     """The parts that all roles of a team share.
 
-    `open_model` opens the model for a role's key, by the name that the role wants. `commands` finds those of these
-    names, `writing` are those of an agent that writes one file alone. `ask_person(role, prompt)` asks whoever sits
-    at the terminal, `hear(name, delta)` receives what a role writes, in its thread. `copies` are those of the workspace
-    in which roles work that act in one round. `tools`, `policy` and `listener` are those of the run's own agent.
+    `open_model` opens a model for a role's key, by the model's name. `commands` finds commands by name. `writing` are
+    the commands of an agent that writes a single file. `ask_person(role, prompt)` asks the person at the terminal.
+    `hear(name, delta)` receives a role's reply as it is written, in the role's thread. `copies` are the copies of the
+    workspace for roles that act in the same round. `tools`, `policy` and `listener` belong to the run's own agent.
     """
 
     pool: WorkerPool
@@ -76,16 +74,16 @@ class Office:
 
     @property
     def writer(self) -> CommandSpec | None:
-        """The agent that writes a file, or None if no file can be written."""
+        """The command that writes a file, or None if no file can be written."""
         return next((spec for spec in self.writing if spec.effects is not None and spec.effects.writes_whole), None)
 
 
 @dataclass(slots=True)
 class Round:
-    """One turn: its round, what it may cost, and the answers and messages of an earlier process.
+    """A turn: its round, its budget, and the answers and messages of an earlier process.
 
-    `over` is set once it is over, with the messages it has written, and with the problem that has ended it, if any.
-    `given` are all answers so far. `beside`: whether other roles act in the same round.
+    `over` is set at the end. `written` then holds the turn's messages, and `problem` the error that has ended it, if
+    any. `given` are all answers so far. `beside`: whether other roles act in the same round.
     """
 
     number: int
@@ -99,45 +97,46 @@ class Round:
 
 
 class Member:
-    """A role in its thread. A source of events for a worker, and the Turn of its role."""
+    """A role in its thread: the source of a worker's events, with the Turn of its role."""
 
     def __init__(self, role: Role, office: Office) -> None:
         self.role = role
+        self.turn = Turn(self._aask, self._use_commands, self._publish)
         self.key = ""
         self.worker: RunningWorker | None = None
         self._office = office
         self._rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()
         self._order: WorkerSpec | None = None
-        self._models: dict[str, list[Model]] = {}  # by the name that is wanted: those that nobody is asking
+        self._models: dict[str, list[Model]] = {}  # idle models, by name
         self._asked: list[tuple[asyncio.Future[str], tuple[str, str, str, str]]] = []  # and not answered yet
         self._lock = threading.Lock()  # of the answers of an earlier process
         self._round: Round | None = None
         self._named = self._agents = 0  # messages and agents of this turn
 
     def take(self, work: Round) -> None:
-        """Have a turn taken in its thread. The run's own agent is woken once it is over."""
+        """Have the role take a turn in its thread. Wake the run's own agent once the turn is over."""
         self._rounds.put(work)
 
     @contextmanager
     def build(self, order: WorkerSpec) -> Iterator[Worker]:
-        """Take up the parts it works with. It is in its own thread by then."""
+        """Take up the parts of its worker, in its own thread."""
         self._order = order
         self.key = order.key
         order.when_stopped(lambda: self._rounds.put(None))
-        self.role.turn = self
-        yield Worker(self)
+        self.role.turn = self.turn
+        yield Worker(self.run)
 
     def run(self) -> Iterator[Event]:
-        """Take turns until it is stopped. The events go their way as they are recorded."""
+        """Take turns until it is stopped. Yield nothing, as events are passed on when they are recorded."""
         env = self.role.rc.env
         assert env is not None
-        env.turns[threading.get_ident()] = self
+        env.turns[threading.get_ident()] = self.turn
         with asyncio.Runner() as runner:
             while (work := self._rounds.get()) is not None:
                 self._round, self._named, self._agents = work, 0, 0
                 try:
                     runner.run(self._turn())
-                except BaseException as error:  # whoever leads the team is told, and decides
+                except BaseException as error:  # for the TeamRun to decide on
                     self.role.rc.memory.undo()
                     work.problem = error
                 work.over = True
@@ -146,14 +145,14 @@ class Member:
 
     async def _turn(self) -> None:
         memory = self.role.rc.memory
-        WORKING.set(self)
+        WORKING.set(self.turn)
         await self.role.run()
         self.record(Acted(memory=tuple(self._noted(memory))))
         memory.keep()
         self.role.rc.news.clear()
 
     def _noted(self, memory: Memory) -> Iterator[dict[str, Any]]:
-        """Yield what the role has done to its memory, as the log has it: what is published by its id alone."""
+        """Yield the changes to the role's memory in the form of the log, with the id alone for a published message."""
         for kind, message in memory.changes:
             if message is None:
                 yield {"do": kind}
@@ -164,7 +163,7 @@ class Member:
 
     # Turn --------------------------------------------------------------------------------------------------------
 
-    def publish(self, message: Message) -> None:
+    def _publish(self, message: Message) -> None:
         self._identify(message)
         if message.id in self.now.written or message in self._published:
             return
@@ -176,17 +175,17 @@ class Member:
         message.content = recorded.content  # as it is in the log: without secrets
         self.now.written[message.id] = message
 
-    async def aask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
+    async def _aask(self, prompt: str, system: str, purpose: str, model: str) -> str:
         answer = asyncio.get_running_loop().create_future()
         self._asked.append((answer, (prompt, system, purpose, model)))
-        await asyncio.sleep(0)  # those that are asked at once have all been asked after that
+        await asyncio.sleep(0)  # until all simultaneous questions are asked
         if self._asked:
             batch, self._asked = self._asked, []
             await self._answer(batch)
         return str(await answer)
 
     async def _answer(self, batch: Sequence[tuple[asyncio.Future[str], tuple[str, str, str, str]]]) -> None:
-        """Answer questions that were asked at once. Whoever has too little money is asked again after the others."""
+        """Answer simultaneous questions side by side. Ask again, after the others, those with too little money."""
         short = list(batch)
         if len(batch) > 1 and not self.role.is_human:
             shares = [self.now.budget.share(1 / (len(batch) - number), time.time()) for number in range(len(batch))]
@@ -205,7 +204,7 @@ class Member:
         for answer, asks in short:
             try:
                 answer.set_result(self._ask(*asks, self.now.budget))
-            except Exception as error:  # it is whoever asks that is told
+            except Exception as error:  # raised where the answer is awaited
                 answer.set_exception(error)
 
     def _ask(self, prompt: str, system: str, purpose: str, model: str, budget: Budget | None) -> str:
@@ -232,9 +231,7 @@ class Member:
         assert isinstance(recorded, Answered)
         return recorded.text
 
-    def use_commands(
-        self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "", model: str = ""
-    ) -> str:
+    def _use_commands(self, goal: Goal, commands: Sequence[str], purpose: str, file: str, model: str) -> str:
         if self.role.is_human:
             yours = f"\n\n{file} is yours to write, in the workspace." if file else ""
             return self._ask(f"{goal.text}{yours}", self.role.prefix, purpose, "", self.now.budget)
@@ -257,7 +254,7 @@ class Member:
         return self._result(state, outcome.status, outcome.reason)
 
     def record(self, event: Event, budget: Budget | None = None) -> Event:
-        """Write an event of this role. What it costs is the turn's, or counts for this share of its budget."""
+        """Write an event of this role. Charge its cost to the turn's budget, or to this share of it."""
         recorded = self.order.log.append(replace(event, step=self.now.number))
         (budget or self.now.budget).add(recorded)
         if isinstance(recorded, Answered):
@@ -272,7 +269,7 @@ class Member:
 
     @property
     def order(self) -> WorkerSpec:
-        """The parts it works with."""
+        """The parts of its worker."""
         assert self._order is not None
         return self._order
 
@@ -284,13 +281,13 @@ class Member:
         return self.role.rc.env.history
 
     def _identify(self, message: Message) -> None:
-        """Give a message its id: the same if the turn is taken again."""
+        """Give a message its id, the same if the turn is repeated."""
         if not message.id:
             self._named += 1
             self.role.rc.memory.name(message, f"{self.now.number}.{self.key}.{self._named}")
 
     def _complete(self, prompt: str, system: str, named: str, budget: Budget) -> Completion:
-        """Ask the model of this name within what the limits leave."""
+        """Ask the model of this name within the remaining budget. Raises ModelError for a prompt too long for it."""
         free = self._models.setdefault(named, [])
         model = free.pop() if free else self._office.open_model(self.key, named)
         count = counter(model.name)
@@ -306,7 +303,7 @@ class Member:
         budget.check(sent, reply, model.price, time.time())
 
         def charge() -> None:
-            """Record what was paid beside the answers."""
+            """Record the usage paid for besides the answers."""
             if (usage := model.take_usage()) != Usage():
                 self.record(Spent(purpose=CUT_SHORT, usage=usage), budget)
 
@@ -323,12 +320,12 @@ class Member:
                 at_most=budget.allowance(sent, model.price),
                 listener=Watch(self.order.listener, lambda: budget.check_time(time.time()), before_retry, hear=hear),
             )
-        finally:  # a stop counts, too: what it cut short was paid for
+        finally:  # a reply cut short by a stop was paid for, too
             charge()
             free.append(model)
 
     def _hire(self, key: str, goal: Goal, commands: Sequence[str], file: str, model: str) -> RunningWorker:
-        """Start an agent under this role, with all that is left of the turn's budget."""
+        """Start an agent under this role, with the whole remaining budget of the turn."""
         budget = self.now.budget.share(1.0, time.time())
         if budget is None:
             raise NoMoneyException(NOTHING_LEFT)
@@ -337,7 +334,7 @@ class Member:
         described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file, model)
         try:
             self.order.mailbox.apart = TOGETHER
-            if self.now.beside:  # it is to know nothing of what other roles do in this round
+            if self.now.beside:  # the work of other roles in this round is hidden from it
                 number, changes = self.now.number, any(spec.risk != "read" for spec in offered)
                 copy = self._office.copies.of(f"{number}.{self.key}") if changes else None
                 others = re.compile(rf"{re.escape(self.order.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
@@ -349,7 +346,7 @@ class Member:
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None
 
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
-        """Return what an agent of this role has come to, in words. What it has read, the role has read."""
+        """Return the result of an agent of this role, in words. Add the origin of its reading to the role's memory."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
         said = f"{state.said}{files}" if status == Status.FINISHED else f"This was not done ({status}): {reason}{files}"
         writer = self._office.writer
@@ -365,11 +362,11 @@ class Member:
 
 
 def file_message(state: SubAgentState, text: str, problem: str) -> str:
-    """Return the file that an agent has written, and by what it is known to be right, or the `problem` with it."""
+    """Return the file written by an agent, with the results of its checks, or the `problem` with it."""
     lines = [f"{state.task.file}:", in_block(text), problem]
     for number, goal in enumerate(state.task.goals):
         check, said = state.checked.get(number), "was not run."
-        if check is not None:  # what it printed is left out where that may come from outside
+        if check is not None:  # its output is left out if it may come from outside
             said = "passes." if check.met else "fails." if check.meta.untrusted else f"fails: {check.output}"
         lines += [f"Its check `{goal.check}` {said}"] * bool(goal.check)
     return "\n".join(filter(None, lines))

@@ -1,13 +1,14 @@
-"""The messages that a role has read and written, in that order: the operations that MetaGPT's users know.
+"""The messages that a role has read and written, in that order, with the operations of MetaGPT's memory.
 
-What a role does to its memory in a turn is noted, as it cannot be told from what is published. What it only reads of
-the environment can.
+A role's changes to its memory in a turn are noted, as they do not follow from the published messages. Its reading of
+the environment does.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Literal
 
 from autoagent.core.memory import Origin
@@ -17,7 +18,7 @@ Change = tuple[Literal["add", "delete", "clear"], Message | None]
 
 
 class Memory:
-    """Messages, oldest first, each once. `origin` is where all that was ever in it comes from."""
+    """Messages, oldest first, each once. `origin` is the joint origin of all messages it has ever held."""
 
     def __init__(self) -> None:
         self._messages: dict[int, Message] = {}  # by identity of the object: an id may come later
@@ -30,7 +31,7 @@ class Memory:
     # Adding and deleting -----------------------------------------------------------------------------------------
 
     def add(self, message: Message) -> None:
-        """Add a message. One that is there already is ignored."""
+        """Add a message. Ignore a known message."""
         if message not in self:
             self.read(message)
             self.changes.append(("add", message))
@@ -60,7 +61,7 @@ class Memory:
         self.changes.append(("clear", None))
 
     def read(self, message: Message) -> None:
-        """Add a message that is published, which everybody can know. One that is there already is ignored."""
+        """Add a published message without noting a change. Ignore a known message."""
         if message in self:
             return
         self._messages[id(message)] = message
@@ -73,10 +74,8 @@ class Memory:
     # Looking -----------------------------------------------------------------------------------------------------
 
     def get(self, k: int = 0) -> list[Message]:
-        """Return the newest k messages, oldest of them first. All of them with 0."""
-        if not k:
-            return list(self._messages.values())
-        return list(_newest(self._messages, k))[::-1]
+        """Return the newest k messages, or all with 0, oldest first."""
+        return list(islice(reversed(self._messages.values()), k or None))[::-1]
 
     def get_by_role(self, role: str) -> list[Message]:
         """Return the messages of a profile."""
@@ -87,15 +86,15 @@ class Memory:
         return [message for message in self if content in message.content]
 
     def get_by_action(self, action: Any) -> list[Message]:
-        """Return the messages that an action has caused."""
+        """Return the messages caused by an action."""
         return list(self._by_cause.get(cause_of(action), ()))
 
     def get_by_actions(self, actions: Iterable[Any]) -> list[Message]:
-        """Return the messages that any of these actions has caused, by action."""
+        """Return the messages caused by any of these actions, grouped by action."""
         return [message for action in dict.fromkeys(map(cause_of, actions)) for message in self.get_by_action(action)]
 
     def find_news(self, observed: Iterable[Message], k: int = 0) -> list[Message]:
-        """Return those of the observed messages that are not among the newest k here, or not here at all with 0."""
+        """Return the observed messages that are not among the newest k here, or not here at all with 0."""
         known = self.get(k) if k else self
         return [message for message in observed if message not in known]
 
@@ -127,23 +126,23 @@ class Memory:
         return id(message) in self._messages or (message.id != "" and message.id in self._ids)
 
     def __bool__(self) -> bool:
-        return True  # an empty memory is one
+        return True  # even if empty
 
     # -------------------------------------------------------------------------------------------------------------
 
     def name(self, message: Message, found: str) -> None:
-        """Give an id to a message, which may be here already."""
+        """Give an id to a message, whether or not the memory holds it already."""
         message.id = found
         if id(message) in self._messages:
             self._ids[found] = message
 
     def keep(self) -> None:
-        """Let the changes of a turn stand."""
+        """Keep the changes of a turn."""
         self.changes.clear()
         self._cleared.clear()
 
     def undo(self) -> None:
-        """Take back the changes of a turn that was cut short. What was deleted comes back as the newest."""
+        """Undo the changes of a turn that was cut short. Deleted messages come back as the newest."""
         for kind, message in reversed(self.changes):
             if kind == "clear" or message is None:
                 self._messages, self._ids, self._by_cause = self._cleared.pop()
@@ -161,11 +160,6 @@ class Memory:
 
 
 def _together(*origins: Origin) -> Origin:
-    """Return where something comes from that rests on all of these."""
+    """Return the joint origin: all sources, trusted if all are trusted."""
     sources = dict.fromkeys(source for origin in origins for source in origin.source.split(", ") if source)
     return Origin(", ".join(sources), all(origin.trusted for origin in origins))
-
-
-def _newest(messages: dict[int, Message], k: int) -> Iterator[Message]:
-    for _, message in zip(range(k), reversed(messages.values()), strict=False):
-        yield message

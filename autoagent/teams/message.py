@@ -1,4 +1,4 @@
-"""A message of a role to the others, and by what a message is found: the action that caused it, whom it is for."""
+"""A message of a role to the others, and the keys to find it by: the causing action and the receivers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import Origin
 
 ALL = "<all>"
-"""Whom a message is for that is for everybody."""
+"""The receiver of a message to everybody."""
 
 NOBODY = "<none>"
-"""Whom a message is for that is only to be in the history."""
+"""The receiver of a message for the history alone."""
 
 REQUIREMENT = "UserRequirement"
-"""The cause of what the user wants."""
+"""The cause of the user's requirement."""
 
 
 CONFLICT = "Conflict"
-"""The cause of what is told where roles of one round have changed the same file."""
+"""The cause of the notice that roles of a round have changed the same file."""
 
 END = "end"
-"""Whom a message is for that ends the work of the team."""
+"""The receiver of a message that ends the work of the team."""
 
 
-_NAMED = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # what the log has of a message as it is
+_NAMED = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # the fields that the log holds unchanged
 
 
 class Addresses(set[str]):
-    """Addresses. One alone is equal to its text, too, as programs for MetaGPT 0.4 expect."""
+    """A set of addresses. A single address also equals its text, as programs for MetaGPT 0.4 expect."""
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__({other} if isinstance(other, str) else other)
@@ -41,11 +41,11 @@ class Addresses(set[str]):
 
 
 class Message:
-    """A message of a role or of the user. Two are the same if they have the same `id`, or are the same object before.
+    """A message of a role or of the user. Two are equal if they share an `id`, or, without ids, are the same object.
 
-    `role` is the profile of the writer and `sent_from` the name. `cause_by` names the action it came of, and `send_to`
-    whom it is for. `instruct_content` is what the writer hands on besides: JSON, or a pydantic model, which a resumed
-    run has, too. `metadata` is for the program's own notes, in JSON. `origin` is what the writer had read.
+    `role` is the profile of the writer and `sent_from` the name. `cause_by` names the causing action, and `send_to` the
+    receivers. `instruct_content` is further content from the writer: JSON, or a pydantic model, restored in a resumed
+    run. `metadata` is for the program's own notes, in JSON. `origin` is the origin of the writer's reading.
 
     Raises SettingsError for contents that the log cannot keep.
     """
@@ -70,17 +70,18 @@ class Message:
         self.id = id
         self.instruct_content = instruct_content
         self.metadata = dict(metadata or {})
-        _packed("metadata", self.metadata)
         self.origin = Origin()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. What names actions or roles may be these themselves."""
+        """Set an attribute. Accept actions and roles themselves in place of their names. Raises SettingsError."""
         if name == "cause_by":
             value = cause_of(value or REQUIREMENT)
         elif name == "sent_from":
             value = address_of(value) if value else ""
         elif name == "send_to":
             value = Addresses(addresses_of(value or ALL))
+        elif name in ("instruct_content", "metadata"):
+            _packed(name, value)
         super().__setattr__(name, value)
 
     def is_for(self, addresses: Iterable[str]) -> bool:
@@ -88,35 +89,25 @@ class Message:
         return ALL in self.send_to or not self.send_to.isdisjoint(addresses)
 
     @property
-    def instruct_content(self) -> Any:
-        """The content that the writer hands on besides the text."""
-        return self._instruct_content
-
-    @instruct_content.setter
-    def instruct_content(self, value: Any) -> None:
-        _packed("instruct_content", value)
-        self._instruct_content = value
-
-    @property
     def extra(self) -> dict[str, Any]:
-        """Its content besides the text, as the log has it."""
+        """Its content besides the text, in the form of the log."""
         found = {"instruct_content": self.instruct_content, "metadata": self.metadata}
         return {name: _packed(name, value) for name, value in found.items() if value not in (None, {})}
 
     def restore(self, extra: Mapping[str, Any]) -> None:
-        """Take back what the log has besides the text. Raises StateError for a class that is not defined any more."""
+        """Restore the content besides the text from the log. Raises StateError for a class no longer defined."""
         if "instruct_content" in extra:
-            self._instruct_content = _unpacked(extra["instruct_content"])
+            self.instruct_content = _unpacked(extra["instruct_content"])
         self.metadata = dict(extra.get("metadata", {}).get("value", {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the log has it."""
+        """Return it in the form of the log."""
         named = {name: getattr(self, name) for name in _NAMED} | {"send_to": sorted(self.send_to)}
         return {**named, "source": self.origin.source, "trusted": self.origin.trusted, "extra": self.extra}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Message:
-        """Return the message of what the log has."""
+        """Return the message of its form in the log."""
         message = cls(**{name: found[name] for name in _NAMED})
         message.origin = Origin(str(found.get("source", "")), bool(found.get("trusted", True)))
         message.restore(found.get("extra", {}))
@@ -134,9 +125,9 @@ class Message:
 
 
 def cause_of(action: Any) -> str:
-    """Return the name by which messages of an action are found: of its class, or of one that has a name alone.
+    """Return the name by which messages of an action are found: the name of its class, or its own if it has no class.
 
-    A class of one's own is named with its module, so that two of one name are told apart.
+    The name of a user's class includes its module, to tell classes of the same name apart.
     """
     if isinstance(action, str):
         return action
@@ -147,7 +138,7 @@ def cause_of(action: Any) -> str:
 
 
 def address_of(receiver: Any) -> str:
-    """Return the address of a role: its name, or that of its class."""
+    """Return the address of a role: its name, or the name of its class."""
     if isinstance(receiver, str):
         return receiver
     if isinstance(receiver, type):
@@ -156,14 +147,14 @@ def address_of(receiver: Any) -> str:
 
 
 def addresses_of(receivers: Any) -> set[str]:
-    """Return the addresses of one receiver or several."""
+    """Return the addresses of a receiver, or of several."""
     if isinstance(receivers, (set, frozenset, list, tuple)):
         return {address_of(receiver) for receiver in receivers}
     return {address_of(receivers)}
 
 
 def _packed(name: str, value: Any) -> dict[str, Any]:
-    """Return a value as JSON, with the class of a pydantic model. Raises SettingsError for what is neither."""
+    """Return a value as JSON, with the class of a pydantic model. Raises SettingsError for any other value."""
     kind = type(value)
     try:
         if not hasattr(kind, "model_validate"):
@@ -181,7 +172,7 @@ def _packed(name: str, value: Any) -> dict[str, Any]:
 
 
 def _unpacked(found: Mapping[str, Any]) -> Any:
-    """Return the value of what the log has. A class is one that the program has defined: none is imported for it."""
+    """Return a value from its form in the log. Import no class: use only the program's own. Raises StateError."""
     if "class" not in found:
         return found["value"]
     pydantic = sys.modules.get("pydantic")

@@ -15,16 +15,17 @@ from typing import Any
 from autoagent.core.errors import NoMoneyException
 from autoagent.teams.action import Action, UserRequirement, model_in
 from autoagent.teams.action import UserRequirement as BossRequirement
-from autoagent.teams.environment import Environment as _Environment
 from autoagent.teams.llm import WORKING, ActionNode, ActionOutput, Llm
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import ALL as MESSAGE_ROUTE_TO_ALL
 from autoagent.teams.message import NOBODY as MESSAGE_ROUTE_TO_NONE
 from autoagent.teams.message import Message
 from autoagent.teams.message import cause_of as any_to_str
+from autoagent.teams.role import Environment as _Environment
 from autoagent.teams.role import Role as _Role
 from autoagent.teams.role import RoleContext, RoleReactMode
-from autoagent.teams.team import INVESTMENT, Team, run_alone
+from autoagent.teams.team import INVESTMENT, ROUNDS
+from autoagent.teams.team import Team as _Team
 
 __all__ = [
     "LLM", "MESSAGE_ROUTE_TO_ALL", "MESSAGE_ROUTE_TO_NONE", "Action", "ActionNode", "ActionOutput", "BossRequirement",
@@ -36,37 +37,38 @@ logger = logging.getLogger("autoagent.teams")
 
 
 class Context:
-    """The context that MetaGPT's programs hand to their roles. It has no effect."""
+    """A context as MetaGPT's programs hand it to their roles. It has no effect."""
 
     def __init__(self, **given: Any) -> None:
         vars(self).update(given)
 
 
 class Config(Context):
-    """A configuration as MetaGPT's programs make it. Its `llm.model` counts for the role or action it is given to."""
+    """A configuration as MetaGPT's programs make it. Its `llm.model` sets the model of its role or action."""
 
     @classmethod
     def default(cls) -> Config:
-        """Return one that names no model."""
+        """Return a configuration without a model."""
         return cls(llm=SimpleNamespace(model=""))
 
 
 class LLM(Llm):
-    """The model of no role. In a turn it is that of the role at work. Elsewhere each question is a run of its own.
+    """A model without a role. In a turn, use the working role's model. Elsewhere, start a run for each question.
 
-    All its questions together may cost what a team may.
+    The default investment of a team limits the cost of all its questions together.
     """
 
     def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__(self._ask_anywhere)
         self._spent = 0.0
 
-    async def _ask(self, prompt: str, system: str) -> str:
+    async def _ask_anywhere(self, prompt: str, system: str) -> str:
         if (turn := WORKING.get()) is not None:
-            return await turn.aask(prompt, system, "LLM")
+            return await turn.aask(prompt, system, "LLM", "")
 
         class Ask(Action):
             async def run(self, *_: Any, **__: Any) -> str:
-                return await self._hired.turn.aask(prompt, system, self.name)
+                return await self._turn.aask(prompt, system, self.name, "")
 
         team = Team("LLM", roles=[_Role("LLM", actions=[Ask])], investment=max(0.0, INVESTMENT - self._spent))
         team.run_project(prompt)
@@ -75,20 +77,45 @@ class LLM(Llm):
         return history.get()[-1].content
 
 
+class Team(_Team):
+    """A team that a program runs."""
+
+    async def run(
+        self, n_round: int = ROUNDS, idea: str = "", send_to: Any = "", *, resume: str = "", **flags: Any
+    ) -> Memory:
+        """Work for `n_round` rounds, or until nobody has news. Return all messages.
+
+        Args:
+            resume: the id, or its beginning, of a run of this same team to continue.
+            flags: as `autoagent team` takes them: model="local", continuous=True, workspace="folder" …
+
+        Raises:
+            NoMoneyException: the investment is used up. The run is saved.
+            StopRun: the user, a failure or a limit other than `n_round` has ended it. The run is saved.
+            ForUser: it cannot begin.
+        """
+        from autoagent.teams.opening import run_in_program
+
+        if idea:
+            self.run_project(idea, send_to)
+        run_in_program(self, n_round, resume, flags)
+        return self.env.history
+
+
 class Environment(_Environment):
-    """An environment that can also work without a team that was made of it."""
+    """An environment that can also run without a team."""
 
     def __init__(self, desc: str = "", roles: Iterable[_Role] = (), context: Any = None) -> None:
         super().__init__(desc, roles)
         self.context = context
 
     async def run(self, k: int = 1) -> None:
-        """Let its roles work for k rounds, as a team. Raises as Team.run."""
+        """Run its roles for k rounds, as a team. Raises as Team.run."""
         await Team(env=self).run(k)
 
 
 class Role(_Role):
-    """A role that can also work without a team, as the only one of a team of its own."""
+    """A role that can also run without a team, alone in a team of its own."""
 
     context: Any = None
     config: Any = None
@@ -100,13 +127,28 @@ class Role(_Role):
         self.model = self.model or model_in(self.config)
 
     def put_message(self, message: Message | None) -> None:
-        """Give it a message that nobody else reads."""
+        """Send it a message that nobody else reads."""
         if message is not None:
             message.send_to = {self.name}
             (self.rc.env or Environment(roles=[self])).publish_message(message)
 
     async def run(self, with_message: Any = None) -> Message | None:
-        """Take a turn; with a message and no team, the one turn of a team of its own."""
+        """Take a turn, or, without a running team, the single turn of a team of its own."""
         if self.is_at_work:
             return await super().run()
-        return await run_alone(self, with_message)
+        return await _run_alone(self, with_message)
+
+
+async def _run_alone(role: _Role, given: str | Message | Iterable[str] | None) -> Message | None:
+    """Let a role take a single turn as a team of its own. Return its last message, or None."""
+    team = Team(role.name, role.rc.env, () if role.rc.env else [role])
+    if given is not None:
+        if not isinstance(given, Message):
+            given = Message(given if isinstance(given, str) else "\n".join(given), "Human", UserRequirement)
+        given.send_to |= {role.name}
+        team.idea = given.content
+        team.env.publish_message(given)
+    before = set(map(id, role.rc.memory))
+    await team.run(1)
+    said = [message for message in team.env.history if message.sent_from == role.name and id(message) not in before]
+    return said[-1] if said else None

@@ -1,9 +1,9 @@
-"""Opens what a team works with, from the settings, and runs it, for the command line or a program of the user's."""
+"""Opens the parts of a team's run from the settings, and runs it, for the command line or the user's program."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
@@ -11,7 +11,7 @@ from autoagent.commands import selection
 from autoagent.commands.registry import Command, Registry
 from autoagent.core.commands import CommandSpec, Question
 from autoagent.core.errors import NoMoneyException, SettingsError, StateError, StopRun
-from autoagent.core.events import Ended, Resumed, RoundBegan, RunStarted
+from autoagent.core.events import Ended, Event, Resumed, RoundBegan, RunStarted
 from autoagent.core.model import reply_tokens
 from autoagent.core.protocols import Model
 from autoagent.core.task import Goal, Outcome, Status, Task
@@ -20,16 +20,16 @@ from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.drive import OpenedRun, drive
-from autoagent.session.earlier_runs import tell_lost
+from autoagent.session.earlier_runs import report_lost_events
 from autoagent.session.extension_hooks import hooked_registry
 from autoagent.session.plan import (
     RunPlan,
-    guidance_of,
-    kept_settings,
     limits_of,
-    opened_parts,
-    said_settings,
-    shaped_by,
+    load_guidance,
+    logged_settings,
+    open_parts,
+    persistent_settings,
+    shape,
 )
 from autoagent.session.session import Session, claimed_state
 from autoagent.settings import Settings
@@ -52,7 +52,7 @@ OpenLog = Callable[[TaintedFiles], EventLog]
 class TeamPlan:
     """A team that is about to run.
 
-    `until`: its last round. `began`: how it began, if it did so before.
+    `until`: its last round. `began`: the start of the run to resume, if any.
     """
 
     team: Team
@@ -67,11 +67,11 @@ class TeamPlan:
         settings, console, team = self.session.settings, self.console, self.team
         provider = settings.model_choice.provider
         if provider.recorded or provider.one_agent:
-            hint = "; say `is_human: yes` of a role that a person is to take" if provider.one_agent else ""
+            hint = "; set `is_human: yes` for the role of a person" if provider.one_agent else ""
             raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
-        with opened_parts(self.session, console) as parts:
+        with open_parts(self.session, console) as parts:
             model = build.open_model(settings, console)
-            _, _, added = shaped_by(parts.extensions, _task(self), guidance_of(settings))
+            _, _, added = shape(parts.extensions, _task(self), load_guidance(settings))
             others = (*parts.commands, *added)
             known = [spec.name for spec in selection.all_specs()] + [each.spec.name for each in others]
             tools = [tool for role in team.env.roles for action in role.actions for tool in action.tools.values()]
@@ -85,7 +85,7 @@ class TeamPlan:
             mask = build.mask_of(settings)
             return drive(plan, open_log or (lambda _: EventLog.create(settings.state_dir, mask=mask)), lead=self._lead)
 
-    def _lead(self, opened: OpenedRun) -> TeamRun:
+    def _lead(self, opened: OpenedRun) -> Iterator[Event]:
         from autoagent.session.restoring import open_snapshots
         from autoagent.teams.copies import Copies
         from autoagent.teams.member import Office
@@ -93,7 +93,7 @@ class TeamPlan:
 
         settings, console, registry = self.session.settings, self.console, opened.plan.registry
         policy = opened.policy
-        if not self.team.definition:  # a program judges what it has made itself
+        if not self.team.definition:  # a program judges its own results
             policy = dataclasses.replace(policy, verifier=None, accept_claims=True)
         office = Office(
             pool=opened.pool,
@@ -117,17 +117,18 @@ class TeamPlan:
         )
         start, log, budget = opened.plan.start, opened.log, opened.budget
         self.running = TeamRun(self.team.env, start, office, log, budget, until=self.until)
-        return self.running
+        return self.running.run()
 
 
 def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, Any]) -> None:
-    """Run a team for the program that has made it. Raises as Team.run."""
+    """Run a team for the program that defines it. Raises as Team.run."""
     session = Session.open(flags)
     settings = session.settings
-    console = build.open_console(settings, json=bool(flags.get("json_output")))
+    console = build.console_of(session)
     with claimed_state(settings.state_dir):
         if resume:
             run = find_run(settings.state_dir, resume)
+            session.check_made_here(run)
             plan, log = plan_of_run(session, console, run, team, n_round)
             with log:
                 plan.drive(lambda _: log)
@@ -149,17 +150,17 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
 def plan_of_run(
     session: Session, console: Console, run: str, team: Team, n_round: int = 0
 ) -> tuple[TeamPlan, EventLog]:
-    """Return the plan of a run that this team takes up, and its log, locked.
+    """Return the plan for this team to resume a run, and the run's log, locked.
 
-    One that has come to the end of its rounds gets `n_round` more, 0 for as many as it had. Raises StateError for a run
-    that is no team's.
+    Grant a run at the end of its rounds `n_round` more, 0 for as many as before. Raises StateError if the run is not a
+    team's.
     """
     settings = session.settings
     events = list(read(settings.state_dir, run, (RunStarted, Resumed, RoundBegan, Ended)))
     own = [event for event in events if not event.agent]
     starts = [event for event in own if isinstance(event, RunStarted)]
     if not starts or "team" not in starts[-1].settings:
-        raise StateError(f"The run {run} is none of a team.")
+        raise StateError(f"The run {run} is not the run of a team.")
     began = dataclasses.replace(starts[-1], workspace=session.flags.get("moved_to", starts[-1].workspace))
     made = began.settings["team"]
     team.idea = team.idea or (began.task.goals[0].text if began.task.goals else "")
@@ -169,14 +170,13 @@ def plan_of_run(
         until = rounds + (n_round or int(made["n_round"]))
     log = EventLog.open(settings.state_dir, run, mask=build.mask_of(settings))
     log.subscribe(console.pass_over)
-    for event in tell_lost(log, console.warn):
+    for event in report_lost_events(log, console.warn):
         log.append(event)
     return TeamPlan(team, session, console, until, began), log
 
 
 def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Registry:
-    """Return all commands that are to be had here, as far as agents of a team may have them at all. `more` are those
-    of MCP servers, skills and plug-ins.
+    """Return all available commands that agents of a team may use. `more` are the commands of skills and extensions.
 
     Raises SettingsError for a role's command that is not among them.
     """
@@ -204,7 +204,7 @@ def _ends(spec: CommandSpec) -> bool:
 
 
 def _specs(registry: Registry, names: Any, whose: str = "") -> tuple[CommandSpec, ...]:
-    """Return the specs of these commands, and of what ends an agent's run. Raises SettingsError for an unknown one."""
+    """Return the specs of these commands and of any command that ends a run. Raises SettingsError for unknown names."""
     known = {name: spec.name for spec in registry.specs for name in (spec.name, *spec.aliases)}
     if unknown := [name for name in names if name not in known]:
         raise SettingsError(f"{whose}there is no command {unknown[0]!r} here; `autoagent commands` says why.")
@@ -213,7 +213,7 @@ def _specs(registry: Registry, names: Any, whose: str = "") -> tuple[CommandSpec
 
 
 def _task(plan: TeamPlan) -> Task:
-    """Return what the log has of a team: who is in it, and what it is for."""
+    """Return the task of a team for the log: its roles, its idea and its remaining budget in USD."""
     team = plan.team
     roles = f"a team of {', '.join(map(str, team.env.roles))}"
     left = max(0.0, team.investment - (0.0 if plan.began else team.spent))
@@ -221,12 +221,12 @@ def _task(plan: TeamPlan) -> Task:
 
 
 def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
-    """Return the event that begins the run of a team, or takes it up."""
+    """Return the event that begins or resumes the run of a team."""
     team, settings, began = plan.team, plan.session.settings, plan.began
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
     if any(action.file for role in team.env.roles for action in role.actions):
         names |= {spec.name for spec in registry.specs if _writes(spec)}
-    task, said = _task(plan), said_settings(plan.session)
+    task, said = _task(plan), persistent_settings(plan.session)
     made = {
         "definition": team.definition,
         "investment": task.budget,
@@ -247,7 +247,7 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
         asking="text",
         commands=tuple(spec.name for spec in registry.specs if spec.name in names),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings={**kept_settings(settings, began, said), "team": made},
+        settings={**logged_settings(settings, began, said), "team": made},
         limits=dataclasses.asdict(limits_of(settings, task)),
     )
 
@@ -256,9 +256,9 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
 
 
 def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> str:
-    """Show the prompt and return what the person answers to it, here or from another terminal.
+    """Show the prompt and return the person's answer, given here or in another terminal.
 
-    `unanswered` is the answer of somebody who gives none in time, where the run is to go on.
+    If nobody answers in time and the run is to continue, return `unanswered`.
 
     Raises:
         StopRun: the person ends the work, or nobody is there.
@@ -283,7 +283,7 @@ def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> st
 
 
 def _goes_on(text: str) -> bool:
-    """Return whether the person has not come to the end of an answer."""
+    """Return whether the person's answer is still incomplete."""
     begun = text.strip()
     if begun.startswith(QUOTES):
         return not begun.removeprefix(QUOTES).endswith(QUOTES)

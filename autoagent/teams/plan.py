@@ -1,18 +1,15 @@
-"""The plan of a role that plans and acts: tasks that depend on one another, worked on in order, reviewed one by one."""
+"""The plan of a role that plans and acts: tasks that depend on one another, worked on in order, each reviewed."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autoagent.teams.action import settled, told
+from autoagent.teams.llm import Llm
 from autoagent.teams.message import Message
-
-if TYPE_CHECKING:
-    from autoagent.teams.role import Role
 
 TRIES = 3  # at a plan that can be used
 REVISIONS = 3  # of the plan, in one turn
@@ -35,7 +32,7 @@ _REVIEW = (
 
 @dataclass(slots=True)
 class Task:
-    """One task of a plan. `result` is None until it is done."""
+    """A task of a plan. `result` is None until it is done."""
 
     task_id: str
     instruction: str
@@ -44,7 +41,7 @@ class Task:
 
 
 class Plan:
-    """Tasks in an order in which each comes after those that it depends on."""
+    """Tasks in order, each after its dependencies."""
 
     def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self.tasks = in_order(list(tasks))
@@ -54,7 +51,7 @@ class Plan:
         return next((task for task in self.tasks if task.result is None), None)
 
     def revise(self, tasks: Iterable[Task]) -> None:
-        """Put other tasks in the place of those that are not done."""
+        """Replace the unfinished tasks. Raises ValueError as `in_order`."""
         done = [task for task in self.tasks if task.result is not None]
         names = {task.task_id for task in done}
         self.tasks = in_order([*done, *(task for task in tasks if task.task_id not in names)])
@@ -69,9 +66,9 @@ class Plan:
 
 
 def in_order(tasks: list[Task], done: Iterable[str] = ()) -> list[Task]:
-    """Return tasks sorted so that each follows those it needs. `done` are others that are done.
+    """Return tasks sorted so that each follows its dependencies. `done` are ids of finished tasks.
 
-    Raises ValueError for a task that there is twice, or that needs one that there is not, or that needs itself.
+    Raises ValueError for a duplicate task, a missing dependency or a circular one.
     """
     names = [task.task_id for task in tasks]
     if len(set(names)) < len(names):
@@ -89,7 +86,7 @@ def in_order(tasks: list[Task], done: Iterable[str] = ()) -> list[Task]:
 
 
 def tasks_in(answer: str, done: Iterable[str] = ()) -> list[Task]:
-    """Return the tasks of an answer. They may need those that are `done`. Raises ValueError, which says why."""
+    """Return the tasks of an answer. They may depend on tasks in `done`. Raises ValueError with the reason."""
     start, end = answer.find("["), answer.rfind("]")
     if not 0 <= start < end:
         raise ValueError("there is no list in it")
@@ -113,44 +110,35 @@ def _task(number: int, found: Any) -> Task:
     return Task(str(found.get("task_id", number)), instruction.strip(), tuple(str(name) for name in needs))
 
 
-async def plan_and_act(role: Role) -> Message | None:
-    """Have the model write a plan, work on each task with an action, review it, revise the plan. Return the results."""
-    if not role.actions:
-        return None
-    context = told(role.rc.history)
-    plan, revisions = Plan(await _tasks(role, _WRITE.format(context=context), context)), 0
+async def carry_out(
+    context: str, llm_for: Callable[[str], Llm], work: Callable[[str, list[Message]], Awaitable[str]]
+) -> Plan:
+    """Have the model write a plan for what it has read, work on each task, review the result and revise the plan.
+
+    `work` receives a task and the results that it needs, and returns its result.
+    """
+    plan, revisions = Plan(await _tasks(llm_for, _WRITE.format(context=context), context)), 0
     while (task := plan.waiting()) is not None:
-        task.result = await _work(role, plan, task)
-        review = await role.llm_for("review").aask(_REVIEW.format(instruction=task.instruction, result=task.result))
+        needed = [each for each in plan.tasks if each.task_id in task.dependent_task_ids]
+        results = [Message(each.result or "", f"result of task {each.task_id}") for each in needed]
+        task.result = await work(task.instruction, results)
+        review = await llm_for("review").aask(_REVIEW.format(instruction=task.instruction, result=task.result))
         objection = re.search(r"\brevise\b:?(.*)", review, re.IGNORECASE | re.DOTALL)
         if objection and revisions < REVISIONS:
             revisions += 1
             prompt = _REVISE.format(context=context, plan=plan, review=objection[1].strip() or review)
             done = [each.task_id for each in plan.tasks if each.result is not None]
-            plan.revise(await _tasks(role, prompt, "", done))
-    said = role.said(str(plan), role.actions[-1])
-    role.rc.memory.add(said)
-    return said
+            plan.revise(await _tasks(llm_for, prompt, "", done))
+    return plan
 
 
-async def _tasks(role: Role, prompt: str, whole: str, done: Iterable[str] = ()) -> list[Task]:
-    """Return the tasks that the model plans. If it cannot, the whole as one task, or none."""
+async def _tasks(llm_for: Callable[[str], Llm], prompt: str, whole: str, done: Iterable[str] = ()) -> list[Task]:
+    """Return the tasks planned by the model, or, without a usable plan, `whole` as a single task if it is not empty."""
     problem = ""
     for _ in range(TRIES):
-        answer = await role.llm_for("plan").aask(prompt + problem)
+        answer = await llm_for("plan").aask(prompt + problem)
         try:
             return tasks_in(answer, done)
-        except ValueError as error:  # json's own errors are such, too
+        except ValueError as error:  # includes json's own errors
             problem = f"\nYour last answer could not be used: {error}."
     return [Task("1", whole)] if whole else []
-
-
-async def _work(role: Role, plan: Plan, task: Task) -> str:
-    """Take the action that fits a task. Return its result as text."""
-    needed = [each for each in plan.tasks if each.task_id in task.dependent_task_ids]
-    results = [Message(each.result or "", f"result of task {each.task_id}") for each in needed]
-    about = [*role.rc.news, *results, Message(task.instruction, "task")]
-    state = 0 if len(role.actions) == 1 else max(0, await role.choose(told(about)))
-    role._set_state(state)
-    assert role.rc.todo is not None
-    return role.said(await settled(role.rc.todo.run(about)), role.rc.todo).content

@@ -1,23 +1,20 @@
-"""A role: who it is, what it can do, whose messages it watches for. It observes, thinks and acts, once a round."""
+"""A role and its environment. A role observes, thinks and acts, once a round; the environment has its messages."""
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from autoagent.core.errors import SettingsError
-from autoagent.teams.action import Action, UserRequirement, settled, take_over, told
-from autoagent.teams.llm import Llm
+from autoagent.teams.action import Action, Tool, UserRequirement, settled, take_over, told
+from autoagent.teams.llm import Llm, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message, cause_of
-
-if TYPE_CHECKING:
-    from autoagent.core.task import Goal
-    from autoagent.teams.environment import Environment
-    from autoagent.teams.tools import Tool
+from autoagent.teams.plan import carry_out
 
 _NUMBER = re.compile(r"-?\d+")
 _CHOICE = """\
@@ -43,34 +40,19 @@ class RoleReactMode(StrEnum):
     PLAN_AND_ACT = "plan_and_act"
 
     @classmethod
-    def values(cls) -> list[str]:
-        """Return the three modes."""
-        return [mode.value for mode in cls]
-
-
-class Turn(Protocol):
-    """The turn of a role, in a thread of its own. All methods raise StopRun if the team is to end."""
-
-    async def aask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
-        """Return the answer of this model, of the role's where none is named, or of the person in its place.
-
-        Questions asked at once (asyncio.gather) are answered side by side, each with an equal share of the money left.
-        """
-
-    def use_commands(
-        self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "", model: str = ""
-    ) -> str:
-        """Work on a goal as an agent. Return what it says in the end, or the text of the `file` that it is to write."""
-
-    def publish(self, message: Message) -> None:
-        """Write a message, which all can read once the round has ended."""
+    def of(cls, name: str, problem: str) -> RoleReactMode:
+        """Return the mode of this name. Raises SettingsError, whose text begins with `problem`, for any other name."""
+        *most, last = cls
+        if name not in (*most, last):
+            raise SettingsError(f"{problem} is unknown; use {', '.join(most)} or {last}.")
+        return cls(name)
 
 
 @dataclass(slots=True)
 class RoleContext:
     """The state of a role.
 
-    `news` are the messages it watches for and has not acted on. `state` is the number of `todo`, -1 for none.
+    `news` are its watched messages not acted on yet. `state` is the number of `todo`, -1 for none.
     """
 
     memory: Memory = field(default_factory=Memory)
@@ -85,26 +67,26 @@ class RoleContext:
 
     @property
     def history(self) -> list[Message]:
-        """All that the role has read and said."""
+        """All messages that the role has read and written."""
         return self.memory.get()
 
     @property
     def important_memory(self) -> list[Message]:
-        """The messages it has watched for."""
+        """The watched messages in its memory."""
         return self.memory.get_by_actions(self.watch)
 
 
 class Role:
-    """A role of a team, for a class of one's own to derive from, or as it is.
+    """A role of a team, to derive from or to use as it is.
 
     Args:
-        desc: what takes the place of the whole sentence that says who it is.
+        desc: a replacement for the whole sentence that describes it.
         is_human: a person answers in the place of its model.
         actions, watch: as `set_actions` and `watch` take them.
         react_mode: `react`, `by_order` or `plan_and_act`.
-        max_react_loop: how many actions it takes in a turn at most, by `react`.
-        model: the endpoint's model that answers, or empty for that of the run.
-        tools: commands, and functions of the program's own, that all its actions with an instruction work with.
+        max_react_loop: the most actions in a turn, by `react`.
+        model: the endpoint's model that answers, or empty for the run's.
+        tools: commands, and the program's own functions, for all its actions with an instruction and without a file.
     """
 
     name: str = ""
@@ -115,7 +97,7 @@ class Role:
     is_human: bool = False
     model: str = ""
     tools: tuple[Tool, ...] = ()
-    observe_all_msg_from_buffer: bool = True  # else it remembers only what it watches for, or what names it
+    observe_all_msg_from_buffer: bool = True  # else it remembers its news alone
 
     def __init__(
         self,
@@ -142,11 +124,11 @@ class Role:
         self.watch(watch)
         self.set_react_mode(mode, loop)
 
-    # Who it is ---------------------------------------------------------------------------------------------------
+    # Description -------------------------------------------------------------------------------------------------
 
     @property
     def prefix(self) -> str:
-        """The sentence that says who the role is."""
+        """The sentence that describes the role."""
         if self.desc:
             return self.desc
         goal = f", your goal is {self.goal}" if self.goal else ""
@@ -159,20 +141,24 @@ class Role:
 
     @property
     def addresses(self) -> set[str]:
-        """The names under which messages reach it."""
+        """The names by which messages reach it."""
         return {self.name, self.profile, cause_of(type(self))}
 
     @property
     def llm(self) -> Llm:
-        """Its model, asked in the name of what it is about to do."""
+        """Its model, asked in the name of its next action."""
         return self.llm_for(self.rc.todo.name if self.rc.todo else self.profile)
 
     def llm_for(self, purpose: str, model: str = "") -> Llm:
-        """Return its model, or the one that is named, asked in the name of an action."""
-        return Llm(self, purpose, model)
+        """Return its model, or the named model, asked for this purpose."""
+
+        async def ask(prompt: str, system: str) -> str:
+            return await self.turn.aask(prompt, system or self.prefix, purpose, model)
+
+        return Llm(ask)
 
     def set_actions(self, actions: Iterable[Action | type[Action]]) -> None:
-        """Give it its actions, numbered as its states."""
+        """Set its actions, numbered as its states."""
         self.actions, self.states = [], []
         for number, given in enumerate(actions):
             action = given() if isinstance(given, type) else given
@@ -183,29 +169,26 @@ class Role:
             self.states.append(f"{number}. {action}")
 
     def set_action(self, action: Action | type[Action]) -> None:
-        """Give it one more action."""
+        """Add an action."""
         self.set_actions([*self.actions, action])
 
     def watch(self, actions: Iterable[Any]) -> None:
-        """Let it watch for the messages that these actions cause."""
+        """Let it watch for the messages caused by these actions."""
         self.rc.watch = {cause_of(action) for action in actions}
 
     def set_react_mode(self, react_mode: str, max_react_loop: int = 1) -> None:
-        """Set how it goes about its actions. Raises SettingsError for a mode that there is not."""
-        if react_mode not in RoleReactMode.values():
-            *most, last = RoleReactMode.values()
-            raise SettingsError(f"The react_mode {str(react_mode)!r} is none; use {', '.join(most)} or {last}.")
-        self.rc.react_mode = RoleReactMode(react_mode)
+        """Set the order in which it takes its actions. Raises SettingsError for an unknown mode."""
+        self.rc.react_mode = RoleReactMode.of(react_mode, f"The react_mode {str(react_mode)!r}")
         self.rc.max_react_loop = max_react_loop
 
     def get_memories(self, k: int = 0) -> list[Message]:
-        """Return the newest k messages that it has read or said, all of them with 0."""
+        """Return the newest k messages that it has read or written, or all with 0."""
         return self.rc.memory.get(k)
 
     # A turn ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> Message | None:
-        """Take a turn: act if there is news, and publish what comes of it. Return that, or None if it waits."""
+        """Take a turn: act if there is news, and publish the result. Return it, or None without a result."""
         if not await settled(self._observe()):
             return None
         said: Message | None = await settled(self.react())
@@ -215,11 +198,11 @@ class Role:
         return said
 
     async def _observe(self) -> int:
-        """Return how much news there is: the messages it watches for, or that name it, and did not know."""
+        """Return the number of its news: new messages that it watches for or that name it."""
         return len(self.rc.news)
 
     async def react(self) -> Message | None:
-        """Act by its mode. Return what came of the last action, None if it took none."""
+        """Act by its mode. Return the result of the last action, None for no action."""
         if self.rc.react_mode == RoleReactMode.BY_ORDER:
             return await self._act_by_order()
         if self.rc.react_mode == RoleReactMode.PLAN_AND_ACT:
@@ -228,7 +211,7 @@ class Role:
         return said
 
     async def _react(self) -> Message | None:
-        """Choose an action and take it, until there is none to take or there were enough."""
+        """Choose and take actions until none is left to take, or `max_react_loop` is reached."""
         said = None
         for _ in range(self.rc.max_react_loop):
             if not await settled(self._think()):
@@ -237,7 +220,7 @@ class Role:
         return said
 
     async def _act_by_order(self) -> Message | None:
-        """Take each action once."""
+        """Take each action once, in order."""
         said = None
         for state in range(max(self.rc.state, 0), len(self.actions)):
             self._set_state(state)
@@ -245,13 +228,23 @@ class Role:
         return said
 
     async def _plan_and_act(self) -> Message | None:
-        """Have a plan written, work on its tasks, have each reviewed."""
-        from autoagent.teams.plan import plan_and_act
+        """Have a plan written, work on its tasks, and have each result reviewed."""
+        if not self.actions:
+            return None
+        plan = await carry_out(told(self.rc.history), self.llm_for, self._work_on)
+        said = self.said(str(plan), self.actions[-1])
+        self.rc.memory.add(said)
+        return said
 
-        return await plan_and_act(self)
+    async def _work_on(self, task: str, results: list[Message]) -> str:
+        """Work on a task of a plan with the action that fits it. Return its result as text."""
+        about = [*self.rc.news, *results, Message(task, "task")]
+        self._set_state(0 if len(self.actions) == 1 else max(0, await self.choose(told(about))))
+        assert self.rc.todo is not None
+        return self.said(await settled(self.rc.todo.run(about)), self.rc.todo).content
 
     async def _think(self) -> bool:
-        """Choose what to do next. The model is asked if there is a choice. Returns whether there is anything to do."""
+        """Choose the next action, by the model if there are several. Return whether there is an action to take."""
         if len(self.actions) == 1:
             self._set_state(0)
             return True
@@ -259,7 +252,7 @@ class Role:
         return self.rc.todo is not None
 
     async def choose(self, history: str) -> int:
-        """Return the number of the state that the model wants next, -1 for none or an unusable answer."""
+        """Return the model's choice of the next state, -1 for none or an unusable answer."""
         previous = self.states[self.rc.state] if self.rc.state >= 0 else "none yet"
         states, last = "\n".join(self.states), len(self.states) - 1
         prompt = _CHOICE.format(history=history, previous=previous, states=states, last=last)
@@ -268,7 +261,7 @@ class Role:
         return number if 0 <= number <= last else -1
 
     async def _act(self) -> Message:
-        """Take the action that was chosen. Remember what came of it, and return it."""
+        """Take the chosen action. Remember its result and return it."""
         assert self.rc.todo is not None
         said = self.said(await settled(self.rc.todo.run(self.rc.history)), self.rc.todo)
         self.rc.memory.add(said)
@@ -287,27 +280,27 @@ class Role:
         self.rc.todo = self.actions[state] if state >= 0 else None
 
     def set_todo(self, value: Action | None) -> None:
-        """Set what it is about to do."""
+        """Set its next action."""
         self.rc.todo = value
         self.rc.state = self.actions.index(value) if value in self.actions else -1
 
     def publish_message(self, message: Message | None) -> None:
-        """Write a message, which all can read once the round has ended."""
+        """Publish a message for all to read once the round has ended."""
         if message is not None:
             self.turn.publish(message)
 
-    # What the team does with it ----------------------------------------------------------------------------------
+    # For the team ------------------------------------------------------------------------------------------------
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it is in its turn, or waits for it, in a team that runs."""
+        """Return whether it is in its turn, or waiting for it, in a running team."""
         return self._turn is not None
 
     @property
     def turn(self) -> Turn:
-        """Its present turn."""
+        """Its present turn. Raises SettingsError outside of a running team."""
         if self._turn is None:
-            raise SettingsError(f"{self.name} is not at work: hire it into a team, and run that.")
+            raise SettingsError(f"{self.name} is not at work: hire it into a team, and run the team.")
         return self._turn
 
     @turn.setter
@@ -315,13 +308,13 @@ class Role:
         self._turn = turn
 
     def start_over(self) -> None:
-        """Read the environment from its beginning: what is in its memory already is no news."""
+        """Read the environment again from its beginning. Messages in its memory are no news."""
         self._read = 0
 
     def read(self, published: Sequence[Message]) -> bool:
-        """Read what is published and new. Return whether there may be something to act on.
+        """Read the newly published messages. Return whether there may be something to act on.
 
-        A class with an `_observe` of its own judges that itself.
+        Leave the decision to a class that overrides `_observe`.
         """
         new = [message for message in published[self._read :] if message.is_for(self.addresses)]
         self._read = len(published)
@@ -336,7 +329,7 @@ class Role:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no news to act on, and none is published."""
+        """Return whether it has nothing to act on, in its news or among the published messages."""
         published = self.rc.env.history.get()[self._read :] if self.rc.env else []
         mine = [message for message in published if message.is_for(self.addresses)]
         if type(self)._observe is Role._observe:
@@ -363,3 +356,60 @@ class Role:
 
     def __str__(self) -> str:
         return f"{self.name}({self.profile})"
+
+
+class Environment:
+    """Roles in hiring order, and their published messages in order.
+
+    `round` is the number of the last round. `turns` holds the turns under way by thread.
+    """
+
+    def __init__(self, desc: str = "", roles: Iterable[Role] = ()) -> None:
+        self.desc = desc
+        self.roles: list[Role] = []
+        self.history = Memory()
+        self.turns: dict[int, Turn] = {}
+        self.round = 0
+        self.add_roles(roles)
+
+    def add_role(self, role: Role) -> None:
+        """Add a role. Several may share a profile or a name. Raises SettingsError for a role that is already hired."""
+        if role in self.roles:
+            raise SettingsError(f"{role.name} is already hired.")
+        role.rc.env = self
+        self.roles.append(role)
+
+    def add_roles(self, roles: Iterable[Role]) -> None:
+        """Add several roles."""
+        for role in roles:
+            self.add_role(role)
+
+    def get_role(self, name: str) -> Role | None:
+        """Return the role of this name, else of this profile, or None if there is none."""
+        return next(
+            (role for found in ("name", "profile") for role in self.roles if getattr(role, found) == name), None
+        )
+
+    def role_names(self) -> list[str]:
+        """Return the names of the roles."""
+        return [role.name for role in self.roles]
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no role has news to act on."""
+        return all(role.is_idle for role in self.roles)
+
+    def publish_message(self, message: Message, peekable: bool = True) -> bool:
+        """Publish a message for all to read once the round has ended.
+
+        Ignore a message that is already published, and `peekable`, as MetaGPT does.
+        """
+        turn = self.turns.get(threading.get_ident())
+        if turn is not None:
+            turn.publish(message)
+        else:
+            self.history.add(message)
+        return True
+
+    def __repr__(self) -> str:
+        return f"Environment({', '.join(map(str, self.roles))})"

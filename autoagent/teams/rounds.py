@@ -1,8 +1,8 @@
-"""A team at work, round by round: whoever leads such a run.
+"""A team at work, round by round.
 
-A round is a snapshot: every role reads what was published before it, all of them act at once, each in its own thread,
-and what they write is published when the round ends, in the order in which they were hired. So the result does not
-depend on who is faster. The team's money is shared out equally among those who act. What one leaves comes back.
+In a round, every role reads the messages published before it. The roles act at once, each in its own thread. Their
+messages are published when the round ends, in hiring order, so the result does not depend on their speed. The team's
+remaining budget is shared equally among the acting roles, and unspent money returns to it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from autoagent.core.memory import Origin
 from autoagent.core.protocols import Recorder
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.teams.copies import Merged, conflicting
-from autoagent.teams.environment import Environment
 from autoagent.teams.member import Member, Office, Round, published
 from autoagent.teams.message import CONFLICT, END, Message, addresses_of
-from autoagent.teams.role import Role
+from autoagent.teams.role import Environment, Role
 
-LOOK = 1.0  # seconds after which a round looks up though nobody has woken it
+LOOK = 1.0  # seconds between a round's looks at its turns if nothing wakes it
 
 
 @dataclass(slots=True)
 class _Unfinished:
-    """A round that is not over: who acts in it, and what an earlier process has done of it, by role."""
+    """An unfinished round: its acting roles, and the work of an earlier process by role."""
 
     acts: tuple[str, ...]
     answers: dict[str, deque[Answered]] = field(default_factory=dict)
@@ -51,10 +50,10 @@ class _Unfinished:
 
 
 class TeamRun:
-    """The rounds of a team. What leads its run. `until` is the last round of this process.
+    """Run the rounds of a team. `until` is the last round of this process.
 
-    `outcome` is how it ended, `rounds_over` that it was with the last round and there is news left, `error` what a
-    Python function of a role has raised.
+    `outcome` is the end of the run. `rounds_over`: it ended with the last round, and news is left. `error` is the
+    exception raised by a Python function of a role.
     """
 
     def __init__(
@@ -70,13 +69,13 @@ class TeamRun:
         self._budget = budget
         self._until = until
         self._open: _Unfinished | None = None
-        self._ender: Message | None = None  # what has ended the work
+        self._ender: Message | None = None  # ended the work
         self._shares: dict[str, Budget] = {}  # the last of each role
-        self._spoken: set[str] = set()  # ids of messages that are none of the roles'
+        self._spoken: set[str] = set()  # ids of messages from outside of the roles
         self._members = {str(number): Member(role, office) for number, role in enumerate(env.roles, 1)}
 
     def run(self) -> Iterator[Event]:
-        """Yield the events of the run itself as they happen. The last is an `Ended`. Raises StateError."""
+        """Yield the run's own events as they happen, up to an `Ended`. Raises StateError."""
         try:
             yield from self._begin()
             yield from self._rounds()
@@ -86,10 +85,8 @@ class TeamRun:
             self.outcome = Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")
         except StateError:
             raise
-        except ForUser as error:
+        except (ForUser, ForModel) as error:
             self.outcome = Outcome(Status.SETUP if isinstance(error, SetupError) else Status.FAILED, str(error))
-        except ForModel as error:
-            self.outcome = Outcome(Status.FAILED, str(error))
         except Exception as error:  # of a function of a role: the run is saved, and the error the caller's
             self.error = error
             self.outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
@@ -103,9 +100,9 @@ class TeamRun:
     # The beginning -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Iterator[Event]:
-        """Record the start; take up what the log holds; hire the roles; publish what the user wants."""
+        """Restore the run from the log, record the start, hire the roles, and publish the user's requirement."""
         if not self._members:
-            raise SettingsError("The team has no roles: hire some.")
+            raise SettingsError("The team has no roles: hire one first.")
         before, first = self._env.history.get(), self._env.round
         self._env.history.clear()
         if isinstance(self._start, Resumed):
@@ -135,7 +132,7 @@ class TeamRun:
             member.worker = pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), member.build)
 
     def _restore(self) -> dict[str, Hired]:
-        """Take up what the log holds. Return who is hired."""
+        """Restore the state of the run from the log. Return the hired roles by key."""
         hired: dict[str, Hired] = {}
         for event in self._log.effective():
             role = self._members[event.agent].role if event.agent in self._members else None
@@ -165,7 +162,7 @@ class TeamRun:
         return hired
 
     def _remember(self, role: Role, changes: Sequence[Mapping[str, Any]], written: Mapping[str, Message]) -> None:
-        """Do to the memory of a role once more what it did in a turn."""
+        """Repeat the changes of a turn to a role's memory."""
         memory = role.rc.memory
         known = {message.id: message for message in memory} if any("id" in change for change in changes) else {}
         for change in changes:
@@ -196,7 +193,7 @@ class TeamRun:
             if self._env.round >= self._until:
                 self.rounds_over = True
                 if planned and self._env.round >= planned:
-                    yield from self._end(f"All {planned} rounds that the team plans are over.", planned=True)
+                    yield from self._end(f"All {planned} planned rounds are over.", planned=True)
                 names = ", ".join(self._members[key].role.name for key in acts)
                 reason = f"The last of {self._until} rounds (--n-round) is over; there is news for {names}."
                 raise StopRun(Outcome(Status.LIMIT, reason))
@@ -207,9 +204,9 @@ class TeamRun:
             yield from self._finish(acts)
 
     def _end(self, reason: str, *, planned: bool = False) -> Iterator[Event]:
-        """End the work by the verdict on it: unverified where an action that may end it has not. Raises StopRun.
+        """End the work by the verdict on it, as unverified if no action allowed to end it has done so. Raises StopRun.
 
-        Where the user, or once the verifier, says what is missing instead, publish that.
+        If the user, or once the verifier, names missing work instead, publish that.
         """
         if self._ender is not None:
             reason = f"Ended by {self._ender.sent_from} in round {self._env.round}."
@@ -236,12 +233,12 @@ class TeamRun:
         yield from self._tell(f"{missing.role}.{self._env.round}.{len(self._spoken)}", missing)
 
     def _read(self) -> list[str]:
-        """Let every role read what is new. Return the keys of those that have something to act on."""
+        """Let every role read the new messages. Return the keys of the roles with something to act on."""
         everything = self._env.history.get()
         return [key for key, member in self._members.items() if member.role.read(everything)]
 
     def _finish(self, acts: Sequence[str]) -> Iterator[Event]:
-        """Let these roles act, and publish what the round has brought."""
+        """Let these roles act, merge their changes, and publish the messages of the round."""
         assert self._open is not None
         written = {key: self._open.written.get(key, {}) for key in self._members}
         pending = list(acts)
@@ -254,7 +251,7 @@ class TeamRun:
             for work in works.values():
                 if work.problem is not None and not isinstance(work.problem, NoMoneyException):
                     raise work.problem
-            if len(short) == len(pending):  # what the others have left is not enough either
+            if len(short) == len(pending):  # the others' unspent money is not enough either
                 raise self._no_money()
             self._open.answers = {key: deque(works[key].given) for key in short}
             pending = short
@@ -265,7 +262,7 @@ class TeamRun:
         self._office.copies.clear()
 
     def _merge(self) -> Iterator[Event]:
-        """Merge what the roles have done in their copies of the workspace, in hiring order. Tell them of conflicts."""
+        """Merge the roles' changes from their copies of the workspace, in hiring order. Tell them of conflicts."""
         copies, changed = self._office.copies, dict[str, str]()
         for key in self._members:
             name = f"{self._env.round}.{key}"
@@ -282,7 +279,7 @@ class TeamRun:
             yield self._record(Snapshot(tree=copies.tree()))
 
     def _conflict(self, key: str, merged: Merged, changed: Mapping[str, str]) -> Message:
-        """Return the message to a role whose changes were not all taken, and to those whose changes stand."""
+        """Return the message on the rejected changes of a role, to it and to the authors of the conflicting changes."""
         role = self._members[key].role
         first = {path: next(conflicting(changed, path), "") for path in merged.conflicts}
         others = [self._members[other].role for other in dict.fromkeys(first.values()) if other]
@@ -298,7 +295,7 @@ class TeamRun:
         return message
 
     def _tell(self, id: str, message: Message) -> Iterator[Event]:
-        """Publish a message that is no role's, unless an earlier process has."""
+        """Publish a message from outside of the roles, unless an earlier process has."""
         message.id = id
         if id in self._spoken:
             return
@@ -310,7 +307,7 @@ class TeamRun:
         self._env.history.read(message)
 
     def _begin_turns(self, keys: Sequence[str], written: Mapping[str, dict[str, Message]]) -> dict[str, Round]:
-        """Have these roles take their turns, each with an equal share of what is left."""
+        """Have these roles take their turns, each with an equal share of the remaining budget."""
         assert self._open is not None
         works = {}
         for number, key in enumerate(keys):
@@ -318,7 +315,7 @@ class TeamRun:
             if budget is None:
                 raise self._no_money()
             if key in self._shares:
-                budget.expect_as(self._shares[key])
+                budget.adopt_estimate(self._shares[key])
             self._shares[key] = budget
             works[key] = Round(
                 self._env.round, budget, self._open.answers.pop(key, deque()), written[key],
@@ -329,7 +326,7 @@ class TeamRun:
         return works
 
     def _wait(self, works: Mapping[str, Round]) -> None:
-        """Wait until all turns are over. Meanwhile show what happens and put questions to the user."""
+        """Wait until all turns are over. Meanwhile show events and put questions to the user."""
         pool = self._office.pool
         while not all(work.over for work in works.values()):
             with self._office.interruptible():
@@ -346,7 +343,7 @@ class TeamRun:
                 self._env.history.read(message)
                 self._ender = message if END in message.send_to else self._ender
         if any(id.startswith(f"merge.{self._env.round}.") for id in self._spoken):
-            self._ender = None  # whose change was not taken has a turn before the end
+            self._ender = None  # a role with a rejected change gets a turn before the end
 
     def _no_money(self) -> NoMoneyException:
         investment = self._start.settings["team"]["investment"]
@@ -364,14 +361,7 @@ def message_of(event: Published) -> Message:
     """Return the message of an event."""
     meta = event.meta
     source = ", ".join(filter(None, ("private" if meta.private else "", meta.untrusted)))
-    message = Message(
-        event.content,
-        event.role,
-        event.cause_by,
-        event.sent_from,
-        set(event.send_to),
-        id=event.id,
-    )
+    message = Message(event.content, event.role, event.cause_by, event.sent_from, set(event.send_to), id=event.id)
     message.origin = Origin(source, not meta.untrusted)
     message.restore(event.extra)
     return message

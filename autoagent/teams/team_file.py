@@ -1,6 +1,6 @@
-"""A team in a YAML file: who is in it, what each does and watches for. docs/teams.md describes the file.
+"""A team in a YAML file: its roles, with their actions and watched messages. docs/teams.md describes the file.
 
-A file holds no Python: what it can have a role do is ask a model, and use commands, which are authorized one by one.
+A file holds no Python. Its roles can only ask a model and use commands, each of which is authorized.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import RunStarted
+from autoagent.session.load import BOOLEANS
 from autoagent.teams.action import OUTSIDE, Action, leaves_workspace
 from autoagent.teams.llm import KINDS
 from autoagent.teams.message import END, REQUIREMENT
@@ -25,16 +26,15 @@ TEAM_KEYS = ("name", "idea", "investment", "n_round", "roles")
 ROLE_TEXTS = ("name", "profile", "goal", "constraints", "desc", "model")
 ROLE_KEYS = (*ROLE_TEXTS, "is_human", "may_be_human", "watch", "react_mode", "max_react_loop", "actions")
 ACTION_KEYS = ("name", "instruction", "commands", "file", "check", "model", "send_to", "when", "output")
-_YES, _NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
 def read_team(path: Path) -> dict[str, Any]:
-    """Read the file. Return what it says, as `team_of` takes it. Raises SettingsError naming file, line and key."""
+    """Return the definition in a file, as `team_of` takes it. Raises SettingsError naming file, line and key."""
     if not path.is_file():
-        raise SettingsError(f"{path}: there is no such file; examples are in examples/teams.")
+        raise SettingsError(f"{path}: no such file; examples are in examples/teams.")
     entries = read_mapping(path, TEAM_KEYS, "key of a team")
     if "roles" not in entries or not entries["roles"].items():
-        raise SettingsError(f"{path}: roles: there is none; list them under `roles:`.")
+        raise SettingsError(f"{path}: roles: no role is given; list them under `roles:`.")
     roles = [_role(entry) for entry in entries["roles"].items()]
     definition: dict[str, Any] = {"name": path.stem, "idea": "", "roles": roles}
     definition |= {key: entries[key].text() for key in ("name", "idea") if key in entries}
@@ -49,7 +49,7 @@ def read_team(path: Path) -> dict[str, Any]:
 
 
 def told_if_changed(began: RunStarted) -> str:
-    """Return a line that says that the file of a run's team says something else by now, '' if not."""
+    """Return a warning that the file of a run's team has changed or cannot be read any more, '' if neither."""
     made = began.settings["team"]["definition"]
     if "sha256" not in made:
         return ""
@@ -58,27 +58,29 @@ def told_if_changed(began: RunStarted) -> str:
             return ""
         changed = f"{made['file']} has changed since this run began."
     except SettingsError as error:
-        changed = f"The file of this team cannot be read any more: {error}"
-    return f"{changed} The run goes on with the team as it was; `autoagent team` begins one with the file as it is."
+        changed = f"The file of this team can no longer be read: {error}"
+    return f"{changed} The run goes on with the old team; `autoagent team` begins a run with the new file."
 
 
 def team_of(definition: Mapping[str, Any], *, human: bool = False) -> Team:
-    """Return the team of a definition; with `human` a person takes the roles that a person may take.
+    """Return the team of a definition. With `human` a person takes the roles marked for it.
 
-    Raises SettingsError if there is none of those.
+    Raises SettingsError if no role is marked so.
     """
     if human and not any(role["may_be_human"] or role["is_human"] for role in definition["roles"]):
-        raise SettingsError("No role of this team may be a person: say `may_be_human: yes` of one, and use --human.")
+        raise SettingsError(
+            "No role of this team may be a person: set `may_be_human: yes` for a role, and use --human."
+        )
     team = Team(definition["name"], roles=[_made(role, human=human) for role in definition["roles"]])
     team.definition = dict(definition)
     return team
 
 
 def team_of_run(run: str, began: RunStarted) -> Team:
-    """Return the team of a run, as its log has it. Raises StateError if a Python program has made it."""
+    """Return the team of a run from its log. Raises StateError if a Python program has made the team."""
     made = began.settings["team"]
     if not made["definition"]:
-        raise StateError(f"The run {run} was begun by a Python program; go on there: team.run(resume={run!r}).")
+        raise StateError(f"The run {run} was begun by a Python program; resume it there: team.run(resume={run!r}).")
     team = team_of(made["definition"], human=made["person"])
     team.name = began.task.name
     for goal in began.task.goals:
@@ -102,11 +104,9 @@ def _role(entry: YamlEntry) -> dict[str, Any]:
             raise SettingsError(f"{entry.place}: a role has no {key}; add `{key}: ...`.")
     for key in ("is_human", "may_be_human"):
         role[key] = _truth(found[key]) if key in found else False
-    mode = found["react_mode"].text() if "react_mode" in found else RoleReactMode.REACT.value
-    if mode not in RoleReactMode.values():
-        *most, last = RoleReactMode.values()
-        raise SettingsError(f"{found['react_mode'].where}: {mode!r} is none; use {', '.join(most)} or {last}.")
-    role["react_mode"] = mode
+    role["react_mode"] = RoleReactMode.REACT.value
+    if mode := found.get("react_mode"):
+        role["react_mode"] = RoleReactMode.of(mode.text(), f"{mode.where}: {mode.text()!r}").value
     loop = found.get("max_react_loop")
     role["max_react_loop"] = _number(loop, "a number of actions, 1 or more", int, 1) if loop else 1
     role["watch"] = found["watch"].texts() if "watch" in found else [REQUIREMENT]
@@ -156,7 +156,7 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
 
 
 def _check_receivers(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
-    """Raise SettingsError for a receiver that there is not."""
+    """Raise SettingsError for an unknown receiver."""
     known = [role["name"] for role in roles]
     for role, place in zip(roles, entry.items(), strict=True):
         for action in role["actions"]:
@@ -169,13 +169,13 @@ def _check_receivers(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
 
 
 def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
-    """Raise SettingsError for a role that watches for an action that nobody has, or that nothing can wake."""
+    """Raise SettingsError for a role that watches for an unknown action, or that nothing can wake."""
     names = {action["name"] for role in roles for action in role["actions"]} | {REQUIREMENT}
     for role, place in zip(roles, entry.items(), strict=True):
         if unknown := [name for name in role["watch"] if name not in names]:
             known = ", ".join(sorted(names))
             raise SettingsError(
-                f"{place.place}: {role['name']} watches for {unknown[0]!r}, which nobody does; there are {known}."
+                f"{place.place}: {role['name']} watches for {unknown[0]!r}, which no role does; there are {known}."
             )
     woken: list[dict[str, Any]] = []
     published, named = {REQUIREMENT}, set[str]()
@@ -189,15 +189,15 @@ def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
                 published.update(() if action.get("send_to") else (action["name"],))
     if not woken:
         raise SettingsError(
-            f"{entry.where}: nobody watches for {REQUIREMENT}, which starts the work; "
-            f"put it under `watch:` of the role that is to begin."
+            f"{entry.where}: no role watches for {REQUIREMENT}, which starts the work; put it under `watch:` of "
+            "the role that begins."
         )
     for role, place in zip(roles, entry.items(), strict=True):
         if role not in woken:
             can = ", ".join(sorted(published))
             raise SettingsError(
                 f"{place.place}: watch: nothing wakes {role['name']}, which watches for "
-                f"{', '.join(role['watch']) or 'nothing'}; what is published here is {can}."
+                f"{', '.join(role['watch']) or 'nothing'}; this team publishes {can}."
             )
 
 
@@ -213,6 +213,6 @@ def _number(entry: YamlEntry, what: str, kind: type[Any], least: float = 0) -> A
 
 def _truth(entry: YamlEntry) -> bool:
     text = entry.text().lower()
-    if text not in (*_YES, *_NO):
+    if text not in BOOLEANS:
         raise SettingsError(f"{entry.where}: must be yes or no, not {text!r}.")
-    return text in _YES
+    return BOOLEANS[text]

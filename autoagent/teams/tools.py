@@ -11,16 +11,13 @@ from typing import Any
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, command
 from autoagent.core.errors import CommandError, SettingsError
-from autoagent.teams.action import name_of
-
-Tool = str | Command | Callable[..., Any]
-"""What a role works with: the name of a command, one made by `@command`, or a plain function."""
+from autoagent.teams.action import Tool, name_of
 
 
 def command_of(tool: Command | Callable[..., Any]) -> Command:
     """Return the command of a function: its name, the first line of its docstring, its typed arguments.
 
-    It declares no effects, so that each call is asked about, and its result counts as text from outside and as private.
+    It declares no effects, so each call needs approval, and its result counts as text from outside and as private.
     Raises SettingsError for an argument without a type that a model can give.
     """
     if isinstance(tool, Command):
@@ -42,19 +39,19 @@ def command_of(tool: Command | Callable[..., Any]) -> Command:
         return command(tool.__name__, label, risk="write", category="tools")(run)
     except (KeyError, NameError, TypeError, ValueError, StopIteration) as error:
         raise SettingsError(
-            f"The tool {tool.__name__} has an argument that no model can give ({error}): "
+            f"The tool {tool.__name__} has an argument that a model cannot give ({error}): "
             "annotate each as str, int, float, bool or list."
         ) from None
 
 
 def commands_of(tools: Iterable[Tool], known: Iterable[str]) -> list[Command]:
-    """Return the commands of tools that are none of the program's, each once.
+    """Return the commands of the tools not given by name, each once.
 
-    Raises SettingsError for two of one name, or of the name of one that is `known`.
+    Raises SettingsError for two tools of the same name, or for a name in `known`.
     """
     own = [tool for tool in tools if not isinstance(tool, str)]
     found = {name_of(tool): tool for tool in own}
     taken = [name_of(tool) for tool in own if found[name_of(tool)] is not tool]
     if taken := [*taken, *found.keys() & set(known)]:
-        raise SettingsError(f"The tool {taken[0]!r} has the name of another command; give it a name of its own.")
+        raise SettingsError(f"The tool {taken[0]!r} has the name of a command; rename it.")
     return [command_of(tool) for tool in found.values()]

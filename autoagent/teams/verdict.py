@@ -1,4 +1,4 @@
-"""The verdict on a team's work: as with any run, an end is true where a check, a verifier or the user says so."""
+"""The verdict on a team's work: as with any run, a check, a verifier or the user confirms the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
-    """Return the agents of each role in the last round in which it had some."""
+    """Return each role's agents in the last round with any."""
     states: dict[str, SubAgentState] = {}
     for event in events:
         if event.agent.count(".") == 2:
@@ -37,10 +37,10 @@ def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
 def verdict(
     office: Office, start: RunStarted, log: Recorder, step: int, answer: str, reason: str, *, planned: bool, told: bool
 ) -> Generator[Event, None, tuple[Outcome, Message | None]]:
-    """Yield what happens. Return how a team ends, and what the verifier or the user misses before that.
+    """Yield the events of a judgement. Return the outcome of a team, and a message on missing work if it is to go on.
 
-    `answer` is its last word. A `planned` end needs no verdict, unless an agent of a role has not done its work. A team
-    that was `told` once what the verifier misses is not told again.
+    `answer` is the team's last message. A `planned` end needs no verdict, unless an agent of a role has not done its
+    work. A team already `told` the verifier's objection is not told again.
     """
     newest = newest_work(log.events())
     if undone := [state for state in newest if state.outcome is None or state.outcome.status != Status.FINISHED]:
@@ -80,7 +80,7 @@ def verdict(
         changed = ", ".join(state.work.changed)
         files = f"Files changed: {changed}" if changed else "No file was changed."
         claims = f"{start.task.goals[0].text}\n  {found}\n{files}"
-        user = Authorization(state, tools, policy, office.listener).accepts(claims)
+        user = Authorization(state, tools, policy, office.listener).accept(claims)
         if not user.allowed:
             outcome = Outcome(Status.UNVERIFIED, f"{reason} The work is {found}", ("claimed",))
             return outcome, Message(user.reason, "Human", REQUIREMENT) if user.reason else None

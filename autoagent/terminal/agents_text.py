@@ -43,7 +43,7 @@ class SubAgentText:
         self._commands: dict[str, str] = {}
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Take up an event."""
         match event:
             case RunStarted():
                 self._names[event.agent] = escape(" ".join(event.task.name.split())[:NAMED])
@@ -53,7 +53,7 @@ class SubAgentText:
                 self._commands[event.agent] = event.call.name
 
     def lines(self, event: Event, page: Canvas) -> Iterator[str]:
-        """Yield the lines that show an event, or none for one that a person need not see."""
+        """Yield the lines that show an event, or none for an event of no interest to a person."""
         self.add(event)
         behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
         for text in self._texts(event, Canvas(max(20, page.columns - width(behind)), page.color)):
@@ -90,7 +90,7 @@ class TeamText:
         self._last = 0  # the last round that there may be
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Take up an event."""
         match event:
             case RunStarted() if not event.agent:
                 self._last = int((event.settings.get("team") or {}).get("until", 0))
@@ -102,7 +102,7 @@ class TeamText:
         return isinstance(event, (Hired, RoundBegan, RoundEnded, Published)) or event.agent in self._roles
 
     def lines(self, event: Event, page: Canvas, tally: RunStats) -> Iterator[str]:
-        """Yield the lines that show an event, or none for one that a person need not see."""
+        """Yield the lines that show an event, or none for an event of no interest to a person."""
         self.add(event)
         match event:
             case Hired():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """Reads lines from `stdin`. `mask` takes secrets out of the history of what was typed."""
+    """Reads lines from `stdin`. `mask` takes secrets out of the history of typed lines."""
 
     def __init__(self, stdin: TextIO, screen: Screen, style: Style, mask: Callable[[Any], Any]) -> None:
         self._stdin = stdin
@@ -34,12 +34,12 @@ class Answers:
 
     @property
     def are_edited(self) -> bool:
-        """Whether lines are edited: at a terminal that can move its cursor."""
+        """Return whether lines are edited: at a terminal that can move its cursor."""
         return self._editor is not None
 
     @property
     def at_terminal(self) -> bool:
-        """Whether a person types the answers."""
+        """Return whether a person types the answers."""
         return self._stdin.isatty()
 
     def read(self, watch: Watch | None = None, words: Sequence[str] = ()) -> str:
@@ -134,12 +134,15 @@ class ClickTerminal:
 
     @property
     def interactive(self) -> bool:
+        """Return whether a person reads it, and can say no."""
         return sys.stdin.isatty()
 
     def say(self, text: str) -> None:
+        """Show a line."""
         echo(wrap(text, shutil.get_terminal_size().columns), err=True)
 
     def ask(self, prompt: str, default: str = "") -> str:
+        """Return the answer, or `default` for an empty one. Raises EOFError at the end of the input."""
         answer = self._prompt(prompt, default, hidden=False)
         self.typed.append(answer)
         if not sys.stdin.isatty():
@@ -155,6 +158,7 @@ class ClickTerminal:
         return answer in ("y", "yes")
 
     def secret(self, prompt: str) -> str:
+        """Return the answer as `ask` does, without showing the input."""
         if sys.stdin.isatty():
             return self._prompt(prompt, "", hidden=True)
         answer = self._prompt(prompt, "", hidden=False)  # getpass would not look at a pipe

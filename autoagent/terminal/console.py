@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -40,10 +39,11 @@ from autoagent.core.events import (
     Started,
     Thought,
 )
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import memory_name
 from autoagent.core.model import Thoughts
 from autoagent.core.task import Outcome, Status, Task
-from autoagent.safety.approval import read_answer
+from autoagent.safety.typed_answers import read_answer
 from autoagent.terminal import markup, rendering, run_report
 from autoagent.terminal.agents_text import SubAgentText, TeamText
 from autoagent.terminal.answers import Answers
@@ -125,7 +125,7 @@ class Console:
         self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
 
     def show(self, event: Event) -> None:
-        """Show one event of the run. Raises StateError if the output cannot be written. In a replay BrokenPipeError."""
+        """Show an event of the run. Raises StateError if the output cannot be written. In a replay BrokenPipeError."""
         self._take(event)
         self._hooks.hear(event)
         if self._events is not None:
@@ -228,7 +228,11 @@ class Console:
             case Proposed() if self._replays:
                 self._proposed = event.call.id
                 self._screen.lines(rendering.proposal(event, page))
-            case Decided(allowed=True) if "rule " in event.by or (self._replays and event.by.startswith("user")):
+            case Decided(allowed=True) if (
+                "rule " in event.by
+                or event.by.startswith("the extension ")
+                or (self._replays and event.by.startswith("user"))
+            ):
                 self._screen.lines([page.said("ALLOWED:", event.by + ", elsewhere" * event.elsewhere, "user")])
             case Started():
                 self._command = event.call.name
@@ -258,14 +262,14 @@ class Console:
 
     @property
     def _streams(self) -> bool:
-        """Whether the first thought is shown whole."""
+        """Return whether the first thought is shown whole."""
         return self._shown in ("auto", "full")
 
     def _warn_of_cost(self, page: Canvas) -> None:
         """Say once that the price of the run is unknown, if so."""
         if self.tally.usage.cost is None and not self._cost_unknown:
             self._cost_unknown = True
-            warning = f"THE COST OF THIS RUN IS UNKNOWN: there is no price for {self.tally.unpriced}. "
+            warning = f"THE COST OF THIS RUN IS UNKNOWN: no price is known for {self.tally.unpriced}. "
             self._screen.lines([page.alarm(warning + "Limits on tokens and time still hold.")])
 
     def report(self, log: Path) -> None:
@@ -273,12 +277,12 @@ class Console:
         if self._screen.area is not None:
             self._screen.area.close()
         page, tally = self._screen.page, self.tally
-        if self._events is not None and self.tally.ended is not None:  # with `json`, not yet seen on this screen
-            self._screen.lines(rendering.ended(self.tally.ended, page))
+        if self._events is not None and self.tally.outcome is not None:  # with `json`, not yet seen on this screen
+            self._screen.lines(rendering.ended(self.tally.outcome, page))
         drawn = run_report.report if self._plain else run_report.table
         self._screen.lines(["", *drawn(self.tally, page), *run_report.way_on(self.tally, str(log), page)])
-        if tally.ended is not None and not self._replays:
-            ended = {"kind": "ended", "run": tally.run, "status": tally.ended.status, "reason": tally.ended.reason}
+        if tally.outcome is not None and not self._replays:
+            ended = {"kind": "ended", "run": tally.run, "status": tally.outcome.status, "reason": tally.outcome.reason}
             figures = {"steps": tally.step, "cost": tally.usage.cost, "seconds": tally.seconds}
             self._attention.call({**ended, **figures, "changed": list(tally.changed)})
 
@@ -291,7 +295,7 @@ class Console:
             self._thoughts.hear(delta)
 
     def overhear(self, name: str, delta: str) -> None:
-        """Show the end of what a role of a team is writing, below the text. From any thread."""
+        """Show the end of a team role's unfinished reply, below the text. From any thread."""
         self._activity.overhears(name, delta)
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
@@ -357,7 +361,7 @@ class Console:
             self._screen.lines(rendering.block(self._words.result, page))
 
     def _can_page(self) -> bool:
-        """Whether a person can turn pages here, and nobody reads events from standard output."""
+        """Return whether a person can turn pages here, and nobody reads events from standard output."""
         return self._answers.are_edited and self._events is None
 
     def edit(self, text: str, suffix: str) -> str | None:
@@ -444,7 +448,7 @@ class Console:
             while (wish := self._read(None).strip()) and (answer := read_answer(wish)).kind != "feedback":
                 if answer.kind == "stop":
                     return ""
-                self._screen.lines(["Nothing waits for an answer: type what to do next, or press Enter to end."])
+                self._screen.lines(["No question is open: type what to do next, or press Enter to end."])
             return wish
         except (EOFError, KeyboardInterrupt):
             return ""

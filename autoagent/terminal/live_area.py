@@ -122,7 +122,7 @@ class Activity:
 
     @property
     def is_live(self) -> bool:
-        """Whether anything is shown at all."""
+        """Return whether anything is shown at all."""
         return self._area is not None
 
     def thinks(self, model: str, tokens: int) -> None:
@@ -158,7 +158,7 @@ class Activity:
         self._begin(lambda passed: [f"{what} | {duration(now - self._began + passed)}"])
 
     def says(self, what: str) -> None:
-        """Something goes on of which nobody knows how long it takes."""
+        """An activity of unknown duration."""
         self._unnamed = True
         self._begin(lambda seconds: [f"{what} | {duration(seconds)}"])
 
@@ -199,14 +199,14 @@ class Activity:
         written = dict(self._written)
         said = [f"{name} writes, {counted(lines, 'line')}" for name, (lines, _) in written.items()]
         tail = self._tail(list(written.values())[-1][1]) if written else ()
-        return [f"{'; '.join(said) or 'the roles of the round act'} | {duration(seconds)}", *tail]
+        return [f"{'; '.join(said) or 'the roles of this round are at work'} | {duration(seconds)}", *tail]
 
     def _running(self, name: str, seconds: float) -> Sequence[str]:
         printed = f" | {self._bytes:,} bytes" if self._bytes else ""
         return [f"running {name} | {duration(seconds)}{printed} | Ctrl-C ends it", *self._tail(self._output)]
 
     def _tail(self, text: str) -> Iterator[str]:
-        """Yield the last whole lines. The last word may be half a secret, and so may what has lost its beginning."""
+        """Yield the last whole lines. The last word may be half a secret, and so may a word without its beginning."""
         lines = text.split("\n")
         words = lines[-1].rpartition(" ")[0]
         whole = [*(lines[1:-1] if len(text) >= TAIL else lines[:-1]), words]

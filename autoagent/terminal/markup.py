@@ -1,4 +1,4 @@
-"""What rich draws: Markdown of a model's, code in colours, a table. It is imported where there is any.
+"""Draw a model's Markdown, coloured code and tables with rich, which is imported when used.
 
 The text of Markdown is escaped first, and nothing in it is left out, hidden, or turned into a link. What would show
 other characters than it holds (entities, links, pictures, HTML) stands as it was written. Each line stands behind an
@@ -67,7 +67,7 @@ def preload() -> None:
 
 
 def highlighter(path: str, theme: str) -> Callable[[str], str]:
-    """Return what colours a line of the file `path`, by the terminal's own colours. A kind not known stays as it is."""
+    """Return a function that colours a line of the file `path` in the terminal's colours, if its kind is known."""
     from rich.console import Console
     from rich.syntax import Syntax
 

@@ -8,12 +8,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import click
 
+from autoagent.core.frozen import dataclass
 from autoagent.text.sanitize import escape, escape_json, width
 from autoagent.text.wrapping import wrap
 
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print lines, whatever a terminal would obey, reorder or hide in them as escapes. `err`: on standard error."""
+    """Print lines, with anything that a terminal would obey, reorder or hide as escapes. `err`: on standard error."""
     click.echo(escape(text), err=err)
 
 
@@ -31,11 +31,6 @@ def say(text: str) -> None:
         columns = shutil.get_terminal_size().columns
         text = "\n".join(wrap(line, columns) for line in text.split("\n"))
     echo(text, err=True)
-
-
-def echo_over(text: str) -> None:
-    """Write over the line that standard error is at: a bar that grows."""
-    click.echo(f"\r{escape(text)}", err=True, nl=False)
 
 
 def echo_json(value: Any) -> None:
@@ -69,7 +64,7 @@ def echo_list(
 
 
 def page_out(text: str) -> None:
-    """Print a text whose colours are the program's own, in the user's pager if it is longer than the terminal."""
+    """Print a text with the program's own colours, in the user's pager if it is longer than the terminal."""
     if text.count("\n") < shutil.get_terminal_size().lines:
         click.echo(text, nl=False)
     else:
@@ -106,7 +101,7 @@ class ProgressBar:
             return
         amount = f"{percent:3} %  {done / 1e6:.0f} of {total / 1e6:.0f} MB"
         if self._live:
-            echo_over(f"[{'#' * (percent // 5):<20}] {amount}")
+            click.echo(f"\r[{'#' * (percent // 5):<20}] {amount}", err=True, nl=False)  # over the bar so far
             self._open = True
         elif percent // 10 > self._shown // 10:
             echo(amount, err=True)

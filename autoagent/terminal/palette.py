@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from colorama import Fore, Style
 
 from autoagent.core.errors import SettingsError
+from autoagent.core.frozen import dataclass
 
 Ink = Literal[
     "thought", "action", "system", "user", "quiet", "alarm", "added", "removed", "hunk", "label",
@@ -79,5 +79,5 @@ def _code(color: str) -> str:
     if re.fullmatch(r"\d{1,3}", color) and int(color) < 256:
         return f"\x1b[38;5;{color}m"
     if color not in _CODES:
-        raise SettingsError(f"AUTOAGENT_THEME: {color!r} is no colour; there are 0 to 255, {', '.join(_CODES)}.")
+        raise SettingsError(f"AUTOAGENT_THEME: {color!r} is not a colour; use 0 to 255, {', '.join(_CODES)}.")
     return _CODES[color]

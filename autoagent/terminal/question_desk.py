@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autoagent.core.commands import Proposal, Question
 from autoagent.core.errors import StateError, StopRun
+from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status
 from autoagent.safety.open_questions import HeldQuestion, OpenQuestion, OpenQuestions
 from autoagent.terminal.line_editor import LOOK, Watch
@@ -121,7 +120,7 @@ class QuestionDesk:
                 if (came := waiting.close()) is None:
                     return typed or ""
                 if typed:
-                    self._say("What was typed here came too late and does not count.")
+                    self._say("The answer typed here came too late and does not count.")
                 return self._taken(came)
         except TimeoutError:
             ends = waiting.by_user and self._terms.ends
@@ -210,7 +209,7 @@ class QuestionDesk:
         }
 
     def _read(self, read: Callable[[Watch | None], str], waiting: _Waiting, *, attended: bool) -> str | None:
-        """Return the typed answer, None if one came from elsewhere. Raises as `ask` does."""
+        """Return the typed answer, None for an answer from elsewhere. Raises as `ask` does."""
         try:
             return read(waiting.watch)
         except AnsweredElsewhere:
@@ -223,7 +222,9 @@ class QuestionDesk:
             if waiting.held is None:
                 self._say(self._problem)
                 raise
-        self._say(f"Nobody can answer here. For {waiting.seconds:g} s it can be done elsewhere: {_way(waiting.held)}")
+        self._say(
+            f"Nobody can answer here. For {waiting.seconds:g} s it can be answered elsewhere: {_way(waiting.held)}"
+        )
         assert waiting.watch is not None
         while (came := waiting.watch()) is None:
             time.sleep(LOOK)
@@ -278,6 +279,8 @@ class Attention:
         self._ring()
         if not self._command:
             return
+        import subprocess
+
         try:
             subprocess.run(  # noqa: S603 - the command is the user's, and no folder sets it unasked
                 ["/bin/sh", "-c", self._command],

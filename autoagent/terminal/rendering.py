@@ -17,6 +17,7 @@ from autoagent.core.events import (
     AgentMessage,
     Answered,
     Decided,
+    Drafted,
     Ended,
     Event,
     Feedback,
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 MORE_THOUGHTS = "(t = all)"
 NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told
 CONTINUOUS_WARNING = (
-    "Continuous mode: commands run without a question, until the goals are met or a limit is reached. The agent may "
-    "do what you would not have allowed. Ctrl-C stops it."
+    "Continuous mode: commands run without a question, until the goals are met or a limit is reached. The agent "
+    "may do things that you would not have allowed. Ctrl-C stops it."
 )
 
 ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, before d shows all
@@ -55,6 +56,7 @@ RESULT_CHARACTERS, RESULT_LINES = 800, 8  # /full shows all; how a program ended
 FEWEST_LINES = 6  # of a text on the lowest screen
 TOLD_CHARACTERS = 150  # of a notice to the agent, which the user need not read whole
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DIGEST = re.compile(r" \([^()]*SHA-256 ([0-9a-f]{64})\):$", re.MULTILINE)
 """How a note ends that tells the digest of the text which stands below it."""
 
@@ -64,7 +66,7 @@ class Canvas:
     """The terminal that lines are made for: its columns, and its colours, None for none.
 
     `whole`: nothing is cut. `draws`: Markdown of the agent's is drawn, in place of its marks. `rows` is 0 where nobody
-    scrolls.
+    scrolls. `brief`: somebody watches commands run, and is asked about none.
     """
 
     columns: int
@@ -72,9 +74,12 @@ class Canvas:
     whole: bool = False
     draws: bool = False
     rows: int = 0
+    brief: bool = False
 
     def at_most(self, lines: int) -> int:
         """Return how many lines of a text to show: at most half the screen, so that its heading stays in view."""
+        if self.brief:
+            return lines // 3
         return min(lines, max(FEWEST_LINES, self.rows // 2)) if self.rows else lines
 
     @property
@@ -94,8 +99,12 @@ class Canvas:
     def told(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:
         """Render a coloured label and the agent's text to the user, below it if that is Markdown."""
         if self.draws and markup.has_markup(text):
+            first, *rest = markup.drawn(text, self.columns, self.code_theme)
+            if not rest and width(label) + width(_COLOUR.sub("", first)) < self.columns:
+                yield f"{self.ink(ink, label)} {first.lstrip()}"
+                return
             yield self.ink(ink, label)
-            yield from markup.drawn(text, self.columns, self.code_theme)
+            yield from (first, *rest)
         else:
             yield self.said(label, text, ink)
 
@@ -185,7 +194,7 @@ def rule(tally: RunStats, step: int, page: Canvas) -> str:
     """Render where a step begins: its number and the figures of the run by then, in a line across the screen."""
     cost = tally.usage.cost
     parts = (
-        f"step {step}{f' of {tally.most_commands}' if tally.most_commands else ''}",
+        f"step {step}{f' of {tally.max_commands}' if tally.max_commands else ''}",
         "$?" if cost is None else f"${cost:.4f}{f' of ${tally.budget:g}' if tally.budget else ''}",
         f"window {tally.share:.0%}",
         duration(tally.seconds),
@@ -195,7 +204,7 @@ def rule(tally: RunStats, step: int, page: Canvas) -> str:
 
 
 def figures(what: str, tally: RunStats, page: Canvas, *more: str) -> str:
-    """Render the figures of a run in one line: `what` it has just done, tokens, money, more, time."""
+    """Render the figures of a run in a line: its last activity, tokens, money, more, time."""
     cost = tally.usage.cost
     limit = f" of ${tally.budget:g}" if tally.budget else ""
     money = "$?" if cost is None else f"${cost:.4f}{limit}"
@@ -217,14 +226,15 @@ def proposal(
     is an earlier step that has shown the text at the end of a note, 0 for none.
     """
     whole = whole or page.whole
+    page = replace(page, brief=False) if proposed.warning or proposed.risk == "irreversible" else page
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
     whose = f" OF {escape(proposed.agent)}" if proposed.agent else ""
     risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log does not say
     label, said = f"NEXT ACTION{whose}{risk}:", f"COMMAND = {call.name}"
     lines = list(_arguments(call.args, preview if proposed.is_diff and not whole else "", page, whole))
-    alone = len(lines) == 1 and "\n" not in lines[0] and lines[0].count(" = ") == 1 and "  " not in lines[0].strip()
-    if alone and width(f"{label} {said}{lines[0]}") <= page.columns:
-        said += lines.pop()
+    plain = all("\n" not in line and line.count(" = ") == 1 and "  " not in line.strip() for line in lines)
+    if plain and width(f"{label} {said}{''.join(lines)}") <= page.columns:
+        said, lines = said + "".join(lines), []
     yield page.said(label, said, proposed.risk or "action")
     yield from lines
     for note in mixed_script("\n".join([*map(str, call.args.values()), preview])):
@@ -263,7 +273,7 @@ def _note(preview: str, page: Canvas, ink: Ink, step: int, whole: bool) -> Itera
     if rest:
         text = fold_blanks(rest) if whole else shorten(rest, ARGUMENT_CHARACTERS)
         yield from block(text, page, None if whole else page.at_most(ARGUMENT_LINES))
-        if not whole and (text != rest or rest.count("\n") >= page.at_most(ARGUMENT_LINES)):
+        if not (whole or page.brief) and (text != rest or rest.count("\n") >= page.at_most(ARGUMENT_LINES)):
             yield page.ink("quiet", "  (d shows all)")
 
 
@@ -278,7 +288,7 @@ def _argument(name: str, text: str, page: Canvas, whole: bool) -> Iterator[str]:
         exact = text == text.strip() and text  # blanks at the ends are seen only between quotes
         shown = short if exact else json.dumps(short, ensure_ascii=False)
         yield wrap(f"  {name} = {shown}", page.columns, indent=6)
-    if not whole and is_cut:
+    if is_cut and not (whole or page.brief):
         yield page.ink("quiet", "    (d shows all)")
 
 
@@ -291,6 +301,8 @@ def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> It
     known = 0 if whole or path not in named else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
     shown: list[str] = []
     for number, line in enumerate(lines[known:], known):
+        if page.brief and not whole and line.startswith(" "):  # the same before and after
+            continue
         short = line if whole else shorten(line, DIFF_CHARACTERS)
         shown += (
             _inked(piece, line[:1], code if number > 1 else None, page) for piece in cut(short, page.columns, "  ")
@@ -300,7 +312,8 @@ def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> It
         yield from shown
         return
     yield from shorten_lines(shown, most, "  ")
-    yield page.ink("quiet", "  (d shows the whole diff)")
+    if not page.brief:
+        yield page.ink("quiet", "  (d shows the whole diff)")
 
 
 def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canvas) -> str:
@@ -313,7 +326,7 @@ def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canva
 
 
 def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
-    """Render lines of a text, each behind a bar; with `most`, the middle ones left out."""
+    """Render lines of a text, each behind a bar. With `most`, the middle ones left out."""
     lines = text.split("\n")
     for line in lines if most is None else shorten_lines(lines, most):
         yield from cut(line, page.columns, "  | ", at_spaces=True)
@@ -330,12 +343,26 @@ def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
         return
     said = f"{command} {event.outcome}:"
     ink: Ink = "system" if event.ok or event.put_off else "alarm"
+    if page.brief and not page.whole:
+        yield from _brief(said, text, page, ink)
+        return
     lines = text.split("\n") if page.whole else shorten_text(text, RESULT_CHARACTERS, RESULT_LINES, tail=5)
     if len(lines) == 1:
         yield page.said("SYSTEM:", f"{said} {lines[0] or 'nothing'}", ink)
         return
     yield page.said("SYSTEM:", said, ink)
     yield from block("\n".join(lines), page)
+
+
+def _brief(said: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
+    """Render three lines of a text, or the first, in which a program tells how it ended, and the last one."""
+    lines = text.split("\n")
+    first, *rest = [line for line in lines if line.strip()] or ["nothing"]
+    if len(rest) > 2:
+        said, rest = f"{said[:-1]} ({len(lines):,} lines):", rest[-1:]
+    yield page.said("SYSTEM:", f"{said} {shorten(first, TOLD_CHARACTERS)}", ink)
+    for line in rest:
+        yield from block(shorten(line, TOLD_CHARACTERS), page)
 
 
 def event_lines(event: Event, page: Canvas) -> Iterator[str]:
@@ -349,6 +376,11 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
             yield page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")
         case Feedback():
             yield page.said("USER:", event.text, "user")
+        case SystemNotice() if page.brief:
+            first, *further = event.text.splitlines() or [""]
+            yield page.said("SYSTEM:", first)
+            for last in further[-1:]:
+                yield from block(last, page)
         case SystemNotice():
             yield page.said("SYSTEM:", event.text)
         case AgentMessage(attached=True):
@@ -360,6 +392,9 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
         case Answered(purpose=purpose) if purpose == PURPOSE:
             if facts := facts_in(event.text, truncated=event.truncated):
                 yield page.said("FACTS:", " | ".join(facts))
+        case Drafted():
+            found = f"{event.agree} leave the same files" if event.agree else "no two leave the same files"
+            yield page.said("DRAFTS:", f"the work was tried {event.drafts} times in copies; {found}")
         case Verified():
             alike: dict[str, list[str]] = {}
             for verdict in event.verdicts:

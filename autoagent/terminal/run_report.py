@@ -1,4 +1,4 @@
-"""How a run stands: the report at its end, and the answers to /cost, /goals, /context and /memory."""
+"""Report on a run: at its end, and in answer to /cost, /goals, /context and /memory."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def table(tally: RunStats, page: Canvas) -> Iterator[str]:
 
 
 WORDS: Mapping[str, str] = {
-    "cost": "what the run has cost so far, and its budget",
-    "goals": "the goals, and which of them their checks call met",
-    "context": "what the last prompt held, in tokens",
-    "memory": "the memories that came to mind for this step",
+    "cost": "the cost of the run so far, and its budget",
+    "goals": "the goals, and which of them their checks confirm",
+    "context": "the parts of the last prompt, in tokens",
+    "memory": "the memories recalled for this step",
     "thoughts": "all thoughts of this step",
     "full": "the whole last result, in a pager",
 }
@@ -102,7 +102,7 @@ class RunWords:
         self.result = ""  # the text of the last one
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Take up an event."""
         match event:
             case RunStarted():
                 self._system = event.system_tokens
@@ -138,7 +138,7 @@ class RunWords:
         yield page.said("  goals, rules and commands:", f"{self._system:,}", "label")
         rest = f"{tokens - self._system:,}, in {counted(self._prompted.messages - 1, 'message')}"
         yield page.said("  steps, memories and limits:", rest, "label")
-        yield page.said("Memories:", f"{memories or 'none'} came to mind", "label")
+        yield page.said("Memories:", f"{memories or 'none'} recalled", "label")
         if self._prompted.left:
             yield page.said("Limits:", self._prompted.left, "label")
 
@@ -148,9 +148,9 @@ class RunWords:
         for memory in memories:
             yield page.said(f"{memory_name(memory.id)}:", memory.text)
         if self._core and self._core.left_out:
-            yield f"{len(self._core.left_out)} that you want kept in mind found no room; /memory core lists them."
+            yield f"{len(self._core.left_out)} of the core do not fit; /memory core lists them."
         if not memories:
-            yield "No memory came to mind for this step."
+            yield "No memory was recalled for this step."
 
 
 def report(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -175,7 +175,7 @@ def report(tally: RunStats, page: Canvas) -> Iterator[str]:
 def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
     """Render where the log is, and how to go on with a run that is not finished."""
     yield from _whole("Log:", log, page)
-    if tally.ended is None or tally.ended.status != Status.FINISHED:
+    if tally.outcome is None or tally.outcome.status != Status.FINISHED:
         yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
 
 

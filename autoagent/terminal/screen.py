@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from autoagent.core.frozen import dataclass
 from autoagent.reply.reply_stream import ThoughtsStream
 from autoagent.terminal import markup
 from autoagent.terminal.live_area import LiveArea
@@ -21,11 +21,12 @@ from autoagent.text.wrapping import Flow
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The look of the screen. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
+    """Hold the look of the screen.
 
-    `whole`: nothing is cut. `thoughts`: `full`, `short` (in a line), `none`, or `auto`: the first, and the others in a
-    line where t can show them. `history` is the file of typed lines, for later runs. `notify` the command that is told
-    of questions, `terms` the settings for these.
+    `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole. `whole`: nothing is cut.
+    `thoughts`: `full`, `short` (in a line), `none`, or `auto`: the first in full, the others in a line where `t` can
+    show them. `history` is the file of typed lines, for later runs. `notify` is the command that is told of questions,
+    and `terms` are its settings. `brief`: nobody is asked, so that a person at the terminal sees less.
     """
 
     color: Palette | None = None
@@ -36,6 +37,7 @@ class Style:
     history: Path | None = None
     notify: str = ""
     terms: Terms = NOWHERE_ELSE
+    brief: bool = False
 
 
 AS_USUAL = Style()
@@ -58,21 +60,21 @@ class Screen:
         """The terminal as it is now."""
         size = shutil.get_terminal_size()
         rows = size.lines if self.area is not None else 0
-        return Canvas(
-            self._style.columns or size.columns, self._style.color, self._style.whole, not self._style.plain, rows
-        )
+        style = self._style
+        brief = style.brief and rows > 0
+        return Canvas(style.columns or size.columns, style.color, style.whole, not style.plain, rows, brief)
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Write whole lines, below the one that is open."""
+        """Write whole lines, below the open line."""
         self.close_line()
         self.write("".join(f"{line}\n" for line in lines))
 
     def take_back(self, text: str) -> None:
-        """Erase these lines, the last ones written. Nobody has resized the terminal since."""
+        """Erase these lines, the last lines written. Nobody has resized the terminal since."""
         self.write(f"\x1b[{text.count(chr(10))}A\r\x1b[J")
 
     def close_line(self) -> None:
-        """End the line that is open, if one is."""
+        """End the open line, if any."""
         if self.open_line:
             self.open_line = False
             self.write("\n")
@@ -141,7 +143,7 @@ class StreamedThoughts:
 
     @property
     def begun(self) -> bool:
-        """Whether thoughts are on screen whose end is still to come."""
+        """Return whether unfinished thoughts are on the screen."""
         return self._screen.flow is not None
 
     def hear(self, delta: str) -> None:

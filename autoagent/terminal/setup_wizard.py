@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.model import Message
-from autoagent.core.task import MOST_GOALS, Goal, Outcome, Status, Task
+from autoagent.core.task import MAX_GOALS, Goal, Outcome, Status, Task
 from autoagent.models.servers import HOSTED, USUAL_PORTS, Hosted, Server, list_models
 from autoagent.registry.models import PROVIDERS, Provider
 from autoagent.settings import Settings
-from autoagent.text.typed_goal import in_words, parse_goal, remark
+from autoagent.terminal.answers import ClickTerminal
+from autoagent.text.typed_goal import in_words, parse_and_tell, parse_goal
 from autoagent.text.wrapping import ago, cut
 
 DEFAULT_NAME = "Entrepreneur-GPT"
@@ -34,23 +35,7 @@ _EXACT = re.compile(
 )
 
 
-class SetupTerminal(Protocol):
-    """The terminal on which the questions are asked. `interactive`: a person reads it, and can say no."""
-
-    @property
-    def interactive(self) -> bool: ...
-
-    def say(self, text: str) -> None:
-        """Show a line."""
-
-    def ask(self, prompt: str, default: str = "") -> str:
-        """Return the answer, or `default` for an empty one. Raises EOFError at the end of the input."""
-
-    def secret(self, prompt: str) -> str:
-        """Like `ask`, without showing the input."""
-
-
-def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = None) -> Task:
+def ask_task(terminal: ClickTerminal, propose: Callable[[str], str] | None = None) -> Task:
     """Ask for the task: one wish that `propose` turns into a model's text, or each part in turn.
 
     Without `propose`, or a wish, everything is asked. Raises StopRun at the end of the input, and any error of
@@ -68,7 +53,7 @@ def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = Non
 
 
 def task_of_wish(
-    terminal: SetupTerminal, propose: Callable[[str], str] | None, wish: str, *, asks: bool = True
+    terminal: ClickTerminal, propose: Callable[[str], str] | None, wish: str, *, asks: bool = True
 ) -> Task | None:
     """Return the task that `propose` makes of a wish, or the wish as its goal where that fails; None if it is refused.
 
@@ -79,31 +64,26 @@ def task_of_wish(
     show_task(terminal, task)
     if not (asks and terminal.interactive):
         return task
-    while (answer := terminal.ask("Start with this? (y = yes, e = edit, n = no) [y]: ", "y").strip().lower()) != "n":
-        if answer in ("y", "yes"):
-            return task
-        if answer in ("e", "edit"):
-            return _ask_one_by_one(terminal, task)
-        terminal.say("Please answer y, e or n.")
-    return None
+    answer = _answered(terminal, "Start with this? (y = yes, e = edit, n = no)", "yes", "edit", "no")
+    return _ask_one_by_one(terminal, task) if answer == "edit" else task if answer == "yes" else None
 
 
-def _proposed(terminal: SetupTerminal, propose: Callable[[str], str], wish: str) -> Task | None:
+def _proposed(terminal: ClickTerminal, propose: Callable[[str], str], wish: str) -> Task | None:
     try:
         task = parse_proposal(propose(wish))
     except ModelError as error:
-        terminal.say(f"The model could not be asked: {error}. Your wish becomes the goal.")
+        terminal.say(f"The model could not be asked: {error}. Your text becomes the goal.")
         return None
     if task is None:
-        terminal.say("The model's proposal cannot be used; your wish becomes the goal.")
+        terminal.say("The model's proposal cannot be used; your text becomes the goal.")
         return None
     if lost := _lost(wish, task.goals):
-        terminal.say(f"The model's goals leave out {', '.join(map(repr, lost))}; your wish becomes the goal.")
+        terminal.say(f"The model's goals leave out {', '.join(map(repr, lost))}; your text becomes the goal.")
         return replace(task, goals=(parse_goal(wish),))
-    if left_out := task.goals[MOST_GOALS:]:
+    if left_out := task.goals[MAX_GOALS:]:
         said = "; ".join(goal.text for goal in left_out)
-        terminal.say(f"The model proposed {len(task.goals)} goals; the first {MOST_GOALS} are taken, without: {said}")
-    return replace(task, goals=task.goals[:MOST_GOALS])
+        terminal.say(f"The model proposed {len(task.goals)} goals; the first {MAX_GOALS} are kept, without: {said}")
+    return replace(task, goals=task.goals[:MAX_GOALS])
 
 
 def _lost(wish: str, goals: Sequence[Goal]) -> list[str]:
@@ -113,30 +93,28 @@ def _lost(wish: str, goals: Sequence[Goal]) -> list[str]:
     return [part for part in exact if not re.search(rf"(?<![\w./-]){re.escape(part)}(?![\w-])", said)]
 
 
-def _ask_one_by_one(terminal: SetupTerminal, so_far: Task | None = None) -> Task:
-    terminal.say("Enter takes the default.")
+def _ask_one_by_one(terminal: ClickTerminal, so_far: Task | None = None) -> Task:
+    terminal.say("Enter accepts the default.")
     usual = so_far or Task(WISH_NAME, PLAIN_ROLE, ())
     name = terminal.ask(f"Name of the AI [{usual.name}]: ", usual.name).strip() or usual.name
     role = terminal.ask(f"{name} is [{usual.role}]: ", usual.role).strip() or usual.role
     if so_far is not None:
         return replace(so_far, name=name, role=role, goals=_edited_goals(terminal, so_far.goals))
-    terminal.say(f"1 to {MOST_GOALS} goals; Enter ends.")
+    terminal.say(f"1 to {MAX_GOALS} goals; Enter ends.")
     goals: list[Goal] = []
-    while len(goals) < MOST_GOALS and ((line := terminal.ask(f"Goal {len(goals) + 1}: ").strip()) or not goals):
+    while len(goals) < MAX_GOALS and ((line := terminal.ask(f"Goal {len(goals) + 1}: ").strip()) or not goals):
         if not line:
             terminal.say("Please give at least one goal.")
             continue
-        goals.append(parse_goal(line))
-        if said := remark(line, goals[-1]):
-            terminal.say(said)
+        goals.append(parse_and_tell(line, terminal.say))
     return Task(name, role, tuple(goals))
 
 
-def _edited_goals(terminal: SetupTerminal, so_far: Sequence[Goal]) -> tuple[Goal, ...]:
+def _edited_goals(terminal: ClickTerminal, so_far: Sequence[Goal]) -> tuple[Goal, ...]:
     """Ask about each goal, and for further ones. Where none is left, all stay as they are."""
-    terminal.say(f"Up to {MOST_GOALS} goals; Enter keeps one, - drops it, and Enter without one ends.")
+    terminal.say(f"Up to {MAX_GOALS} goals; Enter keeps a goal, - drops it, and Enter alone ends.")
     goals: list[Goal] = []
-    for number in range(MOST_GOALS):
+    for number in range(MAX_GOALS):
         old = so_far[number] if number < len(so_far) else None
         line = terminal.ask(f"Goal {number + 1}{f' [{old}]' if old else ''}: ").strip()
         if line and line != "-":
@@ -148,7 +126,7 @@ def _edited_goals(terminal: SetupTerminal, so_far: Sequence[Goal]) -> tuple[Goal
     return tuple(goals) or tuple(so_far)
 
 
-def show_task(terminal: SetupTerminal, task: Task) -> None:
+def show_task(terminal: ClickTerminal, task: Task) -> None:
     """Name, role and goals, a line each."""
     terminal.say(f"Name:  {task.name}")
     terminal.say(f"Role:  {task.role}")
@@ -159,26 +137,22 @@ def show_task(terminal: SetupTerminal, task: Task) -> None:
             terminal.say(f"    check: {in_words(goal.check)}")
 
 
-def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> Task | None:
-    """Return the task saved at `path`, as it is or edited; None for another one. Raises StopRun without an answer."""
+def welcome_back(terminal: ClickTerminal, task: Task, path: object) -> Task | None:
+    """Return the task saved at `path`, as it is or edited, None for another task. Raises StopRun without an answer."""
     terminal.say(f"Welcome back! Would you like me to return to being {task.name}?")
     show_task(terminal, task)
     try:
-        question = f"Continue with the last settings ({path})? (y/n, e = edit) [y]: "
-        while (answer := terminal.ask(question, "y").strip().lower()) not in ("y", "yes", "n", "no", "e", "edit"):
-            terminal.say("Please answer y, n or e.")
-        if answer[0] == "e":
-            return _ask_one_by_one(terminal, task)
-        return task if answer[0] == "y" else None
+        answer = _answered(terminal, f"Continue with the last settings ({path})? (y/n, e = edit)", "yes", "no", "edit")
+        return _ask_one_by_one(terminal, task) if answer == "edit" else task if answer == "yes" else None
     except EOFError:
-        raise _unanswered("pass -y to take the saved settings") from None
+        raise _unanswered("pass -y to use the saved settings") from None
 
 
 def proposal_messages(wish: str) -> tuple[Message, ...]:
     """Return the prompt that asks a model for name, role and goals. `parse_proposal` reads its answer."""
     system = (
         "You set up an autonomous agent. From the user's wish, think of a short name for it that ends in GPT, its role "
-        f"in one sentence that begins with 'an AI', and 1 to {MOST_GOALS} goals that together fulfil the wish and "
+        f"in one sentence that begins with 'an AI', and 1 to {MAX_GOALS} goals that together fulfil the wish and "
         "nothing else. Keep every file name, number and quotation of the wish.\n"
         'Answer with JSON only: {"name": "...", "role": "an AI ...", "goals": ["...", "..."]}'
     )
@@ -243,12 +217,12 @@ class Choice:
 
 
 def model_is_chosen(settings: Settings) -> bool:
-    """Return whether anything says which model to use. If nothing does, the menu asks."""
+    """Return whether the settings choose a model. If not, the menu asks."""
     return bool(settings.model or settings.openai_api_key or settings.openai_base_url)
 
 
-def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) -> Choice:
-    """Show the first-run menu. `find` looks for servers on this machine only once one is wanted.
+def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) -> Choice:
+    """Show the first-run menu. `find` looks for servers on this machine only on request.
 
     Raises SetupError at the end of the input: no model is set up, and nobody sets one up.
     """
@@ -269,10 +243,10 @@ def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) 
         raise SetupError(NO_MODEL) from None
 
 
-def _hosted(terminal: SetupTerminal, one: Hosted) -> Choice:
+def _hosted(terminal: ClickTerminal, one: Hosted) -> Choice:
     terminal.say(f"Keys are made at {one.keys}; what you type shows as stars.")
     set_already = os.environ.get(one.key_variable, "")
-    prompt = f"API key, Enter for that of {one.key_variable}: " if set_already else "API key: "
+    prompt = f"API key, Enter for {one.key_variable}: " if set_already else "API key: "
     while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret(prompt).strip() or set_already):
         terminal.say("That is not a key: it is one word of at least 8 characters, such as sk-...")
     if one == HOSTED[0]:
@@ -282,8 +256,8 @@ def _hosted(terminal: SetupTerminal, one: Hosted) -> Choice:
     return _kept(terminal, env)
 
 
-def pick_model(terminal: SetupTerminal, models: Sequence[str], *, default: bool = True) -> str:
-    """Ask which of the models that an endpoint offers is to be used. Raises EOFError at the end of the input."""
+def pick_model(terminal: ClickTerminal, models: Sequence[str], *, default: bool = True) -> str:
+    """Ask for a choice among the models of an endpoint. Raises EOFError at the end of the input."""
     if models:
         more = f" and {len(models) - NAMED:,} more" if len(models) > NAMED else ""
         terminal.say(f"It offers: {', '.join(models[:NAMED])}{more}")
@@ -293,11 +267,11 @@ def pick_model(terminal: SetupTerminal, models: Sequence[str], *, default: bool 
     return model
 
 
-def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
+def _server(terminal: ClickTerminal, found: Sequence[Server]) -> Choice:
     for server in found:
         terminal.say(f"  {server.name} at {server.base_url}: {', '.join(server.models) or 'no model loaded'}")
     if not found:
-        terminal.say("  None was seen on the usual ports of this machine.")
+        terminal.say("  None was found on the usual ports of this machine.")
     default = found[0].base_url if found else ""
     shown = f" [{default}]" if default else ", such as http://127.0.0.1:8080/v1"
     while not (base_url := terminal.ask(f"Address{shown}: ", default).strip()).startswith(("http://", "https://")):
@@ -310,21 +284,24 @@ def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
     return _kept(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
 
 
-def _provider(terminal: SetupTerminal, provider: Provider) -> Choice:
+def _provider(terminal: ClickTerminal, provider: Provider) -> Choice:
     """Return the choice of this provider. Nothing is kept of one that does a single task."""
     env = {"AUTOAGENT_MODEL": provider.name}
     return _kept(terminal, env) if provider.task is None else Choice(env)
 
 
-def _kept(terminal: SetupTerminal, env: Mapping[str, str]) -> Choice:
-    return Choice(env, save=_yes(terminal, "Keep this in .env in this folder, readable by you alone?"))
+def _kept(terminal: ClickTerminal, env: Mapping[str, str]) -> Choice:
+    question = "Keep this in .env in this folder, readable by you alone? (y/n)"
+    return Choice(env, save=_answered(terminal, question, "yes", "no") == "yes")
 
 
-def _yes(terminal: SetupTerminal, question: str) -> bool:
-    answers = {"y": True, "yes": True, "n": False, "no": False}
-    while (answer := terminal.ask(f"{question} (y/n) [y]: ", "y").strip().lower()) not in answers:
-        terminal.say("Please answer y or n.")
-    return answers[answer]
+def _answered(terminal: ClickTerminal, question: str, *words: str) -> str:
+    """Return the chosen word, answered in full or by its first letter. Enter is the first."""
+    letters = [word[0] for word in words]
+    meant = {**dict(zip(letters, words, strict=True)), **{word: word for word in words}}
+    while (answer := terminal.ask(f"{question} [{letters[0]}]: ", letters[0]).strip().lower()) not in meant:
+        terminal.say(f"Please answer {', '.join(letters[:-1])} or {letters[-1]}.")
+    return meant[answer]
 
 
 def _unanswered(advice: str) -> StopRun:
@@ -345,10 +322,10 @@ class ListedRun:
     updated: float
 
 
-def pick_run(runs: Sequence[ListedRun], terminal: SetupTerminal) -> str:
+def pick_run(runs: Sequence[ListedRun], terminal: ClickTerminal) -> str:
     """Have the person choose one of the runs, by its number or by words of its name. Return its id.
 
-    Enter takes the newest one that is not finished. Raises StopRun at the end of the input.
+    Enter takes the newest unfinished run. Raises StopRun at the end of the input.
     """
     shown = list(runs)
     while True:
@@ -367,7 +344,7 @@ def pick_run(runs: Sequence[ListedRun], terminal: SetupTerminal) -> str:
         if len(found) == 1:
             return found[0].run
         if not found:
-            terminal.say(f"No run fits {answer!r}.")
+            terminal.say(f"No run matches {answer!r}.")
         shown = found or list(runs)
 
 

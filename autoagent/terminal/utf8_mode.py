@@ -7,7 +7,6 @@ neither named nor made. Only an interpreter that starts in UTF-8 mode (PEP 540) 
 from __future__ import annotations
 
 import io
-import locale
 import os
 import sys
 
@@ -18,6 +17,8 @@ def restart_in_utf8_mode() -> None:
     """Let a new interpreter in UTF-8 mode take this process over, with the same arguments, where names need it."""
     if sys.getfilesystemencoding() == "utf-8" or sys.flags.utf8_mode or not sys.executable:
         return
+    import locale
+
     count = len(sys.argv) - 1  # what the user typed is text; what stands before it names files of the interpreter
     before, typed = sys.orig_argv[1 : len(sys.orig_argv) - count], sys.orig_argv[len(sys.orig_argv) - count :]
     options = ["-X", "utf8", "-X", f"{_TERMINAL}={locale.getencoding()}"]

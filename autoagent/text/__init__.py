@@ -1,4 +1,4 @@
 """Functions on texts: made safe to show, masked, quoted, counted in tokens, wrapped, paged.
 
-May import core. Hands out pure functions, `Redactor` and the token count.
+May import core. Exports pure functions, `Redactor` and the token count.
 """

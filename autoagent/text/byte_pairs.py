@@ -1,4 +1,4 @@
-"""Counts tokens by byte-pair encoding, as tiktoken does but with a tenth of its memory.
+"""Count tokens by byte-pair encoding, as tiktoken does but with a tenth of its memory.
 
 tiktoken keeps each token of an encoding four times (75 MB) and loads for a third of a second. Here the rank of a token
 is found by the 64-bit hash of its bytes in two arrays of 2 MB. Pieces of text are mostly tokens or were counted before.

@@ -1,4 +1,4 @@
-"""Replies whose code follows the object: `{"command": {… "text": "```"}}`, then the code between lines of ```.
+"""Parse replies with code after the object: `{"command": {… "text": "```"}}`, then the code between lines of ```.
 
 Small models write correct code in a Markdown block but not inside a JSON string. The placeholder "```" marks the
 argument that the block belongs to.
@@ -7,7 +7,8 @@ argument that the block belongs to.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from autoagent.core.frozen import dataclass
 
 PLACE = "```"
 """What stands in the object where the code belongs, and what the lines around the code begin with."""
@@ -37,19 +38,19 @@ _FORM = re.compile(r"(?P<object>\{[^\n]*\})\s*\n```(?P<language>[\w+#.-]*)[ \t]*
 
 @dataclass(frozen=True, slots=True)
 class CodeBlock:
-    """The code after an object, with the newline at its end, and the language that it is said to be in."""
+    """Hold the code after an object, with its final newline, and its declared language."""
 
     language: str
     code: str
 
 
 def is_code(file: str) -> bool:
-    """Return whether a file of this name holds code."""
+    """Return whether the name is that of a code file."""
     return file.rpartition(".")[2] in SUFFIXES
 
 
 def split(text: str) -> tuple[str, CodeBlock] | None:
-    """Return the object of a reply and the single block that follows it, or None if there is no block or more text."""
+    """Return a reply's object and the single block after it, or None without a block or with more text."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None
@@ -58,6 +59,6 @@ def split(text: str) -> tuple[str, CodeBlock] | None:
 
 
 def join(reply: str, block: CodeBlock) -> str:
-    """Return the reply as `split` takes it."""
+    """Build the reply from an object and a block, as read by `split`."""
     code = block.code if block.code.endswith("\n") or not block.code else f"{block.code}\n"
     return f"{reply}\n{PLACE}{block.language}\n{code}{PLACE}"

@@ -1,4 +1,4 @@
-"""Parses times such as `18:00` (the next one), `2026-11-23T08:00`, or `2h` from now."""
+"""Parse times such as `18:00` (the next one), `2026-11-23T08:00`, or `2h` from now."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _after(text: str, now: float) -> float | None:
 
 
 def _next(text: str, now: float) -> float | None:
-    """Return the next time that the clock shows this, or None if the text is no time of day."""
+    """Return the next occurrence of a time of day, or None for any other text."""
     found = re.fullmatch(r"(\d{1,2}):(\d\d)", text)
     if found is None:
         return None

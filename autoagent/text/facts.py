@@ -1,4 +1,4 @@
-"""The facts of a run as a model puts them down: a line each that begins with a dash, a star or a number."""
+"""Parse the facts of a run from a model's list: lines with a dash, a star or a number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REPLACES = re.compile(r"\[replaces (\d{1,9})\]\s+(.+)", re.DOTALL)
 
 
 def replaced_by(fact: str) -> tuple[int | None, str]:
-    """Split a fact into the id of the memory that it says it replaces, None for a new one, and its text."""
+    """Split a fact into the id of the memory to replace, or None, and its text."""
     match = _REPLACES.fullmatch(fact)
     return (int(match[1]), match[2]) if match else (None, fact)
 

@@ -1,4 +1,4 @@
-"""Figures as a person reads them: times, money and counts."""
+"""Render figures for a person: times, money and counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def duration(seconds: float) -> str:
 
 
 def money(cost: float | None) -> str:
-    """Render a cost in USD. None is one that nobody knows."""
+    """Render a cost in USD, None if unknown."""
     return "$?" if cost is None else f"${cost:.4f}"
 
 

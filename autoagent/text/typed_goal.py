@@ -1,4 +1,4 @@
-r"""Parses a goal as the user types it: `Write report.md :: test -s report.md`.
+r"""Parse a goal typed by the user: `Write report.md :: test -s report.md`.
 
 Only typed text is split into a goal and a check, so that no text of a model or a file turns into a program. As ` :: `
 also occurs in Haskell, C++ and prose, it splits only before a runnable command. ` \:: ` never splits.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from collections.abc import Callable
 
 from autoagent.core.task import Goal
 
@@ -38,13 +39,13 @@ def parse_goal(line: str) -> Goal:
 
 
 def typed(goal: Goal) -> str:
-    """Return a line that, typed, gives this goal."""
+    """Return the line to type for this goal."""
     text = goal.text.replace(_MARK, _LITERAL)
     return f"{text}{_MARK}{goal.check}" if goal.check else text
 
 
 def in_words(check: str) -> str:
-    """Return what a check looks for, in words where it is a plain test of a file, and the command."""
+    """Describe a check by its command, and in words if it is a plain test of a file."""
     found = re.fullmatch(r"test -(s|f|e|d) ([\w./-]+)", check)
     if found is None:
         return check
@@ -52,8 +53,16 @@ def in_words(check: str) -> str:
     return f"{found[2]} {says[found[1]]} ({check})"
 
 
+def parse_and_tell(line: str, say: Callable[[str], None]) -> Goal:
+    """Return the goal of a typed line, and tell the user the interpretation of its check."""
+    goal = parse_goal(line)
+    if told := remark(line, goal):
+        say(told)
+    return goal
+
+
 def remark(line: str, goal: Goal) -> str:
-    """Return a hint for the user who typed the line and got this goal, or '' if it holds no ` :: `."""
+    """Return a hint on the goal of a typed line, or '' without ` :: `."""
     if goal.check:
         return f"Check of this goal, run in the workspace after each change: {in_words(goal.check)}"
     if _MARK in line:

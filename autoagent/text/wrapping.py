@@ -1,4 +1,4 @@
-"""Wraps text to a terminal's columns: prose that arrives in pieces, and blocks whose lines stay lines.
+"""Wrap text to a terminal's columns: prose arriving in pieces, and blocks with fixed lines.
 
 Both escape their input. Continuation lines are indented, so a text cannot imitate a line of the program.
 """
@@ -20,7 +20,7 @@ NARROWEST = 20  # columns; a terminal below that wraps by itself
 
 
 class Flow:
-    """Wraps prose that arrives in pieces. The result does not depend on the pieces.
+    """Wrap prose arriving in pieces. The result does not depend on the pieces.
 
     `columns` is the width of a line, `at` the starting column, `indent` that of all further lines.
     """
@@ -34,11 +34,11 @@ class Flow:
 
     @property
     def column(self) -> int:
-        """The column behind all that was returned."""
+        """Return the column after the output so far."""
         return self._at
 
     def feed(self, piece: str) -> str:
-        """Add a piece. Return the output that is final."""
+        """Add a piece. Return the final output."""
         parts = _PART.findall(self._word + piece)
         self._word, written = "", ""
         for part in parts:

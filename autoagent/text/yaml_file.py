@@ -1,4 +1,4 @@
-"""Reads settings files in YAML: every error names its line, and no file can exhaust memory.
+"""Read settings files in YAML: every error names its line, and no file can exhaust memory.
 
 Values stay text until the type of their setting is known, so `yes`, `1.0` and `2024-01-01` are kept as written.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.text.text_file import read_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ DEPTH = 8  # collections within collections; composing recurses, so a deeper fil
 
 @dataclass(frozen=True, slots=True)
 class YamlEntry:
-    """A value of a settings file. `key` is its name there."""
+    """Hold a value of a settings file. `key` is its name there."""
 
     path: Path
     key: str
@@ -70,7 +70,7 @@ class YamlEntry:
     def items(self) -> list[YamlEntry]:
         """Return the items of a list. Raises SettingsError for anything else."""
         if not self.is_list:
-            raise SettingsError(f"{self.where}: must be a list, one item a line, each after `- `.")
+            raise SettingsError(f"{self.where}: must be a list, one item per line, each after `- `.")
         return [YamlEntry(self.path, self.key, node) for node in self.node.value]
 
     def members(self, known: Collection[str] | None = None, called: str = "key") -> dict[str, YamlEntry]:
@@ -113,7 +113,7 @@ def read_mapping(path: Path, known: Collection[str] | None, called: str = "setti
 
 
 def mapping_of(text: str, path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
-    """Read the top level of a text from the file, as `read_mapping` does. `known` None accepts any key."""
+    """Read the top level of the file's text, as `read_mapping` does. `known` None accepts any key."""
     import yaml
 
     try:
@@ -141,13 +141,13 @@ def _members(path: Path, mapping: Any, known: Collection[str] | None, called: st
 
             near = difflib.get_close_matches(key, known, n=1)
             meant = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(known))}."
-            raise SettingsError(f"{where}: there is no such {called}.{meant}")
+            raise SettingsError(f"{where}: no such {called}.{meant}")
         entries[key] = YamlEntry(path, key, node)
     return entries
 
 
 def _no_constant(name: str) -> None:
-    """Refuse NaN and Infinity, which Python's json would take for numbers."""
+    """Refuse NaN and Infinity: Python's json would accept them as numbers."""
     raise ValueError(name)
 
 
@@ -161,7 +161,7 @@ def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:
         if number > VALUES:
             raise SettingsError(f"{path}:{line}: holds too much; no settings file has more than {VALUES:,} values.")
         if isinstance(event, yaml.AliasEvent):
-            raise SettingsError(f"{path}:{line}: aliases (*{event.anchor}) are not taken; write the value out.")
+            raise SettingsError(f"{path}:{line}: aliases (*{event.anchor}) are not allowed; write the value out.")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEPTH:

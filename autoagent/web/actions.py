@@ -1,4 +1,4 @@
-"""What a page may do to a run: the commands that a terminal has for it, run as this program runs them."""
+"""Act on a run from a page, through the commands of the terminal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SettingsError, StateError
-from autoagent.log.reader import holder_of, log_path, open_to_read, run_ids
-from autoagent.safety.approval import refusal
+from autoagent.log.reader import holder_of, log_path, open_log_file, run_ids
 from autoagent.safety.open_questions import LONGEST, OpenQuestions
+from autoagent.safety.typed_answers import refusal
 from autoagent.text.sanitize import escape
 
 QUICK_SECONDS = 60.0  # for a command that ends by itself
 BEGIN_SECONDS = 4.0  # after which a run that still works has begun
 ANSWER_SECONDS = 7 * 24 * 3600  # that a question of a run begun here stays open
-_SHOWN = 4_000  # characters of what a command has printed
+_SHOWN = 4_000  # characters of a command's output
 
 
 def is_held(log: Path) -> bool:
     """Return whether a process has locked a log to write it."""
     try:
-        with open_to_read(log) as file:
+        with open_log_file(log) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -66,7 +66,7 @@ class Actions:
                 process.returncode = 0  # it is not ours to wait for: Popen would warn that nobody did
 
     def act(self, asked: Mapping[str, Any]) -> str:
-        """Do what a request asks for."""
+        """Carry out a request."""
         action = self._by_name.get(str(asked.get("action")))
         if action is None:
             raise SettingsError(f"There is no action {str(asked.get('action'))!r}.")
@@ -94,7 +94,7 @@ class Actions:
         try:
             process = os.pidfd_open(int(word))  # from here on it is that process, or none
         except OSError as error:
-            raise StateError(f"The process {word} of the run {run} is out of reach: {error.strerror}.") from error
+            raise StateError(f"The process {word} of the run {run} cannot be reached: {error.strerror}.") from error
         try:
             if not is_held(log) or holder_of(log).rpartition(" ")[2] != word:
                 raise StateError(f"The run {run} has just ended.")
@@ -129,7 +129,7 @@ class Actions:
         return run
 
     def _quick(self, words: Sequence[str], *operands: str) -> str:
-        """Run a command of this program to its end. Return what it printed."""
+        """Run a command of this program to its end. Return its output."""
         try:
             done = subprocess.run(  # noqa: S603 - this program; what the page sent was checked, or is one argument
                 self._command(words, operands),
@@ -160,7 +160,7 @@ class Actions:
                 code = process.wait(BEGIN_SECONDS)
             except subprocess.TimeoutExpired:
                 self._begun.append(process)
-                return "Begun. What it asks appears here."
+                return "Started. Its questions appear here."
             output.seek(0)
             text = _printed(output.read())
         if code in (1, 2, 3):
@@ -181,5 +181,5 @@ def _whole(asked: Mapping[str, Any], name: str) -> int:
 
 
 def _printed(output: bytes) -> str:
-    """Return the end of what a command has printed, with nothing hidden in it."""
+    """Return the end of a command's output, with nothing hidden in it."""
     return escape(output.decode("utf-8", "replace").strip()[-_SHOWN:])

@@ -1,7 +1,7 @@
 """The live page: an ASGI application over the logs of one state folder, for the person at this machine alone.
 
 Every request must name this server as its host and bear the token of this start: in the link that is printed, after
-that in a cookie. What changes something must come from one of our own pages (Origin). No file is served by its path,
+that in a cookie. Requests for changes must come from our own pages (Origin). No file is served by its path,
 and everything of a run is text in JSON, which the pages' script shows as text.
 
 Not covered: a program of the same user, which can read the token as it can read the logs; and another server on
@@ -56,8 +56,8 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-_NO_RUN = PlainTextResponse("There is no such run.", 404)
-_NOTHING = PlainTextResponse("There is nothing of that name.", 404)
+_NO_RUN = PlainTextResponse("No such run.", 404)
+_NOTHING = PlainTextResponse("No such page.", 404)
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -113,7 +113,7 @@ class _Pages:
         return HTMLResponse(_PAGE)
 
     async def looked_up(self, request: Request) -> Response:
-        """Answer what a page asks for when somebody opens it: steps, a prompt, the files, the content of one."""
+        """Answer a page's request when somebody opens a part: steps, a prompt, the files, the content of a file."""
         run, asked = self._run(request), request.query_params
         if run is None:
             return _NO_RUN
@@ -151,7 +151,7 @@ class _Pages:
         return Stream(changes(), media_type="text/event-stream")
 
     async def followed(self, request: Request) -> Response:
-        """Stream what a run's log gains, after the last event that this page has seen, and the run's open questions."""
+        """Stream a run's new events, after the last event that this page has seen, and the run's open questions."""
         live = self._run(request)
         if live is None:
             return _NO_RUN
@@ -248,18 +248,18 @@ class _Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host not in self._hosts or headers.getlist("host") != [host]:
-            return PlainTextResponse("This server is not named so.", 421)
+            return PlainTextResponse("The request names another server.", 421)
         if (uid := _uid_of(scope["client"], scope["server"])) is not None and uid not in self._users:
-            return PlainTextResponse("Another user of this machine asks.", 403)
+            return PlainTextResponse("The request comes from another user of this machine.", 403)
         origin, own = headers.get("origin"), f"{self._scheme}://{host}"
         if origin not in (None, own) or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return PlainTextResponse("Another site asks.", 403)
+            return PlainTextResponse("The request comes from another site.", 403)
         if scope["method"] not in ("GET", "HEAD") and origin != own:
-            return PlainTextResponse("Only a page of this server may ask for this.", 403)
+            return PlainTextResponse("Only a page of this server may request this.", 403)
         return None
 
     def _entry(self, scope: Scope) -> Response | None:
-        """Return the answer to a request without the cookie, or None: the token of the link is turned into one."""
+        """Return the answer to a request without the cookie, or None: set the cookie for the link's token."""
         cookie = f"autoagent-{scope['server'][1]}"  # of its own for each port, which browsers do not tell apart
         given = QueryParams(scope["query_string"]).get("token")
         if given is not None and secrets.compare_digest(given.encode(), self._token.encode()):
@@ -269,7 +269,7 @@ class _Guard:
         had = Request(scope).cookies.get(cookie, "")
         if given is None and secrets.compare_digest(had.encode(), self._token.encode()):
             return None
-        return PlainTextResponse("Open the link that `autoagent view` has printed. It is new at each start.", 403)
+        return PlainTextResponse("Open the link that `autoagent view` prints. It is new at each start.", 403)
 
 
 def _command(command: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,7 +292,7 @@ def _shown(value: Any) -> Any:
 
 
 def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int | None:
-    """Return the user whose process has connected from this machine, None where the system does not say."""
+    """Return the user id of the connected process on this machine, None if the system does not tell."""
     if client is None or server is None:
         return None
     with suppress(OSError, ValueError):
@@ -315,7 +315,7 @@ def _number(text: str | None) -> int:
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body of a request. Raises SettingsError for one that is too long."""
+    """Return the body of a request. Raises SettingsError if it is too long."""
     body = b""
     async for piece in request.stream():
         body += piece

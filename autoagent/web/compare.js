@@ -16,7 +16,7 @@ const both = (draw) => pair(of(0, draw), of(1, draw));
 const page = document.getElementById("report");
 const longer = Math.max(...data.runs.map((run) => run.steps.length));
 page.append(both(head), both(goals), both(() => changedFiles() || make("p", { class: "soft" }, "No files changed.")));
-page.append(make("h2", {}, data.alike < longer ? `They part at step ${data.runs.map((run) => run.steps[data.alike]).find(Boolean).step}` : "They are alike"));
+page.append(make("h2", {}, data.alike < longer ? `They differ from step ${data.runs.map((run) => run.steps[data.alike]).find(Boolean).step}` : "They are identical"));
 if (data.alike)
   page.append(folded(`${number(data.alike)} steps ${data.alike < longer ? "before that " : ""}are alike`,
     ...data.runs[0].steps.slice(0, data.alike).map((step) => of(0, () => shownStep(step)))));

@@ -1,4 +1,4 @@
-"""The files of a run's workspace at each step, from its snapshots: which were made, changed, deleted, and their text.
+"""The files of a run's workspace at each step, from its snapshots: made, changed or deleted, and their text.
 
 Not covered: files that no snapshot holds, and those of a run whose snapshots are gone.
 """
@@ -23,6 +23,7 @@ class FileStates:
     def __init__(self, state_dir: Path) -> None:
         self._objects = ObjectStore(state_dir / "snapshots")
         self._trees: dict[str, Tree] = {"": {}}
+        self._parts: dict[str, Tree] = {}
 
     def changes(self, first: str, steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, list[list[str]]]]:
         """Yield the place of each step that changed files, with `[path, state, id]` of each of them.
@@ -71,6 +72,6 @@ class FileStates:
     def _tree(self, id: str) -> Tree:
         if id not in self._trees:
             if len(self._trees) > MOST_TREES:
-                self._trees = {"": {}}
-            self._trees[id] = self._objects.read_tree(id)
+                self._trees, self._parts = {"": {}}, {}
+            self._trees[id] = self._objects.read_tree(id, self._parts)
         return self._trees[id]

@@ -25,7 +25,7 @@ function tasks() {
     [...done].sort((one, other) => other - one).forEach((one, at) => picture.append(drawn("rect", { x: at, y: 0, width: 1, height: 1, class: one ? "good" : "bad" })));
     return make("div", { class: "goal" }, `${task}: ${done.filter(Boolean).length} of ${done.length} finished`, picture);
   });
-  return make("section", {}, make("h2", {}, "Tasks that were repeated"), ...lines);
+  return make("section", {}, make("h2", {}, "Repeated tasks"), ...lines);
 }
 
 function runs() {

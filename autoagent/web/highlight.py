@@ -37,8 +37,12 @@ def _kind(token: object) -> str:
     return next((letter for kind, letter in _KINDS if token in kind), ".")
 
 
-def colours(text: str, name: str) -> list[str]:
-    """Return the colours of each line of a file's text. '' stands for a plain line."""
+@lru_cache(maxsize=256)
+def colours(text: str, name: str) -> Sequence[str]:
+    """Return the colours of each line of a file's text. '' stands for a plain line.
+
+    A new file is in the diff of its step, and among the files at that step.
+    """
     lexer = _lexer(re.sub(r"^[^.]*", "", name.rpartition("/")[2])[-12:].lower())
     lines = text.split("\n")
     if lexer is None or any(len(line) > LONGEST_LINE for line in lines):

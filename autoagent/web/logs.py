@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.agent.stats import RunStats
-from autoagent.core.codec import event_of
+from autoagent.core.codec import event_from_line
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, RunStarted
-from autoagent.log.reader import log_path, open_to_read, read, run_ids
+from autoagent.log.reader import log_path, open_log_file, read, run_ids
 from autoagent.text.sanitize import escape, shorten
 from autoagent.web.file_states import FileStates
 from autoagent.web.highlight import colours
@@ -37,23 +37,23 @@ class Tail:
 
     @property
     def has_more(self) -> bool:
-        """Whether the log is longer than what was read. Raises OSError."""
+        """Return whether the log has more to read. Raises OSError."""
         return self.path.stat().st_size > self._offset
 
     def read(self, most: int) -> Iterator[Event]:
-        """Yield at most so many further events, without the one that is being written.
+        """Yield at most so many further events, without an event still being written.
 
         Raises StateError for a damaged line.
         """
         try:
             if not self.has_more:
                 return
-            with open_to_read(self.path) as file:
+            with open_log_file(self.path) as file:
                 file.seek(self._offset)
                 for _, line in zip(range(most), file, strict=False):
                     if not line.endswith(b"\n"):
                         return
-                    event = event_of(line)
+                    event = event_from_line(line)
                     self._offset += len(line)
                     self.events += 1
                     yield event
@@ -77,7 +77,7 @@ class LiveRun:
         self._lock = threading.Lock()
 
     def since(self, events: int) -> tuple[int, bool, str] | None:
-        """Read on, and return what changed after so many events: the head of the page, and the steps by their place.
+        """Read on, and return the changes after so many events: the head of the page, and the steps by their place.
 
         With it the number to ask with next, and whether the log holds further events. Raises StateError for a damaged
         log.
@@ -130,7 +130,7 @@ class LiveRun:
 
 
 def _row(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the timeline and the figures show of a step."""
+    """Return the facts of a step for the timeline and the figures."""
     row = {name: step[name] for name in _IN_A_ROW if name in step}
     row["notes"] = [[label, ""] for label, _ in step["notes"]]
     if "call" in step:
@@ -164,11 +164,11 @@ class _Listed:
         return self.tail.events - before
 
     def row(self, run: str, *, is_held: bool) -> dict[str, Any]:
-        """Return what the list shows."""
+        """Return the facts of a run for the list."""
         stats, began = self.stats, self.began
         goals = [escape(str(goal)) for goal in began.task.goals] if began else []
         name = (began.settings.get("run_name") if began else "") or "; ".join(goals)
-        status = stats.ended.status.value if stats.ended else "running" if is_held else "unfinished"
+        status = stats.outcome.status.value if stats.outcome else "running" if is_held else "unfinished"
         return {
             "id": run,
             "name": shorten(escape(str(name)), 300),

@@ -76,7 +76,7 @@ def in_colour(step: Mapping[str, Any], most: int) -> Mapping[str, Any]:
 def page_of(events: Iterable[Event], state_dir: Path | None = None) -> str:
     """Render the events of a run, in the order of its log, as one HTML file. They begin with its RunStarted.
 
-    The folder is that of its snapshots, from which the files at each step are taken.
+    `state_dir` holds its snapshots, the source of the files at each step.
     """
     found = list(events)
     report = _folded(found)
@@ -108,7 +108,7 @@ def comparison_of(one: Iterable[Event], other: Iterable[Event]) -> str:
 
 
 def _acts(step: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what a step did and what came of it."""
+    """Return the actions of a step and their results."""
     return step["agent"], step.get("thoughts"), step.get("call"), step.get("decided"), step.get("result")
 
 
@@ -152,9 +152,7 @@ def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> di
 
 
 def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]:
-    """Return the parts of each prompt by its place in the log: with their texts those of the newest for which there is
-    room.
-    """
+    """Return the parts of each prompt by its place in the log, with the texts of the newest that fit."""
     from autoagent.web.xray import PARTS, xrays
 
     found = list(xrays(events, PROMPTS))

@@ -103,11 +103,11 @@ function goals() {
     const box = make("div", { class: "goal" }, title);
     if (entries.length) {
       const check = goal.check ? [labelled("Its check", block(goal.check))] : [];
-      box.append(ledger(goal), folded("How this came to be known", ...check, make("ol", { class: "ledger" }, ...entries)));
+      box.append(ledger(goal), folded("Evidence", ...check, make("ol", { class: "ledger" }, ...entries)));
     } else if (goal.check) box.append(labelled("Its check", block(goal.check)));
     return box;
   });
-  return make("section", {}, make("h2", {}, "Goals, and how each is known"), ...shown);
+  return make("section", {}, make("h2", {}, "Goals, with their evidence"), ...shown);
 }
 
 // The states of a goal over the steps, as a strip.
@@ -201,7 +201,7 @@ function xray(step, found) {
     const how = step.agent ? "they are in the log" : `\`autoagent show ${facts.run} --step ${step.step} --prompt\` prints it`;
     box.append(make("p", { class: "soft" }, `The texts of this prompt are left out of this page for their size; ${how}.`));
   } else if (!found.same)
-    box.append(make("p", { class: "warn" }, "It is not exactly what was sent: the program or the time zone was another one."));
+    box.append(make("p", { class: "warn" }, "This is not exactly what was sent: the program or the time zone has changed."));
   if (sizes.summed || sizes.counted)
     box.append(make("p", {}, `Left out: the steps before ${number(sizes.shown)}. The summary has a line for each of ${number(sizes.summed)}, and counts ${number(sizes.counted)} more.`));
   return box;

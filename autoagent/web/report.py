@@ -89,7 +89,7 @@ class Report:
         self._rounds: list[dict[str, Any]] = []
 
     def add(self, event: Event) -> None:
-        """Add one event."""
+        """Add an event."""
         self._stats.add(event)
         self._workspace.add(event)
         self._run = event.run  # a fork begins with the events of another run
@@ -175,7 +175,7 @@ class Report:
             self._step(event)["tree"] = self._workspace.tree
 
     def _other(self, event: Event) -> None:
-        """Add an event of a team, or one that is a note in its step."""
+        """Add an event of a team, or a note to its step."""
         match event:
             case Hired():
                 self._names[event.agent] = event.name
@@ -206,7 +206,7 @@ class Report:
                 self._note(event, f"Spent on {event.purpose}", text)
             case Undone() | Rewound():
                 for goal in self._ledger:
-                    self._stands(event, goal, "open", f"The workspace is taken back to step {event.to}.")
+                    self._stands(event, goal, "open", f"The workspace is restored to step {event.to}.")
                 text = "The workspace is taken back to" if isinstance(event, Undone) else "The run goes on from"
                 self._note(event, "Undone" if isinstance(event, Undone) else "Taken back", f"{text} step {event.to}.")
             case Forked():
@@ -219,7 +219,7 @@ class Report:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is anything to show."""
+        """Return whether there is anything to show."""
         return self._began is not None
 
     @property
@@ -227,7 +227,7 @@ class Report:
         """Everything on the page but the steps."""
         began, stats = self._began, self._stats
         assert began is not None, "a run's first event is RunStarted"
-        task, ended, spent = stats.task or began.task, stats.ended, stats.usage
+        task, ended, spent = stats.task or began.task, stats.outcome, stats.usage
         goals = [
             {
                 "text": escape(goal.text), "check": escape(goal.check or ""), "ledger": self._ledger.get(number, []),
@@ -275,7 +275,7 @@ class Report:
         return step
 
     def _stands(self, event: Event, goal: int, state: str, evidence: str, *, confirms: bool = False) -> None:
-        """Enter how a goal stands from now on, or that it still does. What only `confirms` that is no evidence."""
+        """Enter the state of a goal, new or as before. An event that only `confirms` the state is no evidence."""
         ledger = self._ledger.setdefault(goal, [])
         if not ledger or ledger[-1]["state"] != state:
             ledger.append({"step": event.step, "t": round(event.t, 3), "state": state, "again": -1})

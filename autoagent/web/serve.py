@@ -18,7 +18,7 @@ LEAST_TOKEN = 20  # characters of a token that the user gives
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to serve.
+    """The address to serve at.
 
     `port` 0 takes a free one. `token` is new where it is ''. Any other host than a loopback address needs TLS (the
     files `certificate` and `key`) and a token of the user's.
@@ -32,7 +32,7 @@ class Place:
 
     @property
     def secure(self) -> bool:
-        """Whether it is served over TLS."""
+        """Return whether it is served over TLS."""
         return self.certificate is not None
 
     def check(self) -> None:
@@ -47,7 +47,7 @@ class Place:
             raise SettingsError(f"{self.host} is not an IP address; the page is served on 127.0.0.1.") from None
         if not address.is_loopback and not (self.secure and self.token):
             raise SettingsError(
-                f"{self.host} can be reached from other machines: that needs --certificate, --key and --token-file."
+                f"{self.host} can be reached from other machines: add --certificate, --key and --token-file."
             )
 
 

@@ -110,7 +110,7 @@ function shownQuestion(question) {
       }
     }));
     row.append(button("Budget …", async () => {
-      const most = await asked("Budget", "The most that the run may cost, in USD");
+      const most = await asked("Budget", "Limit for the whole run, in USD");
       if (most !== null) await answer(`/budget ${most.trim()}`);
     }));
     row.append(button("Undo the last change", () => answer("/undo")));
@@ -193,7 +193,7 @@ function showRun() {
   source = { prompt: (step) => lookUp(`prompt?seq=${step.prompt.seq}`), content: (id) => lookUp(`content?id=${id}`) };
   const atSteps = later("Files at each step", async () => {
     const found = await lookUp("files");
-    return found?.changes.length ? filesAtSteps(found) : make("p", { class: "soft" }, "No snapshot shows a change of a file.");
+    return found?.changes.length ? filesAtSteps(found) : make("p", { class: "soft" }, "No snapshot shows a changed file.");
   });
   atSteps.addEventListener("toggle", () => { // what it shows next is read anew
     if (atSteps.open) return;
@@ -201,7 +201,7 @@ function showRun() {
     atSteps.replaceChildren(atSteps.firstElementChild);
   });
   const parts = make("div");
-  const search = make("input", { type: "search", placeholder: "Search what is drawn", "aria-label": "Search the steps" });
+  const search = make("input", { type: "search", placeholder: "Search the steps shown", "aria-label": "Search the steps" });
   const found = make("span", { class: "soft", role: "status" });
   const newest = make("button", { type: "button" }, "Newest");
   newest.addEventListener("click", () => parts.lastElementChild?.scrollIntoView({ block: "end" }));
@@ -211,7 +211,7 @@ function showRun() {
   const undo = button("Undo the last change", () => act({ action: "undo", run }));
   const redo = button("Redo", () => act({ action: "undo", run, redo: true }));
   const goOn = button("Go on …", async () => {
-    const wish = await asked("Go on", "The next wish; leave it empty to take up what was asked");
+    const wish = await asked("Go on", "The next task; leave it empty to continue the old one");
     if (wish !== null) await act({ action: "resume", run, text: wish });
   });
   tools.append(pause, stop, undo, redo, goOn);
@@ -230,7 +230,7 @@ function showRun() {
     if (!step.agent && step.result) {
       row.append(button("Undo to here", () => act({ action: "undo", run, to: step.step })));
       row.append(button("Fork here …", async () => {
-        const text = await asked(`Fork after step ${step.step}`, "What the agent is told before it goes on; may be empty");
+        const text = await asked(`Fork after step ${step.step}`, "A message to the agent; may be empty");
         if (text !== null) await act({ action: "fork", run, at: step.step, text });
       }));
     }

@@ -39,7 +39,7 @@ def write_run(
 def write_fleet(out: Path, target: Path | None) -> str:
     """Write the report of the fleet in `out` to a file, and those of its runs to a folder named like it.
 
-    Return a line on it, and one for each run whose log is damaged. Raises StateError if there is no fleet.
+    Return a line on it, and a line for each run with a damaged log. Raises StateError if there is no fleet.
     """
     state = read_record(out)
     name = escape(out.absolute().name)
@@ -62,7 +62,7 @@ def write_fleet(out: Path, target: Path | None) -> str:
 
 
 def _link(state: FleetState, row: Row, folder: Path) -> str:
-    """Write the page of one run. Return its address in the page of the fleet, or '' for a run that has not begun."""
+    """Write the page of a run. Return its address in the page of the fleet, or '' for a run that has not begun."""
     home, target = state.folder(row), folder / f"{row.job.id}.html"
     events = list(events_of(home))
     if events:

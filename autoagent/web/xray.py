@@ -1,4 +1,4 @@
-"""What a prompt held, part by part: rebuilt from the log as the program built it."""
+"""Show the parts of a prompt, rebuilt from the log as the program built it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS = ("system", "memories", "summary", "history", "result", "moment", "goals"
 
 
 def sizes(built: BuiltPrompt) -> dict[str, Any]:
-    """Return the tokens of the parts that are counted as the run goes on; the `rest` is memories, moment and goals."""
+    """Return the tokens of the parts that are counted as the run goes on. The `rest` is memories, moment and goals."""
     history, system = built.sources.history, built.sources.start.system_tokens
     summary, earlier, newest, summed, counted = history.outline
     rest = max(0, built.prompted.tokens - system - summary - earlier - newest)
@@ -27,9 +27,9 @@ def sizes(built: BuiltPrompt) -> dict[str, Any]:
 
 
 def whole(built: BuiltPrompt) -> dict[str, Any]:
-    """Return the texts of all parts of a prompt, with their tokens, and what was left out of it.
+    """Return the texts of all parts of a prompt, with their tokens, and the parts left out of it.
 
-    `same` tells whether the sha256 of what was rebuilt is that of what was sent.
+    `same` tells whether the rebuilt prompt has the sha256 of the sent prompt.
     """
     prompt, history = built.prompt(), built.sources.history.messages
     lasting, memories, moment, goals = prompt.around
@@ -55,7 +55,7 @@ def whole(built: BuiltPrompt) -> dict[str, Any]:
 
 
 def _said(message: Message) -> Text:
-    """Return a message as a text that begins with who said it."""
+    """Return a message as a text that begins with its sender."""
     calls = [f"{call.name}({call.arguments})" for call in message.calls]
     return Text("\n".join([message.role, *filter(None, (message.content, *calls))]), shared=True)
 

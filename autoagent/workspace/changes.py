@@ -1,7 +1,7 @@
-"""The names in a folder tree that have changed since they were last asked about, as the kernel notes them (inotify).
+"""Track changed names in a folder tree by the kernel's notifications (inotify).
 
-Not covered: what a program changes through memory that it has mapped, and what another machine changes on a file system
-that both have mounted. Who cannot do without these looks at everything.
+Not covered: changes through mapped memory, and changes by other machines on a shared file system. Callers that need
+these scan everything.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from contextlib import suppress
 
 from autoagent.workspace.syscalls import call
 
-_EVENT = struct.Struct("iIII")  # struct inotify_event: watch, what, cookie, bytes of the name
-_MODIFIED, _ATTRIBUTES, _MOVED, _CREATED, _DELETED, _ITSELF = 0x2, 0x4, 0xC0, 0x100, 0x200, 0xC00
-_LOST = 0x2000 | 0x4000  # the file system is gone, events were dropped
-_NO_LONGER, _OF_FOLDER = 0x8000, 0x4000_0000
+_EVENT = struct.Struct("iIII")  # struct inotify_event: watch, mask, cookie, bytes of the name
+_MODIFIED, _ATTRIBUTES, _MOVED, _CREATED, _DELETED, _SELF = 0x2, 0x4, 0xC0, 0x100, 0x200, 0xC00
+_UNRELIABLE = 0x2000 | 0x4000  # the file system was unmounted, or events were dropped
+_IGNORED, _IS_FOLDER = 0x8000, 0x4000_0000
 _ONLY_FOLDERS, _NOT_UNLINKED = 0x0100_0000, 0x0400_0000
-_ASKED = _MODIFIED | _ATTRIBUTES | _MOVED | _CREATED | _DELETED | _ITSELF | _ONLY_FOLDERS | _NOT_UNLINKED
-_PIECE = 1 << 16  # bytes of events at once
-_MOST = 5_000  # changes; to look at everything is not slower then
+_EVENT_MASK = _MODIFIED | _ATTRIBUTES | _MOVED | _CREATED | _DELETED | _SELF | _ONLY_FOLDERS | _NOT_UNLINKED
+_BUFFER_BYTES = 1 << 16
+_MAX_CHANGES = 5_000  # beyond it a full scan is no slower
 
 
 class Changes:
-    """The changes in the folders that were added. Where the kernel cannot tell, everything may have changed."""
+    """Collect the changes in the added folders. If the kernel cannot tell, everything may have changed."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -39,40 +39,40 @@ class Changes:
         self._descriptor, self._folders = -1, {}
 
     def begin(self) -> None:
-        """Start over, before the first folder is added and looked at."""
+        """Start over, before the first folder is added and scanned."""
         self.taken()
         self._folders = {}
         if self._descriptor < 0:
-            with suppress(OSError, ImportError, AttributeError):  # no ctypes, no such call, too many of them
+            with suppress(OSError, ImportError, AttributeError):  # no ctypes, no such call, too many instances
                 self._descriptor = call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
 
     def add(self, where: str, folder: int) -> None:
-        """Note from now on what changes in an open folder, which is called `where`."""
+        """Watch an open folder from now on, under the name `where`."""
         if self._descriptor >= 0:
             try:
                 path = f"/proc/self/fd/{folder}".encode()
-                self._folders[call("inotify_add_watch", self._descriptor, path, _ASKED)] = where
-            except OSError:  # there are as many as the user may have, or no /proc
+                self._folders[call("inotify_add_watch", self._descriptor, path, _EVENT_MASK)] = where
+            except OSError:  # the user's limit is reached, or there is no /proc
                 self.forget()
 
     def taken(self) -> dict[str, set[str]] | None:
-        """Return the names that have changed since this was last asked, by folder, or None where that is not known.
+        """Return the names changed since the last call, by folder, or None if unknown.
 
-        It is not known where a folder is new, gone or has another mode.
+        They are unknown once a folder is created, deleted or changes its mode.
         """
-        found: dict[str, set[str]] = {}
-        with suppress(BlockingIOError):  # there are no more
+        changed: dict[str, set[str]] = {}
+        with suppress(BlockingIOError):  # no more events
             while self._descriptor >= 0:
-                events, at = os.read(self._descriptor, _PIECE), 0
-                while at < len(events):
-                    watch, what, _, length = _EVENT.unpack_from(events, at)
-                    name = events[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
-                    at += _EVENT.size + length
+                events, position = os.read(self._descriptor, _BUFFER_BYTES), 0
+                while position < len(events):
+                    watch, mask, _, length = _EVENT.unpack_from(events, position)
+                    name = events[position + _EVENT.size : position + _EVENT.size + length].rstrip(b"\0")
+                    position += _EVENT.size + length
                     where = self._folders.get(watch)
-                    if what & _LOST or (where is not None and what & (_OF_FOLDER | _ITSELF | _NO_LONGER)):
+                    if mask & _UNRELIABLE or (where is not None and mask & (_IS_FOLDER | _SELF | _IGNORED)):
                         self.forget()
                     elif where is not None and name:
-                        found.setdefault(where, set()).add(os.fsdecode(name))
-                if sum(map(len, found.values())) > _MOST:
+                        changed.setdefault(where, set()).add(os.fsdecode(name))
+                if sum(map(len, changed.values())) > _MAX_CHANGES:
                     self.forget()
-        return found if self._descriptor >= 0 else None
+        return changed if self._descriptor >= 0 else None

@@ -1,4 +1,4 @@
-"""The workspace: the folder the agent works in, and the gate that every path of a command goes through.
+"""Define the workspace, the agent's working folder, and the gate for every path of a command.
 
 A path is resolved to its physical place, so that links inside the workspace work, and the place is checked. Then it is
 opened from the root without following any link: a swap in between makes opening fail instead of leading outside. The
@@ -24,68 +24,65 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, Self
+from typing import BinaryIO, Literal, Self
 
 from autoagent.core.durable_files import DRAFT, is_draft, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.workspace.guarded import Watch
 from autoagent.workspace.syscalls import call
 
 Gate = Callable[[int, str, int], int]
-"""Opens a relative path without links beneath a folder: (descriptor of the folder, path, flags) -> descriptor.
+"""Opens a relative path beneath a folder without following links: (folder descriptor, path, flags) -> descriptor.
 
-Raises OSError; ELOOP, ENOTDIR or EXDEV where a link is in the way.
+Raises OSError: ELOOP, ENOTDIR or EXDEV for a link in the path.
 """
 
-MOST_SYNCED = 1_000  # files one by one
+MAX_SYNCED_FILES = 1_000  # one by one
 
-_WORKSPACE_NAMES = ("workspace", "auto_gpt_workspace")  # where containers have it, and models therefore look for it
+_WORKSPACE_NAMES = ("workspace", "auto_gpt_workspace")  # usual in containers, so models look there
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
-_PIECE = 1 << 16  # bytes; most files end in the first
+_FIRST_READ_BYTES = 1 << 16  # most files are smaller
 _MAX_PATH = 4096  # bytes; PATH_MAX of Linux
 _MAX_NAME = 255  # bytes; NAME_MAX of Linux
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceEntry:
-    """Something in the workspace: its path relative to the root, its size in bytes, and where `find` looked at it, when
-    its content was last written, in nanoseconds since the epoch.
+    """Describe an entry of the workspace: its path relative to the root, its size in bytes, and, from `find`, the time
+    of its last change in nanoseconds since the epoch.
 
-    A folder that could not be looked into comes twice: as `folder`, and as `unreadable`.
+    An unreadable folder appears twice: as `folder`, and as `unreadable`.
     """
 
     path: str
     kind: Literal["file", "folder", "link", "special", "unreadable"]
     size: int = 0
-    written_ns: int = 0  # compared: a folder that is as large as before may hold something else
+    written_ns: int = 0  # for comparison: a folder may change without changing its size
 
 
-# Made by tools and large: listed as one line, and not searched unless named.
+# Large folders made by tools: one line in a list, and not searched unless named.
 NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules"})
-CODE_FOLDER = "executed_code"  # where AutoGPT keeps the code that it is asked to run
+MAX_COPIED_BYTES = 50_000_000  # of a workspace that is copied to try something out
+CODE_FOLDER = "executed_code"  # AutoGPT's folder for generated code
 
 
-class Observer(Protocol):
-    """Hears about access to the workspace before it happens. Places are relative to the root."""
-
-    def content(self, where: str) -> None:
-        """Hear that the content of this file was handed out."""
-
-    def names(self, where: str) -> None:
-        """Hear that the names in this folder and below were handed out."""
+Observer = Callable[[str, bool], None]
+"""Notes an access to the workspace before it happens: a place, relative to the root, and whether the content of this
+file is handed out, or else the names in this folder and below.
+"""
 
 
 class Workspace:
-    """Files beneath `root`, which is created if missing.
+    """Access files beneath `root`, which is created if missing.
 
     Paths are relative to the root, or absolute inside it. Refusals and failures raise CommandError with the path and
     the reason. `protected` paths and everything beneath them, existing or not, are neither read, written nor listed.
     The attribute `protected` holds those inside the root, relative to it.
 
-    `watch` looks after what would run as the user later (see guarded). Such a file can be read, and written if it is
-    `granted`. `changes` are the user's to the names of these files, and what is taken away is kept `apart`.
+    `watch` protects files that would later run as the user (see guarded). They can be read, and written if `granted`.
+    `changes` are the user's changes to their names, and removed files are kept `apart`.
     """
 
     def __init__(
@@ -106,13 +103,13 @@ class Workspace:
                 f"The workspace {root} cannot be used: {error.strerror}. Choose another with --workspace-directory."
             ) from error
         self._observer: Observer | None = None
-        self.protected = self._inside(protected)
+        self.protected = self._protected_inside(protected)
         self._protected = frozenset(place.casefold() for place in self.protected)
         self._granted: Collection[str] = ()
         self._copy_of: Path | None = None
-        self._watched = tuple(changes), apart
+        self._watch_arguments = tuple(changes), apart
         try:
-            self.watch = Watch(self.root, self.folder, self.is_protected, *self._watched)
+            self.watch = Watch(self.root, self.folder, self.protected, *self._watch_arguments)
         except ValueError as error:
             raise SettingsError(str(error)) from None
 
@@ -123,10 +120,10 @@ class Workspace:
         return view
 
     def copied(self, root: Path) -> Self:
-        """Return the same workspace in another folder that holds a copy. Absolute paths into this one lead there."""
+        """Return the same workspace in another folder with a copy. Absolute paths into this one lead there."""
         view = copy.copy(self)
         view.root, view._copy_of = root.resolve(strict=True), self.root
-        view.watch = Watch(view.root, view.folder, view.is_protected, *self._watched)
+        view.watch = Watch(view.root, view.folder, view.protected, *self._watch_arguments)
         return view
 
     def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
@@ -152,23 +149,23 @@ class Workspace:
     def size(self, path: str) -> int | None:
         """Return the size of a regular file in bytes without reading it, or None if it cannot be reached."""
         with suppress(CommandError):
-            found = self.find(path)
-            return found.size if found is not None and found.kind == "file" else None
+            entry = self.find(path)
+            return entry.size if entry is not None and entry.kind == "file" else None
         return None
 
     def read(self, path: str, limit: int) -> bytes:
         """Read the first `limit` bytes of a regular file."""
         with self._regular(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             if self._observer is not None:
-                self._observer.content(self._locate(path))
-            begin = file.read(min(limit, _PIECE))  # for `limit`, which may be megabytes, room would be made first
-            return begin + file.read(limit - len(begin)) if len(begin) == _PIECE else begin
+                self._observer(self._locate(path), True)
+            begin = file.read(min(limit, _FIRST_READ_BYTES))  # reading `limit` at once would allocate megabytes
+            return begin + file.read(limit - len(begin)) if len(begin) == _FIRST_READ_BYTES else begin
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file atomically, keeping its mode. Create missing folders."""
         where = self._locate(path, of_file=True, to_write=True)
         folder, _, name = where.rpartition("/")
-        with _named(path):
+        with _translated_errors(path):
             self._make_folders(folder)
             with self._opened(folder or ".", _FOLDER) as parent:
                 replace_in(parent, name, data, _mode_to_keep(parent, name, path))
@@ -181,14 +178,14 @@ class Workspace:
             if status.st_nlink == 1:
                 try:
                     write_whole(descriptor, data)
-                except BaseException:  # a full disk, Ctrl-C: rather nothing is added than a part of it
+                except BaseException:  # a full disk, Ctrl-C: append all or nothing
                     os.ftruncate(descriptor, status.st_size)
                     raise
                 return
         self.write(path, self.read(path, status.st_size) + data)
 
     def make(self, path: str) -> int:
-        """Create a file, or empty it, for a program to write to: a descriptor that appends, for the caller to close."""
+        """Create or empty a program's output file. Return a descriptor to append to, for the caller to close."""
         self.write(path, b"")
         with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
             return os.dup(descriptor)
@@ -199,7 +196,7 @@ class Workspace:
         if self.find(path) is None:
             self.write(path, b"")
         elif self._observer is not None:
-            self._observer.content(self._locate(path))
+            self._observer(self._locate(path), True)
         with self._regular(path, os.O_RDWR) as descriptor:
             if os.fstat(descriptor).st_nlink > 1:
                 raise CommandError(f"{shown(path)} has another hard link, and is not written through it.")
@@ -226,18 +223,18 @@ class Workspace:
         """Delete a file, or a symbolic link itself. Folders are refused."""
         where = self._locate(path, of_file=True, follow=False, to_write=True)
         folder, _, name = where.rpartition("/")
-        with _named(path), self._opened(folder or ".", _FOLDER) as parent:
+        with _translated_errors(path), self._opened(folder or ".", _FOLDER) as parent:
             if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                 raise CommandError(f"{shown(path)} is a folder; only files can be deleted.")
             os.unlink(name, dir_fd=parent)
             _sync_folder(parent)
 
     def sync(self, places: Collection[str]) -> None:
-        """Sync these files (places relative to the root) as far as they exist.
+        """Sync the existing files among these places (relative to the root).
 
-        For more than MOST_SYNCED files, sync all disks instead.
+        For more than MAX_SYNCED_FILES files, sync all disks instead.
         """
-        if len(places) > MOST_SYNCED:
+        if len(places) > MAX_SYNCED_FILES:
             os.sync()
             return
         for where in {*places, *(place.rpartition("/")[0] or "." for place in places)}:
@@ -251,7 +248,7 @@ class Workspace:
         """
         start = self._locate(directory)
         if self._observer is not None:
-            self._observer.names(start)
+            self._observer(start, False)
         pending = deque([start])
         while pending:
             folder = pending.popleft()
@@ -270,7 +267,7 @@ class Workspace:
                     pending.append(entry.path)
 
     def sweep(self) -> None:
-        """Delete what a killed process has left of files that it was about to write."""
+        """Delete the drafts left by a killed process."""
         for folder in (".", *(entry.path for entry in self.walk(".", NOT_ENTERED) if entry.kind == "folder")):
             with suppress(OSError), self._opened(folder, _FOLDER) as descriptor:
                 for name in filter(DRAFT.fullmatch, os.listdir(descriptor)):  # noqa: PTH208 - a descriptor has no path
@@ -279,7 +276,7 @@ class Workspace:
     def is_protected(self, where: str) -> bool:
         """Return whether a place (relative to the root) is protected, ignoring case as many file systems do.
 
-        A file that is about to take the place of another one is, too: it is never shown or kept.
+        So is the draft of a file: it is never shown or kept.
         """
         parts = where.casefold().split("/")
         if is_draft(where):
@@ -291,9 +288,9 @@ class Workspace:
         return self._opened(where, _FOLDER)
 
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True, to_write: bool = False) -> str:
-        """Return the physical place of a path, relative to the root; '.' for the root.
+        """Return the physical place of a path, relative to the root, or '.' for the root.
 
-        With `of_file` it must be able to name a file. Without `follow`, keep a link at the end.
+        With `of_file`, refuse a path that can only name a folder. Without `follow`, keep a link at the end.
         """
         if problem := _malformed(path):
             raise CommandError(f"{shown(path)} {problem}.")
@@ -302,12 +299,12 @@ class Workspace:
         first, _, rest = path.lstrip("/").partition("/")
         joined = self.root / path
         if path.startswith("/") and first in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
-            joined = self.root / rest.lstrip("/")  # what is outside and begins with a usual workspace name
+            joined = self.root / rest.lstrip("/")  # a path outside with a usual workspace name
         elif self._copy_of is not None and Path(path).is_relative_to(self._copy_of):
             joined = self.root / Path(path).relative_to(self._copy_of)
         try:
-            real = _real(joined) if follow else f"{_real(joined.parent)}/{joined.name}"
-        except OSError as error:  # realpath forgives what is missing, not what changes between two looks
+            real = _real_path(joined) if follow else f"{_real_path(joined.parent)}/{joined.name}"
+        except OSError as error:  # realpath accepts missing files, but no changes meanwhile
             if error.errno == errno.ELOOP:
                 raise CommandError(f"{shown(path)} leads through too many symbolic links.") from None
             raise CommandError(f"{shown(path)} was changed by something else just now; try again.") from None
@@ -319,7 +316,7 @@ class Workspace:
             )
         if of_file and where == ".":
             raise CommandError(f"{shown(path)} is the workspace itself, not a file.")
-        if problem := _malformed(where):  # the target of a link can be named in ways a path may not be
+        if problem := _malformed(where):  # the target of a link may be malformed too
             raise CommandError(f"{shown(path)} is a link to {shown(where)}, which {problem}.")
         if self.is_protected(where):
             raise CommandError(f"{shown(path)} belongs to the agent itself and can be neither read nor written.")
@@ -329,7 +326,7 @@ class Workspace:
             )
         return where
 
-    def _inside(self, protected: Iterable[Path]) -> frozenset[str]:
+    def _protected_inside(self, protected: Iterable[Path]) -> frozenset[str]:
         """Return the protected places inside the workspace, relative to its root."""
         places: set[str] = set()
         for path in protected:
@@ -357,7 +354,7 @@ class Workspace:
     def _regular(self, path: str, flags: int) -> Iterator[int]:
         where = self._locate(path, of_file=True, to_write=bool(flags & (os.O_WRONLY | os.O_RDWR)))
         # O_NONBLOCK: to open a FIFO would wait for its other end
-        with _named(path), self._opened(where, flags | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
+        with _translated_errors(path), self._opened(where, flags | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
             _require_file(os.fstat(descriptor).st_mode, path)
             yield descriptor
 
@@ -382,7 +379,7 @@ class Workspace:
 
 
 def folder_named(path: str) -> str:
-    """Return the folder that a model names: '' and '/' are the workspace's root, as '.' is."""
+    """Normalize a model's name for a folder: '' and '/' mean the workspace's root, like '.'."""
     return path if path.strip().strip("/") else "."
 
 
@@ -393,7 +390,7 @@ def shown(path: str) -> str:
 
 # The two gates ---------------------------------------------------------------------------------------------------
 
-_OPENAT2 = 437  # the system call's number, the same on all architectures that Python is shipped for
+_OPENAT2 = 437  # the number of the system call on all architectures
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 
 
@@ -412,9 +409,9 @@ def walk_gate(folder: int, path: str, flags: int) -> int:
     current = os.dup(folder)
     try:
         for name in folders:
-            below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
+            child = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
             os.close(current)
-            current = below
+            current = child
         return os.open(last, flags | os.O_NOFOLLOW, dir_fd=current)
     finally:
         os.close(current)
@@ -453,11 +450,11 @@ def _malformed(path: str) -> str:
     return ""
 
 
-def _real(path: Path) -> str:
-    """Resolve the path's links. A circular link stays. Raises OSError (ELOOP) for too long a chain, like the system."""
+def _real_path(path: Path) -> str:
+    """Resolve the path's links, keeping a circular link. Raises OSError (ELOOP) for too long a chain."""
     try:
         real = os.path.realpath(path)
-    except RecursionError:  # before Python 3.13 it calls itself for each link
+    except RecursionError:  # before Python 3.13 realpath recurses for each link
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
     if _too_many_links(path) and not _too_many_links(Path(real)):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -492,24 +489,24 @@ def _require_file(mode: int, path: str) -> None:
 
 
 def _mode_to_keep(parent: int, name: str, path: str) -> int | None:
-    """Return the permissions of the file to be replaced, or None if it does not exist."""
+    """Return the permissions of the file to replace, or None if it does not exist."""
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return None
     _require_file(mode, path)
-    if not os.access(name, os.W_OK, dir_fd=parent):  # a rename would not mind
+    if not os.access(name, os.W_OK, dir_fd=parent):  # a rename would ignore it
         raise CommandError(f"{shown(path)} is read-only.")
     return mode & 0o777
 
 
 def _sync_folder(descriptor: int) -> None:
-    with suppress(OSError):  # not every file system can; the change is made, only a power cut could undo it
+    with suppress(OSError):  # unsupported by some file systems: a power cut could undo the change
         os.fsync(descriptor)
 
 
 @contextmanager
-def _named(path: str) -> Iterator[None]:
+def _translated_errors(path: str) -> Iterator[None]:
     """Turn the operating system's errors into ours."""
     try:
         yield

@@ -1,32 +1,34 @@
-"""Files of a workspace that later run as the user by themselves: git, editors, shells and package managers read them.
+"""Guard files that run as the user later on their own: git, editors, shells and package managers read them.
 
-An agent that may write them has only to wait for the user's next `git status`. So commands write them only once the
-user has allowed that very call, and a Watch reverts changes by programs: old content is restored, new files are kept
-apart. A repository that the agent makes itself may have a configuration that runs nothing.
+An agent with write access would only have to wait for the next `git status`. So commands write them only after the
+user has allowed that very call, and a Watch reverts changes by programs: it restores old content and keeps new files
+apart. A repository made by the agent may have a configuration that runs nothing.
 
 Decided by names, and for git by what makes a folder a repository. What a person starts himself (a Makefile, tests,
-scripts, a virtual environment) is the agent's work, and is not guarded. The user's `protect` adds to the names.
+scripts, another virtual environment) is the agent's work, and is not guarded. The user's `protect` adds to the names.
 
 Not covered: what is read while the program that wrote it still runs; programs in the workspace that a guarded file
-names (`core.fsmonitor = ./tool`), but for hooks and included configuration; folders beyond MOST_LOOKED_AT entries.
+names (`core.fsmonitor = ./tool`), but for hooks and included configuration; folders beyond MAX_SCANNED_ENTRIES.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import posixpath
 import re
 import stat
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.core.durable_files import is_draft, replace_in
+from autoagent.core.durable_files import held, is_draft, replace_in
+from autoagent.core.frozen import dataclass
 
 PATTERNS = (
     ".gitmodules", ".gitconfig", ".envrc", ".husky/", ".pre-commit-config.yaml",
@@ -54,71 +56,85 @@ PATTERNS = (
     ".config/gh/", ".aws/config", ".config/i3/", ".config/sway/", ".config/hypr/", ".config/plasma-workspace/",
     ".config/direnv/", "**/ai_settings.yaml", "**/prompt_settings.yaml", "**/plugins_config.yaml", "**/azure.yaml",
 )  # fmt: skip
-"""At the top of the workspace. The last line is the program's own, anywhere: what shapes later runs there."""
+"""At the top of the workspace. The last line holds the program's own files, at any depth: they shape later runs."""
 
-MOST_LOOKED_AT = 100_000  # entries of the workspace, those near its top first
-_MOST_KEPT = 1 << 20  # bytes of a file that can be restored
-_RACY_NS = 50_000_000  # a folder that changed more lately may change again and look the same
-_MOST_READ_ONLY = 64  # places; each takes a twentieth of a millisecond at each start of a program
-_OF_GIT = frozenset({"config", "config.worktree", "commondir"})
-_REPOSITORY, _WORKTREE = {"HEAD", "objects", "refs"}, {"HEAD", "commondir"}  # what makes a folder one
+MAX_SCANNED_ENTRIES = 100_000  # entries of the workspace, level by level
+_MAX_KEPT_BYTES = 1 << 20  # of one restorable file
+_MAX_DIGEST_BYTES = 32 << 20  # of one file that undo restores; of the program itself, larger ones count too
+_RACY_NS = 50_000_000  # a folder changed more recently may change again without a new time
+_MAX_READ_ONLY_PLACES = 64  # each adds 0.05 ms to each start of a program
+_GIT_FILES = frozenset({"config", "config.worktree", "commondir"})
+_REPOSITORY, _WORKTREE = {"HEAD", "objects", "refs"}, {"HEAD", "commondir"}  # their typical entries
 
 Stamp = tuple[int, int, int, int, int]
 
 
-class GuardedNames:
-    """The names that are guarded: PATTERNS with the user's `changes`, of which `!NAME` takes one of them out.
+def program_in(root: Path) -> Iterator[str]:
+    """Yield what this program itself consists of in a workspace: its interpreter's places, and packages it has loaded.
 
-    Raises ValueError for a change that could never mean anything.
+    Programs of the agent that change these would run outside the sandbox, as soon as another module is imported.
+    """
+    files = (getattr(module, "__file__", "") for name, module in [*sys.modules.items()] if "." not in name)
+    loaded = (file.removesuffix("/__init__.py") for file in files if file)
+    prefixes = (sys.prefix, sys.base_prefix)
+    for place in sorted({*map(os.path.realpath, loaded), *map(os.path.realpath, prefixes), *prefixes}):
+        if Path(place).is_relative_to(root) and Path(place) != root:
+            yield os.path.relpath(place, root)
+
+
+class GuardedNames:
+    """Match the guarded names: PATTERNS with the user's `changes`. `!NAME` removes a pattern.
+
+    Raises ValueError for a meaningless change.
     """
 
     def __init__(self, changes: Iterable[str] = ()) -> None:
         patterns = dict.fromkeys(PATTERNS)
         for change in changes:
             if change.startswith("!") and change[1:] not in patterns:
-                raise ValueError(f"protect: {change!r} takes out nothing; docs/security.md has the names.")
+                raise ValueError(f"protect: {change!r} matches none of the usual names; docs/security.md lists them.")
             if change.startswith(("/", "~")) or ".." in change.split("/"):
-                raise ValueError(f"protect: {change!r} is no path relative to the top of the workspace.")
+                raise ValueError(f"protect: {change!r} is not a path relative to the top of the workspace.")
             if change.startswith("!"):
                 del patterns[change[1:]]
             else:
                 patterns[change] = None
-        self.anywhere = frozenset(found[1].casefold() for found in map(_ANYWHERE.fullmatch, patterns) if found)
+        self.anywhere = frozenset(match[1].casefold() for match in map(_ANYWHERE.fullmatch, patterns) if match)
         at_top = [pattern for pattern in patterns if not _ANYWHERE.fullmatch(pattern)]
         self._pattern = re.compile("|".join(map(_regex, at_top)) or r"(?!)", re.IGNORECASE)
         tops = {pattern.partition("/")[0].casefold() for pattern in at_top}
         self._tops = None if any(set(top) & set("*?") for top in tops) else tops
 
     def match(self, where: str) -> bool:
-        """Return whether a place, relative to the root, is one of them or lies in one."""
+        """Return whether a place, relative to the root, is guarded or in a guarded folder."""
         if self.anywhere.intersection(where.casefold().split("/")):
             return True
         return self.may_match_in(where) and bool(self._pattern.match(where))
 
     def may_match_in(self, where: str) -> bool:
-        """Return whether some could be at or beneath a place but for those that are guarded `anywhere`."""
+        """Return whether a place may be or contain a guarded file, ignoring names guarded `anywhere`."""
         return self._tops is None or where.partition("/")[0].casefold() in self._tops
 
     def runs_later(self, where: str) -> bool:
-        """Return whether a place is one of them, or makes git run programs."""
-        return self.match(where) or bool(_TELLS_GIT.match(where))
+        """Return whether a place is guarded, or makes git run programs."""
+        return self.match(where) or bool(_GIT_CONFIG_FILE.match(where))
 
 
 _ANYWHERE = re.compile(r"\*\*/([^*?/]+)")
-_TELLS_GIT = re.compile(
+_GIT_CONFIG_FILE = re.compile(
     r"(?:.*/)?\.git(?:/(?:.*/)?(?:config|config\.worktree|commondir|hooks/.*|info/attributes))?\Z", re.IGNORECASE
 )
 
 
 def _regex(pattern: str) -> str:
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern.rstrip("/"))
-    meant = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return f"(?:{''.join(meant.get(part, re.escape(part)) for part in parts)})(?:/|\\Z)"
+    wildcards = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return f"(?:{''.join(wildcards.get(part, re.escape(part)) for part in parts)})(?:/|\\Z)"
 
 
 # The configuration of a repository -------------------------------------------------------------------------------
 
-# What names no program and leads nowhere else, by section; a line as git itself writes it, in which nothing is quoted.
+# Entries without a program or another place, by section. Only unquoted lines in git's own format are accepted.
 _HARMLESS = {
     "core": "repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol",
     "user": "name|email",
@@ -136,80 +152,90 @@ _MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = 
 
 
 def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> bytes:
-    """Return the lines of a repository's configuration that run no program. All of them if none does."""
+    """Return a repository's configuration without the lines that run programs."""
     kept, section = [], ""
     for line in data.decode("utf-8", "replace").split("\n"):
-        if found := _SECTION.fullmatch(line):
-            section = found[1].lower()
+        if section_match := _SECTION.fullmatch(line):
+            section = section_match[1].lower()
         elif entry := _ENTRY.fullmatch(line):
             if not re.fullmatch(harmless.get(section, "(?!)"), entry[1].lower()) or "::" in entry[2]:
                 continue
         elif line and not re.match(r"\s*[#;]", line):
-            return _MINIMAL  # what git reads in it is not for us to guess
+            return _MINIMAL  # no guessing how git reads it
         kept.append(line)
     return "\n".join(kept).encode("utf-8", "replace")
 
 
-_NAMES_PLACE = re.compile(rb"^\s*(hookspath|path)\s*=\s*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE)
+_PATH_ENTRY = re.compile(rb"^\s*(hookspath|path)\s*=\s*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE)
 
 
-# What becomes of them --------------------------------------------------------------------------------------------
+# Watching the files --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A guarded file as it may be: its stamp, its permissions and its content (None: too much; a link's target)."""
+    """Hold an accepted state of a guarded file: stamp, permissions, and content (a link's target, None if too large).
+
+    For anything but a file, the mode is its type. A file that is too large has a `digest`.
+    """
 
     stamp: Stamp
     mode: int
     data: bytes | None
+    digest: bytes = b""
+
+    def equals(self, other: _Kept) -> bool:
+        """Return whether type, permissions and content are the same."""
+        return (self.mode, self.data, self.digest) == (other.mode, other.data, other.digest)
 
 
 class Watch:
-    """Looks after the guarded files of a workspace while programs run in it. Any thread may use it.
+    """Watch the guarded files of a workspace while programs run in it. Any thread may use it.
 
-    `opened` opens a folder in it without following links. `is_hidden` tells what belongs to the agent itself: what is
-    there is out of reach of programs, and what they put at the top in the place of something missing is taken away.
-    What is taken away is kept in the folder `apart`. Without that it is deleted. With `holds`, programs find the
-    `read_only` places as the user has them, so that only the user can have changed these.
+    `opened` opens a folder in it without following links. The agent's own places are `hidden`: programs cannot reach
+    them, and a file that a program puts in a missing place is removed. Removed files are kept in the folder `apart`,
+    or deleted if it is None. With `holds`, the sandbox makes the `read_only` places read-only for programs, so that
+    only the user can have changed them.
     """
 
     def __init__(
         self,
         root: Path,
         opened: Callable[[str], AbstractContextManager[int]],
-        is_hidden: Callable[[str], bool],
+        hidden: Collection[str],
         changes: Iterable[str] = (),
         apart: Path | None = None,
     ) -> None:
-        self.names = GuardedNames(changes := tuple(changes))
-        self._made_with = root, opened, is_hidden, changes, apart
+        self._program = tuple(program_in(root))
+        self.names = GuardedNames((*self._program, *(changes := tuple(changes))))
+        self._arguments = root, opened, hidden, changes, apart
         self.holds = False
         self.read_only: tuple[str, ...] = ()
         self._root = root
         self._opened = opened
-        self._is_hidden = is_hidden
+        self._hidden = {place.casefold(): place for place in hidden}
         self._apart = apart
         self._lock = threading.Lock()
         self._running = 0
         self._known: dict[str, _Kept] = {}
-        self._covered: set[str] = set()  # the agent's own at the top that was there when the programs began
+        self._covered: set[str] = set()  # the agent's own places that existed when the programs began
         self._gitdirs: set[str] = set()
-        self._own: set[str] = set()  # repositories that programs have made, and files that lead to one
-        self._closed: dict[str, Stamp] = {}  # what nobody could read before a program ran
-        self._mends = False  # whether what a program has closed is opened again
-        self._named: set[str] = set()  # places that the configuration of the user's repositories names
+        self._own: set[str] = set()  # repositories made by programs, and files leading to them
+        self._closed: dict[str, Stamp] = {}  # unreadable before a program ran
+        self._mends = False  # whether to undo a program's change of permissions
+        self._named: set[str] = set()  # places in the configuration of the user's repositories
         self._listed: dict[str, tuple[Stamp, Mapping[str, bool]]] = {}
-        self._folders: dict[str, list[str]] = {}  # in each, with files to be noted wherever they are
-        self._told: list[str] = []
+        self._folders: dict[str, list[str]] = {}  # subfolders, and names guarded anywhere
+        self._report: list[str] = []
+        self._places: dict[str, int] = {}  # open folders of the program itself, and above it
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel to another process as new."""
-        return Watch, self._made_with
+        """Pickle as a new Watch with the same arguments."""
+        return Watch, self._arguments
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """Look after them while a program runs."""
+        """Watch the files while a program runs."""
         self.begin()
         try:
             yield
@@ -217,25 +243,25 @@ class Watch:
             self.end()
 
     def begin(self) -> None:
-        """Take the present files as the user's, unless another program runs already."""
+        """Accept the present files as the user's, unless another program already runs."""
         with self._lock:
             if not self._running:
                 self._accept()
             self._running += 1
 
     def end(self) -> None:
-        """Revert the changes of a program that ends now."""
+        """Revert the changes of a program that has ended."""
         with self._lock:
             self._running -= 1
-            self._put_back()
+            self._revert()
 
     def look_again(self) -> None:
         """Revert the changes of programs that still run."""
         with self._lock:
-            self._put_back()
+            self._revert()
 
     def refused(self, output: bytes) -> list[str]:
-        """Return a line for each read-only place of which a program says that it could not be written."""
+        """Return a line for each read-only place named in a program's write errors."""
         lines = [line for line in output.splitlines() if line.rstrip().endswith(_UNWRITABLE)]
         return [
             f"{place} could not be written."
@@ -244,22 +270,22 @@ class Watch:
         ]
 
     def accept(self, places: Iterable[str]) -> None:
-        """Take the files at these places as the user's: a change of them was allowed."""
+        """Accept the files at these places as the user's, after an allowed change."""
         with self._lock:
             for where in filter(self.names.runs_later, places):
                 self._known.pop(where, None)
                 with suppress(OSError):
-                    if kept := self._as_it_is(where, (self._root / where).lstat()):
-                        self._known[where] = kept
+                    if current := self._snapshot(where, (self._root / where).lstat()):
+                        self._known[where] = current
 
     def taken(self) -> list[str]:
-        """Return a line for each file that was put back since this was last asked."""
+        """Return a line for each file reverted since the last call."""
         with self._lock:
-            lines, self._told = self._told, []
+            lines, self._report = self._report, []
         return lines
 
     def is_guarded(self, where: str) -> bool:
-        """Return whether a command needs the user's word to write to a place. A HEAD makes a folder a repository."""
+        """Return whether writing to a place needs the user's permission. A HEAD makes a folder a repository."""
         parts = where.split("/")
         if self.names.runs_later(where) or where in self._named:
             return True
@@ -272,24 +298,31 @@ class Watch:
 
     def _accept(self) -> None:
         self._closed, self._mends = {}, False
-        self._covered = set(filter(self._is_hidden, self._entries("")))
-        found = self._look()
-        self._known = {where: kept for where, status in found.items() if (kept := self._as_it_is(where, status))}
+        for place in [*self._places]:
+            os.close(self._places.pop(place))
+        if not self.holds:
+            above = {str(above) for place in self._program for above in (Path(place), *Path(place).parents)}
+            for place in sorted(above - {"."}):
+                with suppress(OSError):
+                    self._places[place] = os.open(self._root / place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._covered = {place for place in self._hidden.values() if os.path.lexists(self._root / place)}
+        found = self._scan()
+        self._known = {where: kept for where, status in found.items() if (kept := self._snapshot(where, status))}
         self._closed |= {where: _stamp(status) for where, status in found.items() if where not in self._known}
         users = self._gitdirs - self._own
         configs = [(gitdir, self._known.get(_join(gitdir, "config"))) for gitdir in users]
         self._named = {
             posixpath.normpath(posixpath.join(base, os.fsdecode(path).strip()))
             for gitdir, kept in configs if kept
-            for _, path in _NAMES_PLACE.findall(kept.data or b"")
-            for base in (gitdir, posixpath.dirname(gitdir))  # of files that are included, and of hooks
+            for _, path in _PATH_ENTRY.findall(kept.data or b"")
+            for base in (gitdir, posixpath.dirname(gitdir))  # of included files, and of hooks
         }  # fmt: skip
         hooks = (_join(gitdir, "hooks") for gitdir in users)
         places = {*filter(None, map(self._top, found)), *(place for place in hooks if (self._root / place).is_dir())}
-        self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MOST_READ_ONLY])
+        self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MAX_READ_ONLY_PLACES])
 
     def _top(self, where: str) -> str:
-        """Return the place to be read-only for a guarded file, or '' for none, as a program has made its repository."""
+        """Return the place to make read-only for a guarded file, or '' in a repository made by a program."""
         gitdir = self._gitdir_of(where)
         if gitdir is not None:
             hooks = _join(gitdir, "hooks")
@@ -300,53 +333,52 @@ class Watch:
         return "" if top in self._own else top
 
     def _gitdir_of(self, where: str) -> str | None:
-        """Return the innermost repository that a file is in, or None if it is in none, nor in its hooks or info."""
+        """Return the innermost repository with this file as configuration, hook or info, or None."""
         within = (gitdir for gitdir in self._gitdirs if where.startswith(f"{gitdir}/") or not gitdir)
         found = max(within, key=len, default=None)
         rest = where[len(found) + bool(found) :] if found is not None else ""
-        return found if rest in _OF_GIT or rest.startswith(("hooks/", "info/")) or rest == "hooks" else None
+        return found if rest in _GIT_FILES or rest.startswith(("hooks/", "info/")) or rest == "hooks" else None
 
-    def _look(self) -> dict[str, os.stat_result]:
-        """Return the guarded files that are there, and note the repositories."""
+    def _scan(self) -> dict[str, os.stat_result]:
+        """Return the existing guarded files, and note the repositories."""
         found: dict[str, os.stat_result] = {}
         self._gitdirs = set()
-        pending, looked_at = deque([("", False)]), 0
-        while pending and looked_at < MOST_LOOKED_AT:
-            where, guarded = pending.popleft()
+        queue, scanned = deque([("", False)]), 0
+        while queue and scanned < MAX_SCANNED_ENTRIES:
+            where, guarded = queue.popleft()
             entries = self._entries(where)
-            looked_at += len(entries)
+            scanned += len(entries)
             is_dot_git = where.rpartition("/")[2].casefold() == ".git"
             if is_dot_git or entries.keys() >= _REPOSITORY or entries.keys() >= _WORKTREE:
                 self._gitdirs.add(where)
-                self._look_in_git(where, entries, found)
-            near = guarded or not where or bool(self._named) or self.names.may_match_in(where)
-            for name in entries if near else self._folders[where]:
+                self._scan_git(where, entries, found)
+            may_match = guarded or not where or bool(self._named) or self.names.may_match_in(where)
+            may_match = may_match or any(place.rpartition("/")[0] == where.casefold() for place in self._hidden)
+            for name in entries if may_match else self._folders[where]:
                 path = _join(where, name)
                 inner = guarded or name.casefold() in self.names.anywhere
-                inner = inner or (near and (self.names.match(path) or path in self._named))
-                if self._is_hidden(path):
-                    top = path.partition("/")[0]
-                    if is_draft(path) or top in self._covered or not self._is_hidden(top):
-                        continue
-                    inner = True
-                if not entries[name]:
+                inner = inner or (may_match and (self.names.match(path) or path in self._named))
+                if is_draft(path) or path in self._covered:
+                    continue
+                inner = inner or path.casefold() in self._hidden
+                if not entries[name] or (self.holds and path in self._program):  # whole, and many files
                     if inner or name.casefold() == ".git":
                         self._note(path, found)
                 elif not is_dot_git or name in ("modules", "worktrees"):
-                    pending.append((path, inner))
+                    queue.append((path, inner))
         return found
 
-    def _look_in_git(self, gitdir: str, entries: Mapping[str, bool], found: dict[str, os.stat_result]) -> None:
+    def _scan_git(self, gitdir: str, entries: Mapping[str, bool], found: dict[str, os.stat_result]) -> None:
         """Add the files of a repository that make git run programs."""
         for name, is_folder in entries.items():
-            if name in _OF_GIT or (name == "hooks" and not is_folder):
+            if name in _GIT_FILES or (name == "hooks" and not is_folder):
                 self._note(_join(gitdir, name), found)
             elif name == "hooks":
                 for hook in self._entries(_join(gitdir, name)):
                     if not hook.endswith(".sample"):
                         self._note(_join(gitdir, f"{name}/{hook}"), found)
         self._note(_join(gitdir, "info/attributes"), found)
-        for name in (*entries, "logs/HEAD"):  # git writes through a link: the user's next commit would, to elsewhere
+        for name in (*entries, "logs/HEAD"):  # through a link, the user's next commit would write elsewhere
             if (self._root / gitdir / name).is_symlink():
                 self._note(_join(gitdir, name), found)
 
@@ -355,7 +387,7 @@ class Watch:
             found[where] = (self._root / where).lstat()
 
     def _entries(self, where: str) -> Mapping[str, bool]:
-        """Return the names in a folder, and whether each is a folder, or none where it cannot be listed."""
+        """Return the names in a folder, and whether each is a folder; nothing for an unreadable folder."""
         try:
             stamp = _stamp((self._root / where).lstat())
             if (known := self._listed.get(where)) and known[0] == stamp:
@@ -373,18 +405,15 @@ class Watch:
         return names
 
     def _mend(self, where: str, stamp: Stamp) -> None:
-        """Give the user his rights to a place back, which a program has taken away: they hide what it has written."""
+        """Restore the user's permissions on a place: a program removes them to hide its changes."""
         if not self._mends:
             self._closed[where] = stamp
         elif self._closed.get(where) != stamp:
-            place = os.open(self._root / where, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                os.chmod(f"/proc/self/fd/{place}", stat.S_IMODE(os.fstat(place).st_mode) | stat.S_IRWXU)  # noqa: PTH101 - a descriptor
-            finally:
-                os.close(place)
+            with held(None, self._root / where) as (place, status):
+                os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)  # noqa: PTH101 - no path of Python's
 
-    def _as_it_is(self, where: str, status: os.stat_result) -> _Kept | None:
-        """Return the file to remember, or None if it is not a file or gone."""
+    def _snapshot(self, where: str, status: os.stat_result) -> _Kept | None:
+        """Return the present state of a file, or None for a folder or a missing file."""
         known = self._known.get(where)
         if known and known.stamp == _stamp(status):
             return known
@@ -395,45 +424,79 @@ class Watch:
             if stat.S_ISREG(status.st_mode):
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 with os.fdopen(os.open(name, flags, dir_fd=parent), "rb") as file:
-                    data = file.read(_MOST_KEPT + 1)
-                return _Kept(_stamp(status), status.st_mode & 0o777, data if len(data) <= _MOST_KEPT else None)
+                    data = file.read(_MAX_KEPT_BYTES + 1)
+                    if len(data) <= _MAX_KEPT_BYTES:
+                        return _Kept(_stamp(status), status.st_mode & 0o777, data)
+                    digest = str(status.st_size).encode()
+                    if not self.holds and (known.stamp[2] == status.st_size if known else not self._mends):
+                        of_program = any(Path(where).is_relative_to(place) for place in self._program)
+                        if of_program or status.st_size <= _MAX_DIGEST_BYTES:
+                            file.seek(0)
+                            digest = hashlib.file_digest(file, "sha256").digest()
+                return _Kept(_stamp(status), status.st_mode & 0o777, None, digest)
+            if not stat.S_ISDIR(status.st_mode):  # a pipe: its program would answer
+                return _Kept(_stamp(status), stat.S_IFMT(status.st_mode), None)
         return None
 
     # Putting back ------------------------------------------------------------------------------------------------
 
-    def _put_back(self) -> None:
+    def _return_program(self) -> None:
+        """Move the folders of the program itself back where they were, and aside what is in their place."""
+        for place, descriptor in self._places.items():  # each after those above it
+            path = self._root / place
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                    continue
+            there, spare = Path(f"/proc/self/fd/{descriptor}").readlink(), f"{path}.{os.urandom(3).hex()}"
+            try:
+                for folder in (*reversed(there.parents), there, *reversed(path.parents)):
+                    if folder.is_relative_to(self._root) and not os.access(folder, os.W_OK | os.X_OK):
+                        self._mend(os.path.relpath(folder, self._root), (0, 0, 0, 0, 0))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # it is deleted
+                    there.rename(f"{spare}.own")
+                with suppress(FileNotFoundError):
+                    path.rename(spare)
+                with suppress(FileNotFoundError):
+                    Path(f"{spare}.own").rename(path)
+                self._report.append(f"{place} was put back; what was in its place is in {spare}.")
+            except OSError as error:
+                self._report.append(f"{place} would run as the user later, and stays: {error.strerror}.")
+
+    def _revert(self) -> None:
         before, self._mends = self._gitdirs, True
-        found = self._look()
+        self._return_program()
+        found = self._scan()
         self._own = (self._own | (self._gitdirs - before)) & {*self._gitdirs, *found}
         for where in sorted(found.keys() | self._known.keys()):
             known, now = self._known.get(where), None
-            if where in found and (now := self._as_it_is(where, found[where])) is None:
+            if where in found and (now := self._snapshot(where, found[where])) is None:
                 if stat.S_ISREG(found[where].st_mode):
                     with suppress(OSError):
                         self._mend(where, _stamp(found[where]))
-                        now = self._as_it_is(where, (self._root / where).lstat())
+                        now = self._snapshot(where, (self._root / where).lstat())
                 if now is None:
-                    continue  # a folder or a pipe: nobody reads it
-            if now and known and (known.data, known.mode) == (now.data, now.mode):
+                    continue
+            if now and known and known.equals(now):
                 continue
             by_user = self.holds and self._top(where) in self.read_only
-            wanted = (
-                now if by_user or (not now and self._gitdir_of(where) in self._own) else self._wanted(where, now, known)
+            target = (
+                now if by_user or (not now and self._gitdir_of(where) in self._own) else self._target(where, now, known)
             )
-            if wanted is not now:
-                self._replace(where, now, wanted)
+            if target is not now:
+                self._replace(where, now, target)
             elif now:
                 self._known[where] = now
             else:
                 self._known.pop(where, None)
-        for top in [top for top in self._entries("") if self._is_hidden(top) and top not in self._covered]:
-            for folder, _, _ in os.walk(self._root / top, topdown=False):
+        for place in self._hidden.values():
+            for folder, _, _ in os.walk(self._root / place, topdown=False) if place not in self._covered else ():
                 above, _, name = os.path.relpath(folder, self._root).rpartition("/")
                 with suppress(OSError), self._opened(above or ".") as parent:
-                    os.rmdir(name, dir_fd=parent)  # of what was put in the place of a missing file
+                    os.rmdir(name, dir_fd=parent)  # put in the place of a missing file
 
-    def _wanted(self, where: str, now: _Kept | None, known: _Kept | None) -> _Kept | None:
-        """Return the content allowed at a place in place of `now`: the same, another, or none."""
+    def _target(self, where: str, now: _Kept | None, known: _Kept | None) -> _Kept | None:
+        """Return the allowed state of a place instead of `now`: the same, another, or none."""
         if now is None:
             return known
         folder, _, name = where.rpartition("/")
@@ -450,35 +513,36 @@ class Watch:
             return now if reduced == data else _Kept(now.stamp, 0o644, reduced)
         if where == ".gitmodules" and not known and harmless_config(data, _MODULES) == data:
             return now
-        return now if is_own and name == "attributes" else known  # which name drivers that the configuration must have
+        return now if is_own and name == "attributes" else known  # its drivers have to be in the configuration
 
-    def _replace(self, where: str, now: _Kept | None, wanted: _Kept | None) -> None:
+    def _replace(self, where: str, now: _Kept | None, target: _Kept | None) -> None:
         folder, _, name = where.rpartition("/")
-        known, kept = self._known.pop(where, None), ""
-        for again in (True, False):
+        known, copy_note = self._known.pop(where, None), ""
+        for may_retry in (True, False):
             try:
                 with self._opened(folder or ".") as parent:
-                    kept = kept or (self._kept_apart(name, now) if now else "")
-                    if wanted and wanted.data is not None:
-                        replace_in(parent, name, wanted.data, wanted.mode)
-                        if fresh := self._as_it_is(where, os.stat(name, dir_fd=parent, follow_symlinks=False)):
+                    copy_note = copy_note or (self._keep_copy(name, now) if now else "")
+                    if target and target.data is not None:
+                        replace_in(parent, name, target.data, target.mode)
+                        if fresh := self._snapshot(where, os.stat(name, dir_fd=parent, follow_symlinks=False)):
                             self._known[where] = fresh
                     elif now:
                         os.unlink(name, dir_fd=parent)
                 break
             except OSError as error:
-                if again and isinstance(error, PermissionError):
+                if may_retry and isinstance(error, PermissionError):
                     with suppress(OSError):
                         self._mend(folder, (0, 0, 0, 0, 0))
                 elif now:
-                    self._told.append(f"{where} would run as the user later, and stays: {error.strerror}.")
-                if not again:
+                    self._report.append(f"{where} would run as the user later, and stays: {error.strerror}.")
+                if not may_retry:
                     return
-        done = "taken away" if not wanted else "put back" if wanted is known else "reduced to what runs nothing"
-        self._told.append(f"{where} was {done}{kept}.")
+        gone = not target or target.data is None
+        outcome = "taken away" if gone else "put back" if target is known else "reduced to what runs nothing"
+        self._report.append(f"{where} was {outcome}{copy_note}.")
 
-    def _kept_apart(self, name: str, now: _Kept) -> str:
-        """Keep a copy of a file that is taken away, and return where. Raises OSError."""
+    def _keep_copy(self, name: str, now: _Kept) -> str:
+        """Keep a copy of a file to be removed. Return a note on its path. Raises OSError."""
         if self._apart is None:
             return ""
         self._apart.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Lets one process at a time write in a workspace, by a kernel lock (flock) on the folder itself.
+"""Let one process at a time write in a workspace, by a kernel lock (flock) on the folder itself.
 
 It works across state folders, ends with the process, and is not inherited by programs of the agent. The kernel knows
-the holder, so no stale note can be left behind.
+the holder, so no stale lock file is left behind.
 
 Not covered: a workspace inside another workspace, and programs outside of runs, such as your editor.
 """
@@ -21,9 +21,9 @@ from autoagent.text.sanitize import escape
 
 @contextmanager
 def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of the folder. `tell` hears if its file system has no locks.
+    """Hold the lock of the folder. `tell` reports a file system without locks.
 
-    Raises StateError with the other process and its run if the lock is taken.
+    Raises StateError with the other process and its run if the lock is held.
     """
     folder = -1
     try:
@@ -33,11 +33,11 @@ def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
         holder = _holder(os.fstat(folder))
         os.close(folder)
         raise StateError(
-            f"The workspace {escape(str(root))} is in use by {holder}; wait until it has ended, or give a new run "
-            "another workspace (-w)."
+            f"The workspace {escape(str(root))} is in use by {holder}; wait for its end, or give a new run another "
+            "workspace (-w)."
         ) from None
     except OSError as error:
-        tell(f"The workspace {escape(str(root))} cannot be locked ({error.strerror}); let no other run work in it.")
+        tell(f"The workspace {escape(str(root))} cannot be locked ({error.strerror}); do not start another run in it.")
     try:
         yield
     finally:
@@ -46,12 +46,12 @@ def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _holder(folder: os.stat_result) -> str:
-    """Return `the run ID (process PID)`, as far as the kernel tells this process."""
+    """Describe the holder as `the run ID (process PID)`, or less if the kernel hides it."""
     with suppress(OSError):
         locks = Path("/proc/locks").read_text()
-        for found in re.finditer(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", locks):
-            pid, device = found[1], os.makedev(int(found[2], 16), int(found[3], 16))
-            if (device, int(found[4])) != (folder.st_dev, folder.st_ino):
+        for lock in re.finditer(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", locks):
+            pid, device = lock[1], os.makedev(int(lock[2], 16), int(lock[3], 16))
+            if (device, int(lock[4])) != (folder.st_dev, folder.st_ino):
                 continue
             with suppress(OSError):
                 for descriptor in Path(f"/proc/{pid}/fd").iterdir():
@@ -59,4 +59,4 @@ def _holder(folder: os.stat_result) -> str:
                         if run := re.search(r"/runs/([\w-]+)/events\.jsonl$", str(descriptor.readlink())):
                             return f"the run {run[1]} (process {pid})"
             return f"process {pid}"
-    return "another process"  # of another container, say
+    return "another process"  # for example in another container

@@ -1,8 +1,8 @@
-"""A store of blobs and trees named by the hash of their content: objects in git's own format.
+"""Store blobs and trees by the hash of their content, as objects in git's own format.
 
 The folder is a bare repository in git's SHA-256 format, so `git --git-dir FOLDER ls-tree ID` works on it. Objects are
 never changed or deleted. The tree of a folder with many names is split into parts by the hash of the names, so that a
-new file rewrites one part; git shows a part as a subfolder. Many objects that come at once become a pack, in a fifth of
+new file rewrites one part. Git shows a part as a subfolder. Many objects that come at once become a pack, in a fifth of
 the time. git itself may be missing, would cost a process per step, and reads the user's settings.
 
 Not covered: objects are not synced, but for packs. Damage by a power cut is detected by the hash when reading.
@@ -16,11 +16,13 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import BinaryIO
 
-from autoagent.core.errors import StateError
+from autoagent.core.errors import SettingsError, StateError
+from autoagent.core.frozen import dataclass
+from autoagent.text.text_file import open_regular
 
 _CONFIG = """[core]
 \trepositoryformatversion = 1
@@ -29,31 +31,32 @@ _CONFIG = """[core]
 \tobjectFormat = sha256
 \tpreciousObjects = true
 """
-_COMPRESSED = 1 << 20  # bytes; larger objects are stored as they are, which takes a tenth of the time
-_WHOLE = 64  # names in a folder that is kept as one tree
-_FOLDER, _PART = 0o040000, 0o044000  # modes; the bit of the second (setuid) is kept of no folder
-_PACKED = 200  # new objects at once become a pack
-_PACK_BYTES = 16 << 20  # bytes of objects, of which there is a copy in memory until they are a pack
-_KINDS = {"tree": 2, "blob": 3}  # as numbered in a pack
-_PACK, _INDEX = b"PACK\0\0\0\2", b"\377tOc\0\0\0\2"  # how version 2 of the two begins
-_HEAD = 1024  # bytes that surely unpack to the head of an object: `blob 12345` and a NUL
+_MAX_COMPRESSED_BYTES = 1 << 20  # larger objects are stored uncompressed, ten times as fast
+_MAX_BYTES = 33 << 20  # of an unpacked object: the largest file of a snapshot, and its head
+_MAX_TREE_NAMES = 64  # a larger folder is split into parts
+_FOLDER, _PART = 0o040000, 0o044000  # modes; no folder is stored with the setuid bit of the second
+_MIN_PACK_OBJECTS = 200  # new objects at once
+_MAX_PACK_BYTES = 16 << 20  # held in memory until the pack is written
+_KINDS = {"tree": 2, "blob": 3}  # their numbers in a pack
+_PACK, _INDEX = b"PACK\0\0\0\2", b"\377tOc\0\0\0\2"  # the first bytes of version 2
+_HEAD_BYTES = 1024  # enough to unpack the head of an object: `blob 12345` and a NUL
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An entry of a tree: the mode as git has it, type and permissions, and the object's id."""
+    """Hold an entry of a tree: git's mode (type and permissions), and the object's id."""
 
     mode: int
     id: str
 
 
 Tree = Mapping[str, Node]
-"""The names in a folder. Bytes of a name that are no UTF-8 are surrogates, as everywhere in Python."""
+"""The names in a folder. Bytes outside UTF-8 are surrogates, as everywhere in Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTree:
-    """A stored folder: the id of its tree, its entries, and the ids of its parts, if any."""
+    """Hold a stored folder: the id of its tree, its entries, and any parts."""
 
     id: str
     tree: Tree
@@ -61,23 +64,23 @@ class StoredTree:
 
 
 class ObjectStore:
-    """The objects in `folder`, created (mode 0700) with the first object. All methods raise StateError."""
+    """Read and write objects in `folder`, created (mode 0700) with the first object. All methods raise StateError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._waiting: dict[str, tuple[str, bytes]] | None = None  # objects to be kept together
-        self._bytes = 0  # of them
-        self._packed: dict[str, tuple[Path, int]] | None = None  # where in which pack
+        self._pending: dict[str, tuple[str, bytes]] | None = None  # objects to write together
+        self._pending_bytes = 0  # of their content
+        self._packed: dict[str, tuple[Path, int]] | None = None  # the pack and the offset
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Keep the objects that are put meanwhile at once, at the end: they cannot be read before."""
-        self._waiting, self._bytes = {}, 0
+        """Collect the objects put meanwhile and write them at the end. They cannot be read before."""
+        self._pending, self._pending_bytes = {}, 0
         try:
             yield
-            self._keep_waiting()
+            self._write_pending()
         finally:
-            self._waiting = None
+            self._pending = None
 
     def put(self, kind: str, data: bytes) -> str:
         """Store an object, a `blob` or a `tree`. Return its id."""
@@ -85,25 +88,28 @@ class ObjectStore:
         digest = hashlib.sha256(head)
         digest.update(data)
         name = digest.hexdigest()
-        if self._waiting is None or len(data) > _COMPRESSED:
+        if self._pending is None or len(data) > _MAX_COMPRESSED_BYTES:
             self._keep(name, head, data)
-        elif name not in self._waiting and not self._holds(name, head):
-            self._waiting[name] = kind, data
-            self._bytes += len(data)
-            if self._bytes > _PACK_BYTES:
-                self._keep_waiting()
+        elif name not in self._pending and not self._has(name, head):
+            self._pending[name] = kind, data
+            self._pending_bytes += len(data)
+            if self._pending_bytes > _MAX_PACK_BYTES:
+                self._write_pending()
         return name
 
     def read(self, kind: str, name: str) -> bytes:
-        """Return the content of an object, verified against its name: anything else is an error that names it."""
+        """Return the content of an object, verified against its name."""
         path = Path(self._path(name))
         try:
-            raw = zlib.decompress(path.read_bytes())
+            if len(name) != 64 or not name.isalnum():  # a forged name is a path
+                raise zlib.error
+            with open_regular(path) as file:
+                raw = _unpacked(file)
         except FileNotFoundError:
-            path, raw = self._in_pack(name)
+            path, raw = self._read_packed(name)
         except OSError as error:
             raise StateError(f"The snapshot cannot be read: {path}: {error.strerror}.") from error
-        except zlib.error:
+        except (zlib.error, SettingsError):
             raise StateError(f"The snapshot is damaged: {path} is not an object.") from None
         head, _, data = raw.partition(b"\0")
         if hashlib.sha256(raw).hexdigest() != name or head.partition(b" ")[0] != kind.encode():
@@ -112,10 +118,10 @@ class ObjectStore:
 
     def put_tree(self, tree: Tree, like: StoredTree | None = None) -> StoredTree:
         """Store a folder. If it is `like` a stored folder, write only the parts that differ."""
-        count = _parts(len(tree))
+        count = _part_count(len(tree))
         if count == 1:
             return StoredTree(self._put_entries(tree), tree, {})
-        parts = dict(like.parts) if like is not None and _parts(len(like.tree)) == count else {}
+        parts = dict(like.parts) if like is not None and _part_count(len(like.tree)) == count else {}
         changed: dict[int, dict[str, Node]] = {}
         for name in changed_names(like.tree if like is not None and parts else {}, tree):
             number = zlib.crc32(os.fsencode(name)) % count
@@ -130,7 +136,7 @@ class ObjectStore:
         return StoredTree(self._put_entries(index), tree, parts)
 
     def _put_entries(self, tree: Tree) -> str:
-        """Store a tree. Return its id. Names are sorted as in git: folders as if their name ended with a slash."""
+        """Store a tree. Return its id. Names are sorted as in git: folders as if with a final slash."""
         lines = []
         for name, node in tree.items():
             raw = os.fsencode(name)
@@ -138,25 +144,30 @@ class ObjectStore:
             lines.append((key, b"%o %b\0%b" % (node.mode, raw, bytes.fromhex(node.id))))
         return self.put("tree", b"".join(line for _, line in sorted(lines)))
 
-    def read_tree(self, name: str) -> dict[str, Node]:
-        """Return the entries of a folder."""
-        data, at = self.read("tree", name), 0
-        found: dict[str, Node] = {}
-        while at < len(data):
-            space, end = data.index(b" ", at), data.index(b"\0", at)
+    def read_tree(self, name: str, parts: dict[str, Tree] | None = None) -> dict[str, Node]:
+        """Return the entries of a folder. `parts` caches the entries of its parts, shared by most trees."""
+        data, position = self.read("tree", name), 0
+        entries: dict[str, Node] = {}
+        while position < len(data):
+            space, end = data.index(b" ", position), data.index(b"\0", position)
             entry = os.fsdecode(data[space + 1 : end])
             if entry in ("", ".", "..") or "/" in entry:
                 raise StateError(f"The snapshot is damaged: the tree {name} holds the name {entry!r}.")
-            node = Node(int(data[at:space], 8), data[end + 1 : end + 33].hex())
-            found |= self.read_tree(node.id) if node.mode == _PART else {entry: node}
-            at = end + 33
-        return found
+            node = Node(int(data[position:space], 8), data[end + 1 : end + 33].hex())
+            if node.mode != _PART:
+                entries[entry] = node
+            elif parts is None:
+                entries |= self.read_tree(node.id)
+            else:
+                entries |= parts.get(node.id) or parts.setdefault(node.id, self.read_tree(node.id))
+            position = end + 33
+        return entries
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/objects/{name[:2]}/{name[2:]}"
 
-    def _holds(self, name: str, head: bytes) -> bool:
-        """Return whether the object is there and begins correctly: a power cut can leave a file empty, or all zero."""
+    def _has(self, name: str, head: bytes) -> bool:
+        """Return whether the object exists with a valid head: a power cut can leave an empty or zeroed file."""
         if name in self._packs():
             return True
         try:
@@ -164,22 +175,22 @@ class ObjectStore:
         except OSError:
             return False
         try:
-            return zlib.decompressobj().decompress(os.read(descriptor, _HEAD), len(head)) == head
+            return zlib.decompressobj().decompress(os.read(descriptor, _HEAD_BYTES), len(head)) == head
         except (OSError, zlib.error):
             return False
         finally:
             os.close(descriptor)
 
     def _keep(self, name: str, head: bytes, data: bytes) -> None:
-        """Store an object that begins with `head` in a file of its own."""
-        if not self._holds(name, head):
-            level = zlib.Z_BEST_SPEED if len(data) <= _COMPRESSED else zlib.Z_NO_COMPRESSION
+        """Store an object with this head in its own file."""
+        if not self._has(name, head):
+            level = zlib.Z_BEST_SPEED if len(data) <= _MAX_COMPRESSED_BYTES else zlib.Z_NO_COMPRESSION
             self._write(self._path(name), zlib.compress(head + data, level))
 
     def _write(self, path: str, content: bytes, *, synced: bool = False) -> None:
-        """Write beside it, then rename: an object is there whole or not at all, while the machine runs."""
+        """Write a temporary file and rename it, so that an object is never partial while the machine runs."""
         parent = os.path.dirname(path)  # noqa: PTH120 - for each object
-        temporary = f"{parent}/tmp_obj_{os.urandom(8).hex()}"  # noqa: S108 - git knows such a name for a leftover
+        temporary = f"{parent}/tmp_obj_{os.urandom(8).hex()}"  # noqa: S108 - git treats such a name as a leftover
         try:
             if not os.path.isdir(parent):  # noqa: PTH112
                 for folder in (self._folder, self._folder / "refs", self._folder / "objects", Path(parent)):
@@ -196,7 +207,7 @@ class ObjectStore:
                     if synced:
                         os.fsync(descriptor)
                 os.rename(temporary, path)  # noqa: PTH104
-            except BaseException:  # a full disk, Ctrl-C: no part of an object stays
+            except BaseException:  # a full disk, Ctrl-C: leave no partial object
                 with suppress(OSError):
                     os.unlink(temporary)  # noqa: PTH108
                 raise
@@ -205,16 +216,16 @@ class ObjectStore:
 
     # Packs -------------------------------------------------------------------------------------------------------
 
-    def _keep_waiting(self) -> None:
-        waiting, self._waiting, self._bytes = self._waiting or {}, {}, 0
-        if len(waiting) >= _PACKED:
+    def _write_pending(self) -> None:
+        waiting, self._pending, self._pending_bytes = self._pending or {}, {}, 0
+        if len(waiting) >= _MIN_PACK_OBJECTS:
             self._write_pack(waiting)
             return
         for name, (kind, data) in waiting.items():
             self._keep(name, b"%b %d\0" % (kind.encode(), len(data)), data)
 
     def _write_pack(self, objects: Mapping[str, tuple[str, bytes]]) -> None:
-        """Write a pack and its index, as in gitformat-pack(5). Without its index a pack is none."""
+        """Write a pack and then its index, as in gitformat-pack(5). A pack without an index is ignored."""
         pieces, at, places = [_PACK + len(objects).to_bytes(4)], 12, {}
         for name, (kind, data) in objects.items():
             head, rest = bytearray((_KINDS[kind] << 4 | len(data) & 15,)), len(data) >> 4
@@ -243,23 +254,24 @@ class ObjectStore:
         self._packed = None
 
     def _packs(self) -> dict[str, tuple[Path, int]]:
-        """Return the packed objects: their pack, and where in it they begin."""
+        """Return the packed objects with their pack and offset."""
         if self._packed is None:
             self._packed = {}
             for path in sorted((self._folder / "objects/pack").glob("*.idx")):
-                with suppress(OSError), (pack := path.with_suffix(".pack")).open("rb") as file:
-                    data = path.read_bytes()
+                pack = path.with_suffix(".pack")
+                with suppress(OSError, SettingsError), open_regular(pack) as file, open_regular(path) as index:
+                    data = index.read(_MAX_BYTES)
                     file.seek(-32, os.SEEK_END)
                     count = int.from_bytes(data[1028:1032])
-                    whole = data.startswith(_INDEX) and hashlib.sha256(data[:-32]).digest() == data[-32:]
-                    if whole and len(data) == 1096 + 40 * count and file.read() == data[-64:-32]:
+                    is_valid = data.startswith(_INDEX) and hashlib.sha256(data[:-32]).digest() == data[-32:]
+                    if is_valid and len(data) == 1096 + 40 * count and file.read() == data[-64:-32]:
                         names = (data[at : at + 32].hex() for at in range(1032, 1032 + 32 * count, 32))
                         starts = struct.iter_unpack(">I", data[1032 + 36 * count : 1032 + 40 * count])
                         self._packed |= {name: (pack, at) for name, (at,) in zip(names, starts, strict=True)}
         return self._packed
 
-    def _in_pack(self, name: str) -> tuple[Path, bytes]:
-        """Return the pack that holds an object, and the object with its head."""
+    def _read_packed(self, name: str) -> tuple[Path, bytes]:
+        """Return an object's pack, and the object with its head."""
         if name not in self._packs():
             self._packed = None  # another process may have written one
         path, at = self._packs().get(name, (None, 0))
@@ -268,13 +280,10 @@ class ObjectStore:
         try:
             with path.open("rb") as file:
                 file.seek(at)
-                data = file.read(_HEAD)
+                data = file.read(_HEAD_BYTES)
                 kind = next(kind for kind, number in _KINDS.items() if number == data[0] >> 4 & 7)
                 begin = next(at for at, byte in enumerate(data) if byte < 0x80) + 1
-                unpacked = zlib.decompressobj()
-                raw = unpacked.decompress(data[begin:])
-                while not unpacked.eof and (data := file.read(_COMPRESSED)):
-                    raw += unpacked.decompress(data)
+                raw = _unpacked(file, data[begin:])
         except OSError as error:
             raise StateError(f"The snapshot cannot be read: {path}: {error.strerror}.") from error
         except (zlib.error, StopIteration, IndexError):
@@ -282,15 +291,26 @@ class ObjectStore:
         return path, b"%b %d\0" % (kind.encode(), len(raw)) + raw
 
 
+def _unpacked(file: BinaryIO, data: bytes = b"") -> bytes:
+    """Unpack `data` and what follows in the file. Raises zlib.error for a cut object and an implausibly large one."""
+    raw, unpacker = bytearray(), zlib.decompressobj()
+    while not unpacker.eof and len(raw) <= _MAX_BYTES and (data := data or file.read(_MAX_COMPRESSED_BYTES)):
+        raw += unpacker.decompress(data, _MAX_BYTES)
+        data = unpacker.unconsumed_tail
+    if not unpacker.eof:
+        raise zlib.error
+    return bytes(raw)
+
+
 def changed_names(before: Tree, after: Tree) -> Iterator[str]:
-    """Yield the names in which two folders differ, in no order."""
+    """Yield the names that differ between two folders, in no order."""
     for name, node in after.items():
-        was = before.get(name)
-        if was is not node and was != node:
+        before_node = before.get(name)
+        if before_node is not node and before_node != node:
             yield name
     yield from before.keys() - after.keys()
 
 
-def _parts(names: int) -> int:
-    """Return in how many parts a folder of so many names is kept: about the root of that, so that all stay small."""
-    return 1 if names <= _WHOLE else 1 << ((names - 1).bit_length() + 1) // 2
+def _part_count(names: int) -> int:
+    """Return the number of parts for a folder of so many names: about its square root, so that all parts stay small."""
+    return 1 if names <= _MAX_TREE_NAMES else 1 << ((names - 1).bit_length() + 1) // 2

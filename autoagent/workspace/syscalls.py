@@ -1,4 +1,4 @@
-"""System calls that Python has no function for. ctypes is loaded with the first: `--help` needs none."""
+"""Make system calls missing in Python. ctypes is loaded at the first call, which keeps `--help` fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 @functools.cache
-def _loaded() -> Any:
+def _libc() -> Any:
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True)
@@ -18,7 +18,7 @@ def call(name: str, *arguments: object) -> int:
     """Call a function of the C library. Integers are passed as long. Raises OSError, ImportError without ctypes."""
     import ctypes
 
-    function = getattr(_loaded(), name)
+    function = getattr(_libc(), name)
     value = int(function(*(ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)))
     if value < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

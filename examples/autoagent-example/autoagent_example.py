@@ -33,6 +33,7 @@ from autoagent.extension import (
     Provider,
     Result,
     ResultMeta,
+    RetrievedMemory,
     SandboxKind,
     StoreOpening,
     Verdict,
@@ -152,6 +153,18 @@ def forget_numbers(text: str, keep: Callable[[str], int | None]) -> int | None:
     return keep("".join("#" if letter.isdigit() else letter for letter in text))
 
 
+def newest_first(query: str, found: Sequence[RetrievedMemory]) -> list[int]:
+    return [memory.id for memory in sorted(found, key=lambda memory: -memory.t)]
+
+
+def count_forgotten(ids: Sequence[int]) -> None:
+    HEARD["forgotten"] += len(ids)
+
+
+def count_sleep(ids: Sequence[int], dream: str) -> None:
+    HEARD["slept"] += 1
+
+
 def register(host: Host) -> None:
     host.command(count_words)
     host.model(
@@ -174,3 +187,6 @@ def register(host: Host) -> None:
     host.around_authorize(no_forbidden_words)
     host.around_execute(say_when_it_failed)
     host.around_store(forget_numbers)
+    host.after_recall(newest_first)
+    host.after_forget(count_forgotten)
+    host.after_sleep(count_sleep)

@@ -13,12 +13,12 @@ from autoagent_autogpt_plugins.running import State, install, started, states_of
 
 @click.command("plugins")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
-@click.option("--install-plugin-deps", "installs", is_flag=True, help="Install what the used ones are missing.")
+@click.option("--install-plugin-deps", "installs", is_flag=True, help="Install their missing requirements.")
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool, installs: bool) -> None:
-    """List the plug-ins in PLUGINS_DIR (./plugins) and those installed; the used ones with their hooks and commands.
+    """List the plug-ins in PLUGINS_DIR (./plugins) and the installed ones, with hooks and commands of those in use.
 
-    One that is not enabled in plugins_config.yaml, or not trusted, is not imported.
+    A plug-in is imported only if it is enabled in plugins_config.yaml and trusted.
     """
     place = read_place(ctx.obj)
     states = states_of(place)

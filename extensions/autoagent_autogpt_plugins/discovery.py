@@ -19,9 +19,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 
 from autoagent.extension import Place, SettingsError, UntrustedValue
+from autoagent.text.text_file import open_regular
 from autoagent_autogpt_plugins.config import PluginEntry, configured
 
 TEMPLATE = "auto_gpt_plugin_template"
@@ -29,14 +31,16 @@ BASE = "AutoGPTPluginTemplate"
 
 _SOURCE = 2_000_000  # bytes of one file that is looked at
 _WHOLE = 100_000_000  # bytes of a plug-in
+_ALL = 300_000_000  # bytes of all in the folder: looking at them takes some seconds
 _FILES = 5_000
+_UNREADABLE = (OSError, ValueError, EOFError, RuntimeError)
 _DEPTH = 5  # folders down to a package: REPOSITORY-main/src/autogpt_plugins/NAME
 _TOOLS = frozenset({  # what builds, checks and tests a plug-in; it runs without them, unless its source imports one
     "black", "build", "coverage", "flake8", "isort", "mypy", "pre-commit", "pylint", "pytest", "pytest-asyncio",
     "pytest-cov", "pytest-mock", "requests-mock", "setuptools", "sourcery", "tox", "twine", "wheel",
 })  # fmt: skip
-_READS = re.compile(rb"""(?:getenv\(|environ(?:\.get\(|\[))\s*["']([A-Z][A-Z0-9_]*)["']""")
-_IMPORTS = re.compile(rb"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
+_READS = re.compile(rb"""(?:getenv\(|environ(?:\.get\(|\[))\s{0,99}["']([A-Z][A-Z0-9_]*)["']""")
+_IMPORTS = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +120,14 @@ def missing_requirements(wanted: Sequence[str], places: Sequence[str]) -> list[s
 
 def _met(line: str, there: Mapping[str, str]) -> bool:
     """Return whether a requirement is met, or does not count on this Python."""
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
 
     try:
         wanted = Requirement(line)
-    except InvalidRequirement:
+        if wanted.marker and not wanted.marker.evaluate():
+            return True
+    except ValueError:  # also for a marker that compares what cannot be compared
         return _normal(_package(line)) in there
-    if wanted.marker and not wanted.marker.evaluate():
-        return True
     version = there.get(_normal(wanted.name))
     return version is not None and wanted.specifier.contains(version, prereleases=True)
 
@@ -141,35 +145,37 @@ def _package(requirement: str) -> str:
 
 
 def _in_folder(place: Path) -> Iterator[FoundPlugin]:
+    left = _ALL
     with suppress(OSError):
         for path in sorted(place.iterdir()):
             if path.name.startswith((".", "_")):
                 continue
             if path.is_symlink():
                 yield FoundPlugin(path.name, "link", "", problem="it is a symbolic link, which is not followed")
-            elif path.is_dir():
-                yield from _folder(path)
-            elif path.suffix == ".zip":
-                yield from _zip(path)
+            elif (is_folder := path.is_dir()) or path.suffix == ".zip":
+                kind = "folder" if is_folder else "zip"
+                try:
+                    files, raw = (_folder if is_folder else _zip)(path, min(left, _WHOLE))
+                except (*_UNREADABLE, SettingsError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+                    yield FoundPlugin(path.name, kind, "", problem=f"it cannot be read: {error}")
+                    continue
+                left -= sum(map(len, files.values()))
+                yield from _packages(path.name, kind, str(path), files, raw)
 
 
-def _folder(path: Path) -> Iterator[FoundPlugin]:
-    """Yield the packages with plug-ins in a folder: itself, in `src`, or below."""
+def _folder(path: Path, most: int) -> tuple[Mapping[str, bytes], bytes]:
+    """Return the files of a folder, which may take so many bytes, and no zip. Raises OSError, ValueError."""
     files: dict[str, bytes] = {}
-    try:
-        size = 0
-        for name in _walk(path):
-            found = (path / name).lstat()
-            size += found.st_size
-            if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
-                raise ValueError(f"{name} is no regular file")
-            if size > _WHOLE or len(files) > _FILES:
-                raise ValueError("it is too large")
-            files[name] = (path / name).read_bytes()
-    except (OSError, ValueError) as error:
-        yield FoundPlugin(path.name, "folder", "", problem=f"it cannot be read: {error}")
-        return
-    yield from _packages(path.name, "folder", str(path), files)
+    size = 0
+    for name in _walk(path):
+        found = (path / name).lstat()
+        size += found.st_size
+        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+            raise ValueError(f"{name} is no regular file")
+        if size > most or len(files) > _FILES:
+            raise ValueError("it is too large, alone or with the others")
+        files[name] = (path / name).read_bytes()
+    return files, b""
 
 
 def _walk(path: Path) -> Iterator[str]:
@@ -181,22 +187,21 @@ def _walk(path: Path) -> Iterator[str]:
             yield str((Path(folder) / name).relative_to(path))
 
 
-def _zip(path: Path) -> Iterator[FoundPlugin]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            infos = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX")]
-            if len(infos) > _FILES or sum(one.file_size for one in infos) > _WHOLE:
-                raise ValueError("it is too large")
-            files = {one.filename: archive.read(one) for one in infos}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, RuntimeError, zlib.error, lzma.LZMAError) as error:
-        yield FoundPlugin(path.name, "zip", "", problem=f"it cannot be read: {error}")
-        return
-    yield from _packages(path.name, "zip", str(path), files)
+def _zip(path: Path, most: int) -> tuple[Mapping[str, bytes], bytes]:
+    """Return the files of a zip, which may take so many bytes, and the zip. Raises what zipfile and open_regular do."""
+    with open_regular(path) as file:  # a pipe would be waited for
+        if len(raw := file.read(most + 1)) > most:
+            raise ValueError("it is too large, alone or with the others")
+    with zipfile.ZipFile(BytesIO(raw)) as archive:
+        infos = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX")]
+        if len(infos) > _FILES or sum(one.file_size for one in infos) > most:
+            raise ValueError("it is too large, alone or with the others")
+        return {one.filename: archive.read(one) for one in infos}, raw
 
 
-def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> Iterator[FoundPlugin]:
-    """Yield a plug-in for each package among the files that defines one."""
-    digest = hashlib.sha256()
+def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes], raw: bytes = b"") -> Iterator[FoundPlugin]:
+    """Yield a plug-in for each package among the files that defines one. `raw` is the zip, if they come from one."""
+    digest = hashlib.sha256(raw)  # Python's two readers of zips may find different files in it
     for path, content in sorted(files.items()):
         digest.update(f"{path}\0{len(content)}\0".encode("utf-8", "surrogateescape") + content)
     wanted = [files[one] for one in files if PurePosixPath(one).name == "requirements.txt" and one.count("/") <= 1]
@@ -206,7 +211,9 @@ def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> I
     found = []
     for path in sorted(files, key=lambda one: (one.count("/"), one)):
         package = PurePosixPath(path).parent
-        if PurePosixPath(path).name != "__init__.py" or len(package.parts) > _DEPTH or ".." in package.parts:
+        if PurePosixPath(path).name != "__init__.py" or len(package.parts) > _DEPTH:
+            continue
+        if package.is_absolute() or ".." in package.parts:  # such a name would be imported from there
             continue
         if classes := _classes(files[path]):
             whole = str(package) == "."
@@ -236,11 +243,18 @@ def _classes(source: bytes) -> tuple[str, ...]:
 
 
 def _requirements(text: bytes, imported: Collection[str]) -> Iterator[str]:
+    """Yield the packages that a requirements.txt asks an index for, with their versions.
+
+    Addresses and paths are left out: the user is not shown them, and what they lead to is not in the digest.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
     for line in text.decode("utf-8", "replace").splitlines():
         line = line.partition(" #")[0].strip()
         name = _normal(_package(line))
-        if re.match(r"[A-Za-z0-9]", line) and name != _normal(TEMPLATE) and (name not in _TOOLS or name in imported):
-            yield line
+        with suppress(InvalidRequirement):
+            if not Requirement(line).url and name != _normal(TEMPLATE) and (name not in _TOOLS or name in imported):
+                yield line
 
 
 # Installed -------------------------------------------------------------------------------------------------------

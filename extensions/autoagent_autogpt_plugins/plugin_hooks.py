@@ -167,7 +167,7 @@ class PluginHooks(RunPart):
 
     @property
     def replaces_model(self) -> bool:
-        """Whether one of them answers in place of the model."""
+        """Return whether one of them answers in place of the model."""
         return self.handles("chat_completion")
 
     def model(self, opened: Callable[[], Model]) -> Model:
@@ -210,10 +210,10 @@ class PluginHooks(RunPart):
         if not text:
             return None
         if text.lower() in _YES:
-            return Verdict(True, who)
+            return Verdict(True, "", f"{who} says: {text}")
         if text.lower() in _NO:
             raise StopRun(Outcome(Status.STOPPED, f"Stopped by {who}."))
-        return Verdict(False, who, f"{who} says: {text}")  # not the user's word, which would reset the standstill count
+        return Verdict(False, "", f"{who} says: {text}")  # not the user's word, which would reset the standstill count
 
     def answer(self, question: str) -> str:
         """Return what a plug-in answers in the user's place, '' if none does."""

@@ -213,9 +213,9 @@ def install(
 def _installed(command: Sequence[str], say: Callable[[str], None], end: float) -> None:
     """Run a command and show its output. Raises SetupError if it fails or has not ended by then."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    process = subprocess.Popen(  # noqa: S603 - the user has asked for it
-        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", start_new_session=True,
+    process = subprocess.Popen(  # noqa: S603 - the user has asked for it; not where a file may be called like a package
+        command, env=env, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True,
     )  # fmt: skip
     late = Timer(max(0, end - time.monotonic()), lambda: os.killpg(process.pid, signal.SIGKILL))
     late.start()

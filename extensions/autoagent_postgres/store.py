@@ -11,16 +11,15 @@ Words are ranked by the sum of ts_rank over the words of the query, each weighte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from autoagent.extension import Change, Embedder, RetrievedMemory, Stats
-from autoagent.memory.store_base import FLOAT, Skip, StoreBase, Vector, texts, valid
+from autoagent.extension import GONE, Change, Embedder, RetrievedMemory, Stats
+from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, texts, valid
 from autoagent_postgres.session import Connection, PostgresSession, escaped, plain
 
-BATCH = 256  # texts embedded together, and stored in one transaction
 SLACK = 32  # neighbours looked up beyond those asked for: some of the nearest are to be skipped
 EF_SEARCH = 200  # neighbours HNSW keeps in sight: recall@10 of 10,000 real text vectors .994; pgvector's own 40: .972
 MOST_EF = 1000  # pgvector allows no more
@@ -38,6 +37,9 @@ ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excl
     source = CASE WHEN memories.trusted AND NOT excluded.trusted THEN excluded.source ELSE memories.source END,
     trusted = memories.trusted AND excluded.trusted
 RETURNING id, xmax = 0
+"""
+LOCKED = """
+SELECT id, forgotten IS NOT NULL, coalesce(forgotten, t), level FROM memories WHERE id = ANY(%s) ORDER BY id FOR UPDATE
 """
 WANT_VECTORS = "INSERT INTO vectors (space, memory) SELECT id, %s FROM spaces ON CONFLICT DO NOTHING"
 SET_VECTOR = "UPDATE vectors SET vector = %s WHERE space = %s AND memory = %s AND vector IS NULL"
@@ -101,27 +103,11 @@ class PostgresStore(StoreBase):
 
     # What is kept -----------------------------------------------------------------------------------------------
 
-    def put(
-        self,
-        text: str,
-        *,
-        t: float,
-        kind: str,
-        source: str,
-        trusted: bool,
-        run: str,
-        step: int,
-        durable: bool = True,
-    ) -> int | None:
-        parts = list(dict.fromkeys(texts.parts(text)))
-        if not parts:
-            return None
-        vectors = self._embedding.of_new(self._not_there(parts))
+    def _put(
+        self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
+    ) -> int:
         space = self._space() if vectors else None
-        known = {
-            "kind": escaped(kind), "source": escaped(valid(source)), "trusted": trusted, "t": t,
-            "run": escaped(run), "step": step,
-        }  # fmt: skip
+        known = {name: escaped(value) if isinstance(value, str) else value for name, value in known.items()}
 
         def work(db: Connection) -> int:
             hashes = [texts.hash_of(part) for part in parts]
@@ -145,82 +131,45 @@ class PostgresStore(StoreBase):
         return [part for hash, part in hashes.items() if hash not in there]
 
     def find(self, text: str) -> RetrievedMemory | None:
-        query = f"SELECT {COLUMNS}, 0 FROM memories m WHERE hash = %s AND forgotten IS NULL"  # noqa: S608 - ours
-        found = self._recollections(query, (texts.hash_of(valid(text)),))
-        return found[0] if found else None
+        return next(iter(self._recollections(f"{_kept()} AND hash = %s", (texts.hash_of(valid(text)),))), None)
 
-    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
+    def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
         def work(db: Connection) -> int:
-            lock = "SELECT id, t, level FROM memories WHERE id = ANY(%s) AND forgotten IS NULL ORDER BY id FOR UPDATE"
-            there = {id: (t, level) for id, t, level in db.execute(lock, ([change.id for change in changes],))}
-            valid = [change for change in changes if there.get(change.id) == change.seen]
-            if whole and len(valid) < len(changes):
+            if expired is not None:
+                db.execute("DELETE FROM memories WHERE forgotten < %s", (expired,))
+            ids = [change.id for change in changes]
+            there = {(id, forgotten): (t, level) for id, forgotten, t, level in db.execute(LOCKED, (ids,))}
+            as_seen = [change for change in changes if there.get((change.id, change.trash)) == change.seen]
+            if whole and len(as_seen) < len(changes):
                 return 0
-            for change in valid:
+            for change in as_seen:
                 _change(db, change)
-            return len(valid)
-
-        return self._session.run(work) if changes else 0
-
-    def forget(self, memory: int) -> bool:
-        return self._count("DELETE FROM memories WHERE id = %s AND forgotten IS NULL", (memory,)) > 0
-
-    def trash(self) -> list[RetrievedMemory]:
-        columns = COLUMNS.replace("m.t,", "m.forgotten,")
-        query = f"SELECT {columns}, 0 FROM memories m WHERE forgotten IS NOT NULL ORDER BY forgotten DESC, id DESC"  # noqa: S608
-        return self._recollections(query, ())
-
-    def restore(self, memory: int, t: float) -> bool:
-        def work(db: Connection) -> bool:
-            query = "UPDATE memories SET forgotten = NULL, level = 0, t = %s WHERE id = %s AND forgotten IS NOT NULL"
-            restored = bool(db.execute(query, (t, memory)).rowcount)
-            if restored:
-                db.execute(WANT_VECTORS, (memory,))
-            return restored
+            return len(as_seen)
 
         return self._session.run(work)
 
-    def empty_trash(self, before: float) -> int:
-        return self._count("DELETE FROM memories WHERE forgotten < %s", (before,))
-
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
-        query = f"""SELECT {COLUMNS}, 0 FROM memories m WHERE level < %s AND forgotten IS NULL
-                    ORDER BY random() LIMIT %s"""  # noqa: S608 - ours
-        return self._recollections(query, (below, max(n, 0)))
+        return self._recollections(f"{_kept()} AND level < %s ORDER BY random() LIMIT %s", (below, max(n, 0)))
 
-    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
-        query = f"SELECT {COLUMNS}, 0 FROM memories m WHERE id = ANY(%s) AND forgotten IS NULL ORDER BY id"  # noqa: S608
-        return self._recollections(query, (list(ids),))
+    def of(self, ids: Collection[int], *, trash: bool = False) -> list[RetrievedMemory]:
+        return self._recollections(f"{_kept(trash=trash)} AND id = ANY(%s) ORDER BY id", (list(ids),))
 
-    def listed(self, limit: int = -1, offset: int = 0, *, of_user: bool = False) -> list[RetrievedMemory]:
-        query = f"""SELECT {COLUMNS}, 0 FROM memories m WHERE forgotten IS NULL {OF_USER if of_user else ""}
-                    ORDER BY t DESC, id DESC LIMIT %s OFFSET %s"""  # noqa: S608 - ours
+    def listed(
+        self, limit: int = -1, offset: int = 0, *, of_user: bool = False, trash: bool = False
+    ) -> list[RetrievedMemory]:
+        query = f"{_kept(trash=trash)} {OF_USER if of_user else ''} ORDER BY time DESC, id DESC LIMIT %s OFFSET %s"
         return self._recollections(query, (None if limit < 0 else limit, offset))
 
-    @property
-    def id(self) -> str:
-        """None: nothing is looked for as lost here."""
-        return ""
-
-    def has_assigned(self, id: int, run: str, text: str = "") -> bool:
-        """Taken for true: what the server has acknowledged is on its disk, unless it runs with
-        `synchronous_commit=off`.
-        """
-        return True
-
-    def __len__(self) -> int:
+    def _count(self) -> int:
         return int(self._rows("SELECT count(*) FROM memories WHERE forgotten IS NULL", ())[0][0])
 
     def stats(self) -> Stats:
         last = self._rows("SELECT embedder, dim FROM spaces ORDER BY id DESC LIMIT 1", ())
         tables = "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memories', 'vectors']) AS name"
         embedder, dim = last[0] if last else ("", 0)
-        return Stats(len(self), int(self._rows(tables, ())[0][0]), embedder, dim, self._session.where)
+        return Stats(self._count(), int(self._rows(tables, ())[0][0]), embedder, dim, self._session.where)
 
     # What is found ----------------------------------------------------------------------------------------------
-
-    def _is_empty(self) -> bool:
-        return not self._rows("SELECT 1 FROM memories WHERE forgotten IS NULL LIMIT 1", ())
 
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
         space = self._space()
@@ -241,22 +190,19 @@ class PostgresStore(StoreBase):
         found = (_recollection(row[:-1], 1.0 - row[-1]) for row in rows)
         return [memory for memory in found if memory.score > 0]  # that of a zero vector is NaN, which no 0 is below
 
-    def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
-        known = dict.fromkeys(texts.words(texts.query(query)))
-        asked = _quoted(known)[:MOST_WORDS]
-        if k < 1 or not asked:
-            return []
-        there = {word: n for word, n in self._rows(COUNT_WORDS, (asked,)) if n}
+    def _worded(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
+        counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MOST_WORDS])
+        there = {f"'{word}'": n for word, n in counts.items() if n}
         if not there:
             return []
-        count = self._rows("SELECT max(id) FROM memories", ())[0][0]  # nearly; to count them all would be slow
-        weights = texts.weights(there, MOST_MATCHES, count)
+        weights = texts.weights(there, MOST_MATCHES, total)
         asked = list(weights)
         values = {"words": asked, "weights": [*weights.values()], "any": " | ".join(asked), "k": k, **_skipping(skip)}
         return self._recollections(WORDED, values)
 
-    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        there = dict(self._rows(COUNT_WORDS, (_quoted(words),)))
+    def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
+        asked = {word: f"'{word}'" for word in words if len(word.encode()) <= LONGEST_WORD}
+        there = dict(self._rows(COUNT_WORDS, (list(asked.values()),)))
         last = self._rows("SELECT max(id) FROM memories", ())[0][0] or 0  # nearly; to count them all would be slow
         return {word: int(there.get(f"'{word}'", 0)) for word in words}, int(last)
 
@@ -267,17 +213,16 @@ class PostgresStore(StoreBase):
 
     # Texts to vectors -------------------------------------------------------------------------------------------
 
-    def _embed_missing(self) -> None:
-        space, last = self._space(), 0
+    def _wanting(self, after: int) -> dict[int, str]:
         query = (
             "SELECT v.memory, m.text FROM vectors v JOIN memories m ON m.id = v.memory "
             "WHERE v.space = %s AND v.vector IS NULL AND v.memory > %s ORDER BY v.memory LIMIT %s"
         )
-        while batch := self._rows(query, (space.id, last, BATCH)):
-            last = batch[-1][0]
-            self._keep_vectors(space, self._embedding.of_kept({id: plain(text) for id, text in batch}))
+        return {id: plain(text) for id, text in self._rows(query, (self._space().id, after, BATCH))}
 
-    def _keep_vectors(self, space: _Space, vectors: dict[int, Vector]) -> None:
+    def _keep_vectors(self, vectors: Mapping[int, Vector]) -> None:
+        space = self._space()
+
         def work(db: Connection) -> None:
             for id, vector in sorted(vectors.items()):
                 db.execute(SET_VECTOR, (vector, space.id, id))
@@ -292,7 +237,7 @@ class PostgresStore(StoreBase):
             id, made = self._session.run(lambda db: _find_or_make(db, name, dim))
             cast, indexed = self._session.run(lambda db: _indexed(db, dim))
             self._own_space = _Space(id, cast)
-            if made and before and (count := len(self)):
+            if made and before and (count := self._count()):
                 self._embedding.tell_anew(before[0][0], before[0][1], count)
             if made and not indexed:
                 self._listen(
@@ -306,16 +251,26 @@ class PostgresStore(StoreBase):
     def _rows(self, query: str, values: Any) -> list[tuple[Any, ...]]:
         return self._session.run(lambda db: _fetched(db, query, values))
 
-    def _count(self, statement: str, values: Any) -> int:
-        return self._session.run(lambda db: int(db.execute(statement.encode(), values).rowcount))
-
     def _recollections(self, query: str, values: Any) -> list[RetrievedMemory]:
         """Return the memories of a query for COLUMNS and a score."""
         return [_recollection(row[:-1], float(row[-1])) for row in self._rows(query, values)]
 
 
+def _kept(*, trash: bool = False) -> str:
+    """Return the beginning of a query for memories, or for those in the trash."""
+    time, state = ("m.forgotten", "IS NOT NULL") if trash else ("m.t", "IS NULL")
+    columns = COLUMNS.replace("m.t,", f"{time} AS time,")
+    return f"SELECT {columns}, 0 FROM memories m WHERE forgotten {state}"  # noqa: S608 - ours
+
+
 def _change(db: Connection, change: Change) -> None:
-    if change.level is None:
+    if change.level == GONE:
+        db.execute("DELETE FROM memories WHERE id = %s", (change.id,))
+    elif change.trash:
+        update = "UPDATE memories SET forgotten = NULL, t = %s, level = %s WHERE id = %s"
+        db.execute(update, (change.t, change.level, change.id))
+        db.execute(WANT_VECTORS, (change.id,))
+    elif change.level is None:
         db.execute("UPDATE memories SET forgotten = %s WHERE id = %s", (change.t, change.id))
         db.execute("DELETE FROM vectors WHERE memory = %s", (change.id,))
     else:
@@ -356,11 +311,6 @@ def _indexed(db: Connection, dim: int) -> tuple[str, bool]:
 
 def _fetched(db: Connection, query: str, values: Any) -> list[tuple[Any, ...]]:
     return list(db.execute(query.encode(), values).fetchall())
-
-
-def _quoted(words: Iterable[str]) -> list[str]:
-    """Return the words that can be looked for, as PostgreSQL writes them in a query."""
-    return [f"'{word}'" for word in words if len(word.encode()) <= LONGEST_WORD]
 
 
 def _skipping(skip: Skip) -> dict[str, list[Any]]:

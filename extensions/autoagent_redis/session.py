@@ -64,7 +64,7 @@ class CommandGroup:
 
 
 class VectorIndex(Protocol):
-    """How a server finds vectors. Those it is given are in hashes `PREFIX + member`, field `v`, as well."""
+    """The vector index of a server. The vectors are also in hashes `PREFIX + member`, field `v`."""
 
     def make(self, space: int, dim: int) -> list[Sequence[Argument]]:
         """Return the commands that make the index of a space; they can be repeated."""

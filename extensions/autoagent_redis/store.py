@@ -11,17 +11,17 @@ import random
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
-from autoagent.extension import Change, Embedder, RetrievedMemory, StateError, Stats
-from autoagent.memory.store_base import FLOAT, Skip, StoreBase, Vector, texts, valid, widened
+from autoagent.extension import GONE, Change, Embedder, RetrievedMemory, StateError, Stats
+from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, texts, valid, widened
 from autoagent_redis.records import Fields, Records, flat, member_of
 from autoagent_redis.session import CommandGroup, RedisSession, VectorIndex
 
 VERSION = 1
 PINNED = 1_000_000  # the level from which on a memory is pinned
-BATCH = 256  # texts embedded together
 SLACK = 32  # candidates ranked beyond those asked for
 MOST_WORDS = 64  # words of a query; a long one is described by fewer
 MOST_MATCHES = 20_000  # memories that are ranked by a word, counted for each word: meanwhile the server serves no other
@@ -79,35 +79,21 @@ class RedisStore(StoreBase):
 
     # What is kept -----------------------------------------------------------------------------------------------
 
-    def put(
-        self,
-        text: str,
-        *,
-        t: float,
-        kind: str,
-        source: str,
-        trusted: bool,
-        run: str,
-        step: int,
-        durable: bool = True,
-    ) -> int | None:
-        parts = list(dict.fromkeys(texts.parts(text)))
-        if not parts:
-            return None
-        with self._ours():
-            there = self._client.hmget(self._key("ids"), [texts.hash_of(part) for part in parts])
-            vectors = self._embedding.of_new([part for part, id in zip(parts, there, strict=True) if id is None])
-            known: dict[str, str | int] = {
-                "kind": kind, "source": valid(source), "trusted": int(trusted), "t": repr(float(t)), "run": run,
-                "step": step,
-            }  # fmt: skip
-            own = self._space() if vectors else None
-            ids: dict[str, int] = {}
-            while left := [part for part in parts if part not in ids]:
-                groups = [self._putting(part, known, own, vectors.get(part)) for part in left]
-                done = self._session.run([group for _, group in groups])
-                ids |= {part: id for part, (id, _), kept in zip(left, groups, done, strict=True) if kept}
-            return ids[parts[0]]
+    def _not_there(self, parts: Sequence[str]) -> list[str]:
+        there = self._client.hmget(self._key("ids"), [texts.hash_of(part) for part in parts])
+        return [part for part, id in zip(parts, there, strict=True) if id is None]
+
+    def _put(
+        self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
+    ) -> int:
+        known = {**known, "trusted": int(known["trusted"]), "t": repr(float(known["t"]))}
+        own = self._space() if vectors else None
+        ids: dict[str, int] = {}
+        while left := [part for part in parts if part not in ids]:
+            groups = [self._putting(part, known, own, vectors.get(part)) for part in left]
+            done = self._session.run([group for _, group in groups])
+            ids |= {part: id for part, (id, _), kept in zip(left, groups, done, strict=True) if kept}
+        return ids[parts[0]]
 
     def _putting(
         self, text: str, known: Mapping[str, str | int], own: int | None, vector: Vector | None
@@ -143,74 +129,48 @@ class RedisStore(StoreBase):
             found = self._memories([int(id)] if id is not None else [])
             return next(iter(found.values()), None)
 
-    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
-        if not changes:
+    def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
+        if expired is not None:
+            old = self._client.zrange(self._key("trash"), "-inf", f"({float(expired)!r}", byscore=True)
+            groups = []
+            for id, seen in self._records.fields(map(int, old)).items():
+                if b"forgotten" in seen:
+                    groups.append(CommandGroup([(self._key("m", id), "forgotten", seen[b"forgotten"])]))
+                    self._records.do_delete(groups[-1], id, texts.hash_of(seen[b"text"].decode()))
+            self._session.run(groups)
+        there = self._records.fields([change.id for change in changes])
+        as_seen = [change for change in changes if _is_as_seen(change, there[change.id])]
+        if whole and len(as_seen) < len(changes):
             return 0
-        with self._ours():
-            there = self._records.fields([change.id for change in changes])
-            valid = [change for change in changes if _is_as_seen(change, there[change.id])]
-            if whole and len(valid) < len(changes):
-                return 0
-            return sum(self._session.run([self._changing(change, there[change.id]) for change in valid], whole))
+        return sum(self._session.run([self._changing(change, there[change.id]) for change in as_seen], whole))
 
     def _changing(self, change: Change, seen: Fields) -> CommandGroup:
         key = self._key("m", change.id)
         group = CommandGroup([(key, name, seen.get(name.encode(), b"")) for name in ("t", "level", "forgotten")])
+        text, t = seen[b"text"].decode(), repr(float(change.t))
         if change.level is None:
-            text = seen[b"text"].decode()
             self._records.do_unindex(group, change.id, text)
-            group.do("HSET", key, "forgotten", repr(float(change.t)))
-            group.do("ZADD", self._key("trash"), repr(float(change.t)), member_of(change.id))
+            group.do("HSET", key, "forgotten", t)
+            group.do("ZADD", self._key("trash"), t, member_of(change.id))
             group.do("HSET", self._key("trashed"), texts.hash_of(text), change.id)
             return group
+        if change.level == GONE:
+            self._records.do_unindex(group, change.id, text)
+            group.do("DEL", key)
+            return group
+        if change.trash:
+            group.do("HDEL", key, "forgotten")
+            group.do("HSET", key, "t", t, "level", change.level)
+            group.do("ZREM", self._key("trash"), member_of(change.id))
+            group.do("HDEL", self._key("trashed"), texts.hash_of(text))
+            self._records.do_index(group, change.id, text, t)
+            group.do("ZADD", self._key("levels"), change.level, member_of(change.id))
+            return group
         source = {} if change.source is None else {"source": valid(change.source)}
-        group.do("HSET", key, *flat({"t": repr(float(change.t)), "level": change.level, **source}))
-        group.do("ZADD", self._key("alive"), repr(float(change.t)), member_of(change.id))
+        group.do("HSET", key, *flat({"t": t, "level": change.level, **source}))
+        group.do("ZADD", self._key("alive"), t, member_of(change.id))
         group.do("ZADD", self._key("levels"), change.level, member_of(change.id))
         return group
-
-    def forget(self, memory: int) -> bool:
-        with self._ours():
-            seen = self._records.fields([memory])[memory]
-            if not seen or b"forgotten" in seen:
-                return False
-            group = CommandGroup(
-                [(self._key("m", memory), "text", seen[b"text"]), (self._key("m", memory), "forgotten", "")]
-            )
-            self._records.do_unindex(group, memory, seen[b"text"].decode())
-            group.do("DEL", self._key("m", memory))
-            return self._session.run([group])[0]
-
-    def trash(self) -> list[RetrievedMemory]:
-        with self._ours():
-            ids = [int(member) for member in self._client.zrange(self._key("trash"), 0, -1, desc=True)]
-            known = self._records.fields(ids).items()
-            return [_recollection(id, seen, "forgotten") for id, seen in known if b"forgotten" in seen]
-
-    def restore(self, memory: int, t: float) -> bool:
-        with self._ours():
-            seen = self._records.fields([memory])[memory]
-            if b"forgotten" not in seen:
-                return False
-            key, text = self._key("m", memory), seen[b"text"].decode()
-            group = CommandGroup([(key, "forgotten", seen[b"forgotten"])])
-            group.do("HDEL", key, "forgotten")
-            group.do("HSET", key, "t", repr(float(t)), "level", 0)
-            group.do("ZREM", self._key("trash"), member_of(memory))
-            group.do("HDEL", self._key("trashed"), texts.hash_of(text))
-            self._records.do_index(group, memory, text, repr(float(t)))
-            return self._session.run([group])[0]
-
-    def empty_trash(self, before: float) -> int:
-        with self._ours():
-            members = self._client.zrange(self._key("trash"), "-inf", f"({float(before)!r}", byscore=True)
-            groups = []
-            for id, seen in self._records.fields([int(member) for member in members]).items():
-                if b"forgotten" in seen:
-                    group = CommandGroup([(self._key("m", id), "forgotten", seen[b"forgotten"])])
-                    self._records.do_delete(group, id, texts.hash_of(seen[b"text"].decode()))
-                    groups.append(group)
-            return sum(self._session.run(groups)) if groups else 0
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
         with self._ours():
@@ -221,11 +181,13 @@ class RedisStore(StoreBase):
             found = self._memories({int(member) for members in pipeline.execute() for member in members})
             return [memory for memory in found.values() if memory.level < below]
 
-    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
+    def of(self, ids: Collection[int], *, trash: bool = False) -> list[RetrievedMemory]:
         with self._ours():
-            return list(self._memories(sorted(ids)).values())
+            return list(self._memories(sorted(ids), trash=trash).values())
 
-    def listed(self, limit: int = -1, offset: int = 0, *, of_user: bool = False) -> list[RetrievedMemory]:
+    def listed(
+        self, limit: int = -1, offset: int = 0, *, of_user: bool = False, trash: bool = False
+    ) -> list[RetrievedMemory]:
         with self._ours():
             if of_user:
                 pinned = self._client.zrange(self._key("levels"), PINNED, "+inf", byscore=True)
@@ -235,23 +197,11 @@ class RedisStore(StoreBase):
             last = -1 if limit < 0 else offset + limit - 1
             if limit == 0:
                 return []
-            members = self._client.zrange(self._key("alive"), offset, last, desc=True)
-            return list(self._memories([int(member) for member in members]).values())
+            members = self._client.zrange(self._key("trash" if trash else "alive"), offset, last, desc=True)
+            return list(self._memories(map(int, members), trash=trash).values())
 
-    @property
-    def id(self) -> str:
-        """None: nothing is looked for as lost here."""
-        return ""
-
-    def has_assigned(self, id: int, run: str, text: str = "") -> bool:
-        """Taken for true: what the server has acknowledged is on its disk where `appendfsync` is `always`; with
-        `everysec` a power cut takes the last second.
-        """
-        return True
-
-    def __len__(self) -> int:
-        with self._ours():
-            return int(self._client.zcard(self._key("alive")))
+    def _count(self) -> int:
+        return int(self._client.zcard(self._key("alive")))
 
     def stats(self) -> Stats:
         """Return the figures; the bytes are estimated from the
@@ -261,7 +211,7 @@ class RedisStore(StoreBase):
             spaces = {int(number): name.decode() for name, number in self._client.hgetall(self._key("spaces")).items()}
             newest = max(spaces, default=0)
             embedder, _, dim = spaces.get(newest, " 0").rpartition(" ")
-            count, looked_at = len(self), self.listed(20)
+            count, looked_at = self._count(), self.listed(20)
             pipeline = self._client.pipeline(transaction=False)
             for memory in looked_at:
                 pipeline.memory_usage(self._key("m", memory.id))
@@ -270,9 +220,6 @@ class RedisStore(StoreBase):
             return Stats(count, size * count // max(len(looked_at), 1), embedder, int(dim), self._session.where)
 
     # What is found ----------------------------------------------------------------------------------------------
-
-    def _is_empty(self) -> bool:
-        return not len(self)
 
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
         return widened(lambda count: self._best(vector, count), k, skip, SLACK)
@@ -283,17 +230,11 @@ class RedisStore(StoreBase):
         scores = {id: float(np.frombuffer(kept[id], FLOAT) @ vector) for id in sorted(kept)}
         return self._in_order({id: score for id, score in scores.items() if score > 0}), len(members) < count
 
-    def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
-        asked = list(dict.fromkeys(texts.words(texts.query(query))))[:MOST_WORDS]
-        if k < 1 or not asked:
-            return []
-        with self._ours():
-            pipeline = self._client.pipeline(transaction=False)
-            for word in asked:
-                pipeline.zcard(self._key("w", word))
-            there = {word: n for word, n in zip(asked, pipeline.execute(), strict=True) if n}
-            weights = {self._key("w", word): w for word, w in texts.weights(there, MOST_MATCHES, len(self)).items()}
-            return widened(lambda count: self._best_worded(weights, count), k, skip, SLACK) if weights else []
+    def _worded(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
+        counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MOST_WORDS])
+        there = {word: n for word, n in counts.items() if n}
+        weights = {self._key("w", word): w for word, w in texts.weights(there, MOST_MATCHES, total).items()}
+        return widened(lambda count: self._best_worded(weights, count), k, skip, SLACK) if weights else []
 
     def _best_worded(self, weights: Mapping[str, float], count: int) -> tuple[list[RetrievedMemory], bool]:
         union = self._key("asked", uuid.uuid4().hex)
@@ -308,12 +249,11 @@ class RedisStore(StoreBase):
         """Return these memories with their scores, the best first."""
         return list(self._memories(sorted(scores, key=lambda id: (-scores[id], id)), scores).values())
 
-    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        with self._ours():
-            pipeline = self._client.pipeline(transaction=False)
-            for word in words:
-                pipeline.zcard(self._key("w", word))
-            return dict(zip(words, map(int, pipeline.execute()), strict=True)), len(self)
+    def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
+        pipeline = self._client.pipeline(transaction=False)
+        for word in words:
+            pipeline.zcard(self._key("w", word))
+        return dict(zip(words, map(int, pipeline.execute()), strict=True)), self._count()
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with self._ours():
@@ -327,20 +267,22 @@ class RedisStore(StoreBase):
 
     # Texts to vectors -------------------------------------------------------------------------------------------
 
-    def _embed_missing(self) -> None:
-        space = self._space()
-        wanting = sorted(int(member) for member in self._client.zrange(self._key("want", space), 0, -1))
-        for start in range(0, len(wanting), BATCH):
-            memories = self._memories(wanting[start : start + BATCH])
-            vectors = self._embedding.of_kept({id: memory.text for id, memory in memories.items()})
-            groups = []
-            for id, vector in vectors.items():
-                group = CommandGroup(
-                    [(self._key("m", id), "forgotten", ""), (self._key("m", id), "text", memories[id].text)]
-                )
-                self._records.do_set_vector(group, space, id, vector)
-                groups.append(group)
-            self._session.run(groups)
+    def _wanting(self, after: int) -> dict[int, str]:
+        key = self._key("want", self._space())
+        if not after:
+            self._client.zunionstore(key, {key: 0})  # the copies that older versions made have other scores
+        start = f"({member_of(after)}"  # all have the score 0, so that they lie in the order of their ids
+        members = self._client.zrange(key, start, "+", bylex=True, offset=0, num=BATCH)
+        return {id: memory.text for id, memory in self._memories(map(int, members)).items()}
+
+    def _keep_vectors(self, vectors: Mapping[int, Vector]) -> None:
+        space, groups = self._space(), []
+        for id, memory in self._memories(vectors).items():
+            key = self._key("m", id)
+            group = CommandGroup([(key, "forgotten", ""), (key, "text", memory.text)])
+            self._records.do_set_vector(group, space, id, vectors[id])
+            groups.append(group)
+        self._session.run(groups)
 
     def _space(self) -> int:
         """Return the number of this embedder's space; one made now wants a vector for every memory there is."""
@@ -354,12 +296,12 @@ class RedisStore(StoreBase):
             group = CommandGroup([(self._key("about"), "spaces", count or "")])
             group.do("HSET", self._key("about"), "spaces", space)
             group.do("HSET", self._key("spaces"), f"{name} {dim}", space)
-            group.do("ZUNIONSTORE", self._key("want", space), 1, self._key("alive"))
+            group.do("ZUNIONSTORE", self._key("want", space), 1, self._key("alive"), "WEIGHTS", 0)
             for command in self._records.index.make(space, dim):
                 group.do(*command)
             if self._session.run([group])[0]:
                 self._own_space = space
-                if count and (there := len(self)):
+                if count and (there := self._count()):
                     before = max(spaces, key=lambda name: int(spaces[name])).decode()
                     old, _, old_dim = before.rpartition(" ")
                     self._embedding.tell_anew(old, int(old_dim), there)
@@ -367,20 +309,22 @@ class RedisStore(StoreBase):
 
     # Redis ------------------------------------------------------------------------------------------------------
 
-    def _memories(self, ids: Iterable[int], scores: Mapping[int, float] | None = None) -> dict[int, RetrievedMemory]:
-        """Return the memories with these ids that exist and are not in the trash, in the same order."""
+    def _memories(
+        self, ids: Iterable[int], scores: Mapping[int, float] | None = None, *, trash: bool = False
+    ) -> dict[int, RetrievedMemory]:
+        """Return the memories with these ids that exist, and are in the trash or not, in the same order."""
         scores = scores or {}
         return {
-            id: _recollection(id, seen, "t", scores.get(id, 0.0))
+            id: _recollection(id, seen, "forgotten" if trash else "t", scores.get(id, 0.0))
             for id, seen in self._records.fields(ids).items()
-            if seen and b"forgotten" not in seen
+            if seen and (b"forgotten" in seen) == trash
         }
 
 
 def _is_as_seen(change: Change, fields: Fields) -> bool:
-    if not fields or b"forgotten" in fields:
+    if not fields or (b"forgotten" in fields) != change.trash:
         return False
-    return (float(fields[b"t"]), int(fields[b"level"])) == tuple(change.seen)
+    return (float(fields[b"forgotten" if change.trash else b"t"]), int(fields[b"level"])) == tuple(change.seen)
 
 
 def _recollection(id: int, fields: Fields, time: str, score: float = 0.0) -> RetrievedMemory:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoagent.extension import CommandError, host_of, reason_of, unreachable
-from autoagent_twitter import KEYS
+from autoagent_twitter.tweet import KEYS
 
 if TYPE_CHECKING:
     import requests

@@ -22,11 +22,13 @@ from mail_server import mail_server
 from server import Reply, ScriptedServer, command
 from warm import LOADED_WITH
 
+from autoagent import __version__
 from autoagent.core.errors import SetupError
 from autoagent.session.session import Session
 
 pytest.importorskip("auto_gpt_plugin_template", reason="it is not installed: pip install 'autoagent[plugins]'")
 
+OURS = f"the extension autogpt-plugins of autoagent {__version__}"
 WRITTEN = Path(__file__).parent / "autogpt_plugins"
 
 
@@ -152,7 +154,7 @@ def test_hooks_around_a_step(served: Home, server: ScriptedServer) -> None:
     assert "The ferry is late today." in server.requests[0].prompt
     assert sum("The ferry is late" in event.get("text", "") for event in done.events) == 1, "nothing new was said"
     (told,) = (event for event in done.events if event["type"] == "told")
-    assert (told["sender"], told["data"]) == ("the plug-in planner", {"untrusted": "the plug-in planner"})
+    assert told["sender"] == told["data"]["untrusted"] == f"{OURS}: the plug-in planner" and told["data"]["private"]
     decided = [event["call"] for event in done.events if event["type"] == "started"]
     assert (decided[0]["name"], decided[0]["args"]) == ("list_files", {"directory": "docs"})
     proposed = next(event for event in done.events if event["type"] == "proposed")
@@ -202,7 +204,7 @@ def test_a_plugin_answers_for_the_user_where_the_user_says_so(served: Home, serv
     done = served.run("--json", *GOAL)
     assert done.code == 0, done.text
     by = [(event["allowed"], event["by"]) for event in done.events if event["type"] == "decided"]
-    assert by[:2] == [(False, "the plug-in chatty"), (True, "the plug-in chatty")]
+    assert by[:2] == [(False, OURS), (True, OURS)]
     assert "The command was not run: the plug-in chatty says: Use list_files." in server.requests[1].prompt
     log = served.read(".autoagent/plugins/chatty.log")
     assert "asked: NEXT ACTION: read_file" in log
@@ -467,6 +469,17 @@ def test_what_a_plugin_asks_for_is_installed_in_an_environment_of_its_own(served
     (row,) = json.loads(done.out)
     assert (row["used"], row["missing"], row["description"]) == (True, [], "from tinydep")
     assert not list(served.folder.rglob("PWNED"))
+
+
+def test_requirements_name_no_place_that_nobody_was_shown(served: Home) -> None:
+    put(served, "announcer")
+    served.write("vendor/setup.py", "open('PWNED', 'w')\n")
+    places = f"./vendor\nvendor/.\nx @ file://{served.folder}/vendor\nx @ http://127.0.0.1:9/x.zip\ngit+https://x/y\n"
+    cannot_be_compared = "requests; sys_platform ~= 'linux'\n"
+    served.write("plugins/announcer/requirements.txt", f"{places}--index-url http://x/\n{cannot_be_compared}")
+    enable(served, announcer={})
+    done = served.run("plugins", "--install-plugin-deps")
+    assert (done.code, "No requirement of the plug-ins is missing" in done.text) == (0, True), done.text
 
 
 @pytest.mark.slow

@@ -50,14 +50,14 @@ def put(store: PostgresStore, text: str) -> int:
 def test_a_word_that_no_query_can_hold_is_passed_over(opened: Callable[..., PostgresStore]) -> None:
     store = opened()
     put(store, f"the oak {'x' * 3_000}")
-    assert [found.text[:7] for found in store.worded(f"{'x' * 3_000} oak", 3)] == ["the oak"]
-    assert store.word_counts(["oak", "x" * 3_000])[0] == {"oak": 1, "x" * 3_000: 0}
+    assert [found.text[:7] for found in store.search(f"{'x' * 3_000} oak", 3).worded] == ["the oak"]
+    assert store.search("x" * 3_000, 3).counts == {"x" * 3_000: 0}
 
 
 def test_no_server_is_one_line_without_the_password() -> None:
     store = PostgresStore("postgresql://me:geheim@127.0.0.1:1/memory", "", BagOfWords())
     with pytest.raises(StateError) as caught:
-        len(store)
+        store.stats()
     line = str(caught.value)
     assert line.startswith("The memory in PostgreSQL on 127.0.0.1, port 1 cannot be used: ")
     assert line.endswith("Check MEMORY_URL and that the server is up.")
@@ -138,8 +138,8 @@ def test_a_lost_connection_is_made_anew(opened: Callable[..., PostgresStore], po
         query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'autoagent'"
         assert admin.execute(query).fetchone()[0] >= 1
     put(store, "after")
-    assert [memory.text for memory in store.near("after", 1)] == ["after"]
-    assert len(store) == 2
+    assert [memory.text for memory in store.search("after", 1).near] == ["after"]
+    assert store.stats().count == 2
 
 
 def test_indexes_do_not_mix(postgres_url: str, index: str, opened: Callable[..., PostgresStore]) -> None:
@@ -166,14 +166,14 @@ def test_vectors_too_large_for_the_index_are_searched_exactly(opened: Callable[.
     store = opened(4100, lines.append)
     for number in range(5):
         put(store, f"fact {number}")
-    assert [memory.text for memory in store.near("fact 3", 1)] == ["fact 3"]
+    assert [memory.text for memory in store.search("fact 3", 1).near] == ["fact 3"]
     assert len(lines) == 1 and "4100 values" in lines[0] and "looks at every memory" in lines[0]
 
 
 def test_the_index_serves_the_search(opened: Callable[..., PostgresStore], postgres_url: str, index: str) -> None:
     store = opened()
     put(store, "a fact")
-    store.near("a fact", 1)
+    store.search("a fact", 1)
     query = module.NEAR.format(space=1, cast="vector(64)")
     values = {"query": str([1.0] * 64), "k": 1, "wanted": 33, "runs": [], "steps": []}
     with psycopg.connect(postgres_url, autocommit=True) as admin:
@@ -208,7 +208,7 @@ def test_no_memory_is_missed_by_a_space_made_meanwhile(opened: Callable[..., Pos
 
     def read(dim: int) -> int:
         store = opened(dim)
-        return len(store.near("fact", 10))
+        return len(store.search("fact", 10).near)
 
     with ThreadPoolExecutor(6) as pool:
         writing = [pool.submit(write, number) for number in range(3)]
@@ -217,5 +217,5 @@ def test_no_memory_is_missed_by_a_space_made_meanwhile(opened: Callable[..., Pos
             future.result()
     for dim in (16, 24, 32, 64):
         store = opened(dim)
-        store.near("fact", 1)
+        store.search("fact", 1)
         assert len(store.vectors([memory.id for memory in store.listed()])) == 121

@@ -15,7 +15,7 @@ redis = pytest.importorskip("redis")
 from autoagent_redis.store import RedisStore  # noqa: E402
 
 from autoagent.core.errors import SettingsError, StateError  # noqa: E402
-from autoagent.core.memory import Change  # noqa: E402
+from autoagent.core.memory import GONE, Change  # noqa: E402
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def put(store: RedisStore, text: str) -> int:
 
 def test_a_server_that_cannot_search_vectors_is_named(old_server: str) -> None:
     store = RedisStore(old_server, "", BagOfWords())
-    for use in (lambda: put(store, "a fact"), lambda: store.near("fact", 1), store.listed):
+    for use in (lambda: put(store, "a fact"), lambda: store.search("fact", 1), store.listed):
         with pytest.raises(StateError) as caught:
             use()
         line = str(caught.value)
@@ -63,7 +63,7 @@ def test_a_server_that_cannot_search_vectors_is_named(old_server: str) -> None:
 def test_no_server_is_one_line_without_the_password() -> None:
     store = RedisStore("redis://:geheim@127.0.0.1:1", "", BagOfWords())
     with pytest.raises(StateError) as caught:
-        len(store)
+        store.stats()
     line = str(caught.value)
     assert line.startswith("The memory in Redis on 127.0.0.1, port 1 cannot be used: ")
     assert line.endswith("Check MEMORY_URL and that the server is up.")
@@ -107,10 +107,9 @@ def test_nothing_is_left_of_what_is_forgotten(redis_url: str, index: str) -> Non
     store, client = RedisStore(redis_url, index, BagOfWords()), redis.Redis.from_url(redis_url)
     kept = {"about", "spaces"}
     forgotten, faded = put(store, "a fact to forget"), put(store, "a fact that fades")
-    store.near("fact", 1)
-    assert store.forget(forgotten)
-    assert store.change([Change(faded, (1.0, 0), 2.0, None)]) == 1
-    assert store.empty_trash(3.0) == 1
+    store.search("fact", 1)
+    assert store.change([Change(forgotten, (1.0, 0), 1.0, GONE), Change(faded, (1.0, 0), 2.0, None)]) == 2
+    store.change([], expired=3.0)
     prefix = f"autoagent:{{{index}}}:"
     left = {key.decode().removeprefix(prefix) for key in client.scan_iter(f"autoagent:{{{index}}}:*")}
     assert {key for key in left if not key.startswith("search:")} == kept
@@ -138,10 +137,10 @@ def test_no_memory_is_missed_by_a_space_made_meanwhile(redis_url: str, index: st
             put(stores[8], f"fact {fact}")
 
     with ThreadPoolExecutor(4) as pool:
-        futures = [pool.submit(write), *(pool.submit(stores[dim].near, "fact", 10) for dim in (16, 24, 32))]
+        futures = [pool.submit(write), *(pool.submit(stores[dim].search, "fact", 10) for dim in (16, 24, 32))]
         for future in futures:
             future.result()
     for store in stores.values():
-        store.near("fact", 1)
+        store.search("fact", 1)
         assert len(store.vectors([memory.id for memory in store.listed()])) == 101
         store.close()

@@ -10,11 +10,11 @@ from typing import Any, cast
 from urllib.parse import quote, unquote
 
 import pytest
-from autoagent_twitter import send_tweet
+from autoagent_twitter.tweet import send_tweet
 from provider_server import ProviderServer, Received, Sent
 
 from autoagent.extension import CommandError, Context
-from autoagent.settings import Settings
+from autoagent.settings import all_settings
 
 pytest.importorskip("tweepy", reason="needs the extra `twitter`")
 
@@ -28,7 +28,7 @@ KEYS = {
 
 def room(**settings: Any) -> Context:
     """The context of the command: with settings, without anything else."""
-    chosen, absent = Settings(**settings), cast(Any, None)
+    chosen, absent = all_settings()(**settings), cast(Any, None)
     return Context(absent, absent, absent, setting=lambda name: getattr(chosen, name))
 
 

@@ -300,4 +300,9 @@ class Session:
         text = text.replace(str(self._folder), "/home/user")
         text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{4}", "20260101-120000-abcd", text)
         text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", text)
-        return re.sub(r"\b\d+ s\b", "0 s", text)
+        return re.sub(r"\b\d(\d*) s\b(  +| --+|)", _no_time, text)
+
+
+def _no_time(seconds: re.Match[str]) -> str:
+    """Return 0 s, with the line or the gap behind it as long as it is for one digit."""
+    return "0 s" + seconds[2] + seconds[2][-1:] * len(seconds[1])

@@ -14,42 +14,22 @@ import threading
 import time
 from collections.abc import Callable
 
+from raw_answers import Listening
 from server import ScriptedServer
 
 Connection = socket.socket
 RawFault = Callable[[Connection], None]
 
 
-class Relay:
+class Relay(Listening):
     """Listens on the loopback interface from the start until `close`."""
 
     def __init__(self, server: ScriptedServer, *faults: RawFault | None, spared: int = 0) -> None:
         self.faults = list(faults)
         self._spared = spared  # chat requests that go through before the first fault, the probe among them
         self._server = server
-        self._listening = socket.create_server(("127.0.0.1", 0))
         self._turn = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._listening.getsockname()[1]}/v1"
-
-    def __enter__(self) -> Relay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        super().__init__()
 
     def _serve(self, connection: Connection) -> None:
         with connection, contextlib.suppress(OSError):

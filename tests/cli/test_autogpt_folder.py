@@ -69,7 +69,7 @@ def test_it_starts_as_it_lies(left: Home, server: ScriptedServer, version: str) 
     assert {"read_file", "browse_website"} <= offered or version == "0.2.2", "0.2.2 names a small window"
     assert "execute_shell" not in offered
     assert not (left.folder / "autoagent_workspace").exists()
-    assert ("Shell commands are off, as AutoGPT has it" in done.text) == (version == "0.4.7")
+    assert ("Shell commands are off, as in AutoGPT" in done.text) == (version == "0.4.7")
     assert "Not used of .env" not in done.text, "nothing of the template is missed"
 
 

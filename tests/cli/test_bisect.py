@@ -63,4 +63,4 @@ def test_a_check_that_never_or_always_fails_is_said(served: Home, run: str) -> N
     assert "The check does not fail after any step (4 checks of 8 steps that changed something)." in never.out
     always = served.run("bisect", run, "--check", "no-such-program")
     assert always.code == 1
-    assert always.err == "autoagent: The check fails already before step 1, the first that changed anything.\n"
+    assert always.err == "autoagent: The check already fails before step 1, the first that changed anything.\n"

@@ -45,11 +45,11 @@ def replay(state):
     load = checkpoint.Checkpoint._load
     checkpoint.Checkpoint._load = lambda self, fingerprint: used.append(load(self, fingerprint)) or used[-1]
     replay_whole(state)
-    folds = {**state._kept, **state._checkpoint._shown}
+    folds = {**state._saved_parts, **state._checkpoint._screen_folds}
     lines = [f"{name} {plain(fold)}" for name, fold in folds.items()]
     Path("state.txt").write_text("\\n".join([f"checkpoint {used[0] is not None}", *lines]))
 
-checkpoint.EVERY = 40
+checkpoint.EVENTS_BETWEEN = 40
 replay_whole, State.replay = State.replay, replay
 main()
 """

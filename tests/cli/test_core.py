@@ -31,7 +31,7 @@ def test_a_preference_is_in_every_prompt_of_a_run_that_it_shares_no_word_with(
     server.add(*FINISH)
     assert served.run("--ai-goal", "Sum up 2 and 3", "-c").code == 0
     assert HEADING not in server.requests[-1].prompt
-    assert "Nothing yet" in served.run("memory", "core").err
+    assert "The core is empty" in served.run("memory", "core").err
 
 
 def test_what_finds_no_room_is_said_to_the_model_and_to_the_user(served: Home, server: ScriptedServer) -> None:
@@ -59,7 +59,7 @@ def test_no_text_from_outside_gets_into_the_core(served: Home) -> None:
     refused = served.run("memory", "core", "add", "2")
     assert refused.code == 1 and "Memory 2 comes from outside" in refused.err
     assert served.run("memory", "pin", "2").code == 0
-    assert "Nothing yet" in served.run("memory", "core").err
+    assert "The core is empty" in served.run("memory", "core").err
     unknown = served.run("memory", "core", "drop", "77")
     assert unknown.code == 1 and "There is no memory 77" in unknown.err
 
@@ -68,15 +68,16 @@ def test_the_core_is_changed_at_the_question_of_a_run(served: Home, server: Scri
     server.add(command("list_files", directory="."), command("list_files", directory=".."), *FINISH)
     with opened(served.terminal(*GOAL)) as session:
         session.answers(QUESTION, "/memory core")
-        session.sees("Nothing yet. /memory core TEXT")
-        session.answers(QUESTION, f"/memory core {ENGLISH}")
+        session.sees("The core is empty. /memory core TEXT")
+        session.answers(QUESTION, f"/memory core --public {ENGLISH}")
         session.sees("Kept as 1")
         session.answers(QUESTION, "/memory core -9")
         session.sees("There is no '9' in the core")
         session.answers(QUESTION, "y")
         session.answers(QUESTION, "/memory core -1")
-        session.sees("Later prompts do not show 1")
+        session.sees("Later prompts no longer always show 1")
         session.answers(QUESTION, "n")
         assert session.ends() == 6
+    assert not any(event["type"] == "tainted" for event in served.log())
     assert HEADING not in server.requests[0].prompt
     assert ENGLISH in server.requests[1].prompt.partition(HEADING)[2]

@@ -139,10 +139,7 @@ def test_a_full_workspace_is_what_the_model_reads(served: Home, server: Scripted
 @traceable
 @pytest.mark.parametrize(
     ("error", "cause"),
-    [
-        ("EIO", "Input/output error"),
-        pytest.param("ENOSPC", "No space left on device", marks=pytest.mark.slow),
-    ],
+    [("EIO", "Input/output error"), pytest.param("ENOSPC", "No space left on device", marks=pytest.mark.slow)],
 )
 def test_the_log_that_cannot_be_written_is_named(home: Home, error: str, cause: str) -> None:
     assert home.run("--demo", "-c", "-l", "1", "-m", "none").code == 4

@@ -29,10 +29,7 @@ def test_names_of_files_that_undo_and_bisect_tell(served: Home, server: Scripted
 
 
 def test_names_and_screens_of_scenarios(home: Home) -> None:
-    home.write(
-        "s.yaml",
-        json.dumps({"name": TRICK, "goals": ["x"], "replies": [], "expect": {"screen": [TRICK]}}),
-    )
+    home.write("s.yaml", json.dumps({"name": TRICK, "goals": ["x"], "replies": [], "expect": {"screen": [TRICK]}}))
     played = home.run("test", "s.yaml")
     assert played.code
     clean(played.text)

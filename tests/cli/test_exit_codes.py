@@ -95,7 +95,7 @@ def test_an_unknown_price_is_said_loudly_and_money_is_no_limit(home: Home, serve
     home.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": KEY}
     done = home.run(*GOAL, "-c", "-m", "none", "--budget", "0.01")
     assert done.code == 0
-    assert "THE COST OF THIS RUN IS UNKNOWN: there is no price for nobody-knows-it." in " ".join(done.text.split())
+    assert "THE COST OF THIS RUN IS UNKNOWN: no price is known for nobody-knows-it." in " ".join(done.text.split())
     assert "Cost: $?" in done.text
 
 
@@ -142,21 +142,21 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
         (["-c", "-l", "0"], "0 is not in the range"),
         (["-c", "-l", "-2"], "-2 is not in the range"),
         (["-c", "--budget", "-1"], "'--budget'"),
-        (["-c", "--budget", "nan"], "nan is no amount"),
-        (["-c", "--max-seconds", "inf"], "inf is no amount"),
+        (["-c", "--budget", "nan"], "nan is not an amount"),
+        (["-c", "--max-seconds", "inf"], "inf is not an amount"),
         (["-c", "--model", "replay"], "'replay' names no run"),
         (["-c", "--max-tokens", "many"], "'many' is not a valid integer; 'none' lifts the limit."),
         (["-c", "--budget", "much"], "'much' is not a valid number; 'none' lifts the limit."),
         (GOAL * 6, "--ai-goal was given 6 times; at most 5 are taken"),
-        (["--ai-name", "A"], "give at least one --ai-goal"),
+        (["--ai-name", "A"], "pass at least one --ai-goal"),
         (["--ai-goal", " "], "--ai-goal is empty"),
         (["--gpt3only", "--gpt4only"], "--gpt3only and --gpt4only cannot be used together"),
         (["--commands", "dance", *GOAL], "neither a command nor a category 'dance'"),
         (["-m", "pinecone"], "use local"),
         (["--sandbox", "box"], "--sandbox: must be one of auto, bubblewrap, landlock, none, not 'box'."),
         (["--model", "human:me"], "--model: nothing may follow human, as in 'human:me'."),
-        (["-C", "missing.yaml"], "missing.yaml: there is no such file"),
-        (["-P", "missing.yaml", *GOAL], "missing.yaml: there is no such file"),
+        (["-C", "missing.yaml"], "missing.yaml: no such file"),
+        (["-P", "missing.yaml", *GOAL], "missing.yaml: no such file"),
         (["--dance"], "No such option"),
         (["dance"], "There is no subcommand 'dance'"),
     ],
@@ -237,13 +237,7 @@ def test_a_library_that_breaks_off_is_no_interruption(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [
-        ("--allow", "dance:*"),
-        ("-m", "postgres"),
-        ("-w", "a-file"),
-        ("--model", "replay:none"),
-    ],
+    "flags", [("--allow", "dance:*"), ("-m", "postgres"), ("-w", "a-file"), ("--model", "replay:none")]
 )
 def test_who_is_refused_is_not_warned_first(served: Home, flags: tuple[str, str]) -> None:
     served.write("a-file", "")

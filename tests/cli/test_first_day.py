@@ -100,7 +100,7 @@ def test_a_first_day(served: Home, server: ScriptedServer, golden: Callable[[str
         session.answers(question, "Leave the rest as it is, please.")
         session.answers(question, "y -3")
         session.answers(NEXT, "y")
-        session.sees("Nothing waits")
+        session.sees("No question is open")
         session.answers("> ", "now write a docstring")
         session.sees(question)
         session.presses(UP)
@@ -210,3 +210,63 @@ def test_a_first_task(served: Home, server: ScriptedServer, task: str) -> None:
     undone = project.run("undo", project.runs[-1])
     assert undone.code == 0, undone.text
     assert all(project.read(name) == text for name, text in files.items())
+
+
+CALC = """def mean(numbers):
+    total = 0
+    for number in numbers:
+        total += number
+    return total / len(numbers) + 1
+
+
+def median(numbers):
+    return sorted(numbers)[len(numbers) // 2]
+"""
+CALC_TEST = """import unittest
+
+from calc import mean, median
+
+
+class CalcTest(unittest.TestCase):
+    def test_mean(self):
+        self.assertEqual(mean([1, 2, 3]), 2)
+
+    def test_median(self):
+        self.assertEqual(median([3, 1, 2]), 2)
+        self.assertEqual(median([1, 2, 3, 4]), 2.5)
+
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+IN_THE_MIDDLE = """    middle = sorted(numbers)[(len(numbers) - 1) // 2 : len(numbers) // 2 + 1]
+    return mean(middle)"""
+
+
+def test_ten_steps_without_questions_fit_on_two_screens(served: Home, server: ScriptedServer) -> None:
+    served.write("calc.py", CALC)
+    served.write("test_calc.py", CALC_TEST)
+    server.add(
+        says("I look at what is here first.", "list_files", directory="."),
+        says("I read the program that the test tries.", "read_file", filename="calc.py"),
+        says("And the test.", "read_file", filename="test_calc.py"),
+        says("I run it to see how it fails, so that I know what there is to mend.", "execute_python_file",
+             filename="test_calc.py"),
+        says("`mean` adds one too much; I take that out.", "edit_file", filename="calc.py", old=" + 1", new=""),
+        says("Of an even number of values the median is the mean of two.", "edit_file", filename="calc.py",
+             old="    return sorted(numbers)[len(numbers) // 2]", new=IN_THE_MIDDLE),
+        says("Now the test again.", "execute_python_file", filename="test_calc.py"),
+        says("Who else uses it?", "search_in_files", pattern="mean", directory="."),
+        says("I write down what was changed.", "write_to_file", filename="CHANGES.md", text="# Changes\n\n- `mean`\n"),
+        says("A last look.", "execute_shell", command_line="ls && cat CHANGES.md"),
+        command("task_complete", reason="The tests pass."),
+    )  # fmt: skip
+    goal = "Make test_calc.py pass :: python test_calc.py"
+    with opened(served.terminal("-c", "-w", ".", "-m", "none", "--no-verify", "--ai-goal", goal)) as session:
+        assert session.ends() == 0, session.screen
+        screen = session.screen
+    steps = screen[screen.index("-- step 1 ") : screen.index("-- step 11 ")]
+    assert len(steps.splitlines()) <= 80, steps
+    for seen in ("(read)", "(write)", "(run)", "-    return total / len(numbers) + 1", "+    return mean(middle)",
+                 "NOTE: Runs test_calc.py", "&& cat CHANGES.md", "FAILED (failures=2)", "not met yet"):  # fmt: skip
+        assert seen in steps, seen

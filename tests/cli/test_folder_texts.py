@@ -7,6 +7,8 @@ import json
 from driver import FINISH, GOAL, TEAM_OF_TWO, Home
 from server import Reply, ScriptedServer, command
 
+from autoagent.session.agent_files import FILES
+
 SKILL = (
     "---\nname: greeting\ndescription: >\n  How we greet. Use it\n  for letters.\nlicense: MIT\n---\n\nSay {word}.\n"
 )
@@ -48,11 +50,17 @@ def test_a_skill_is_loaded_when_asked_for_with_its_files(served: Home, server: S
     served.write(".agents/skills/greeting/SKILL.md", SKILL.format(word="hej"))
     served.write(".agents/skills/greeting/scripts/greet.sh", SCRIPT.format(word="hej"))
     (served.folder / ".agents" / "skills" / "greeting" / "secret").symlink_to("/etc/passwd")
+    served.write("../of-the-user/SKILL.md", "---\nname: private\ndescription: Mine.\n---\n")
+    (served.folder / ".agents/skills/private").symlink_to("../../../of-the-user")
+    served.write(".agents/skills/wide/SKILL.md", "---\nname: wide\ndescription: Many.\n---\n")
+    for number in range(FILES):
+        (served.folder / f".agents/skills/wide/{number}").symlink_to("x")
     assert "load_skill" not in ran(served, server, trusted=False)
     loading = command("load_skill", name="greeting")
     run = command("execute_shell", command_line="sh .skills/greeting/scripts/greet.sh")
     prompt = ran(served, server, loading, run)
     assert "1. greeting: How we greet. Use it for letters." in prompt and "Say hej." not in prompt
+    assert "2. " not in prompt.partition("Skills (")[2].partition("GOALS")[0], "no link out, nothing endless"
     returned = next(event for event in served.log() if event["type"] == "returned")
     assert returned["ok"] and returned["text"].startswith("Say hej.") and "untrusted" not in returned["data"]
     assert "- .skills/greeting/scripts/greet.sh" in returned["text"]
@@ -89,7 +97,7 @@ def test_a_person_keeps_how_a_run_was_done_as_a_skill(served: Home, server: Scri
     server.add(Reply(proposal))
     session = served.terminal("skills", "propose")
     session.sees("+1. Write it.")
-    session.answers("Keep it, for all later runs?", "n")
+    session.answers("Keep it for all later runs?", "n")
     assert session.ends() == 0
     kept = served.folder / ".config" / "autoagent" / "skills" / "writing" / "SKILL.md"
     assert not kept.exists()
@@ -99,6 +107,6 @@ def test_a_person_keeps_how_a_run_was_done_as_a_skill(served: Home, server: Scri
     assert done.code == 5 and not kept.exists()
     server.add(Reply(proposal))
     session = served.terminal("skills", "propose")
-    session.answers("Keep it, for all later runs?", "y")
+    session.answers("Keep it for all later runs?", "y")
     assert session.ends() == 0
     assert kept.read_text().startswith("---\nname: writing\n")

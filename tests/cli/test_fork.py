@@ -73,7 +73,7 @@ def test_where_a_fork_works(origin: Home, server: ScriptedServer) -> None:
     refused = origin.run("fork", first, "--at", "1", "-c", "-w", "autoagent_workspace")
     assert (refused.code, refused.err) == (
         2,
-        "autoagent: The folder autoagent_workspace is not empty; name a new one for the fork to work in.\n",
+        "autoagent: The folder autoagent_workspace is not empty; name a new folder for the fork.\n",
     )
     server.add(*FINISH, *FINISH)
     assert origin.run("fork", first, "--at", "1", "-c", "-w", "elsewhere/ws").code == 0
@@ -88,7 +88,7 @@ def test_where_a_fork_works(origin: Home, server: ScriptedServer) -> None:
 def test_a_step_that_never_was_is_refused_and_leaves_nothing_behind(origin: Home) -> None:
     first = origin.runs[0]
     refused = origin.run("fork", first, "--at", "4", "-c")
-    assert (refused.code, refused.err) == (1, f"autoagent: The run {first} has no step 4; its last one is 3.\n")
+    assert (refused.code, refused.err) == (1, f"autoagent: The run {first} has no step 4; its last is 3.\n")
     assert origin.run("fork", first).code == 2
     assert len(origin.runs) == 1
     assert not (origin.folder / "autoagent_workspace-fork1").exists()

@@ -20,7 +20,7 @@ def shell(line: str) -> Command:
     return command("execute_shell", command_line=line)
 
 
-def stuck(home: Home, server: ScriptedServer, *steps: Any, flags: tuple[str, ...] = RUN, within: int) -> Done:
+def assert_stuck(home: Home, server: ScriptedServer, *steps: Any, flags: tuple[str, ...] = RUN, within: int) -> Done:
     """Run on these replies; the run is to end as stuck before they have run out, and tell first."""
     server.add(*steps)
     done = home.run(*flags)
@@ -36,21 +36,23 @@ def stuck(home: Home, server: ScriptedServer, *steps: Any, flags: tuple[str, ...
 
 def test_1_a_red_test_whose_seconds_vary(served: Home, server: ScriptedServer) -> None:
     line = 'echo "FAILED test_a.py::test_b"; echo "1 failed, 3 passed in 3.$(date +%N)s"; exit 1'
-    stuck(served, server, *[shell(line)] * 30, within=6)
+    assert_stuck(served, server, *[shell(line)] * 30, within=6)
 
 
 def test_1_two_commands_in_turn_that_print_the_time(served: Home, server: ScriptedServer) -> None:
-    stuck(served, server, *[shell("date; date +%s.%N"), shell("date -Ins; ls")] * 20, within=12)
+    assert_stuck(served, server, *[shell("date; date +%s.%N"), shell("date -Ins; ls")] * 20, within=12)
 
 
 def test_1_other_arguments_with_the_same_failure(served: Home, server: ScriptedServer) -> None:
-    stuck(served, server, *[shell(f"true {n}; echo 'Error: file not found'; exit 1") for n in range(12)], within=6)
+    assert_stuck(
+        served, server, *[shell(f"true {n}; echo 'Error: file not found'; exit 1") for n in range(12)], within=6
+    )
 
 
 def test_1_a_task_complete_that_is_refused_whatever_reason_it_gives(served: Home, server: ScriptedServer) -> None:
     refused = [command("task_complete", reason=f"Done, {n}.") for n in range(20)]
     check = "Do the thing :: echo $(date +%N) tests are red; false"
-    done = stuck(served, server, *refused, flags=("--ai-goal", check, *RUN[2:]), within=6)
+    done = assert_stuck(served, server, *refused, flags=("--ai-goal", check, *RUN[2:]), within=6)
     assert "and nothing is new since." in " ".join(done.text.split())
 
 
@@ -58,11 +60,11 @@ def test_1_an_edit_back_and_forth_with_a_test_each_time(served: Home, server: Sc
     there = command("edit_file", filename="a.txt", old="one", new="two")
     back = command("edit_file", filename="a.txt", old="two", new="one")
     test = shell('date +%N >> traces; echo "1 failed in 0.$(date +%N)s"; exit 1')
-    stuck(served, server, WRITE, *[there, test, back, test] * 10, within=30)
+    assert_stuck(served, server, WRITE, *[there, test, back, test] * 10, within=30)
 
 
 def test_2_a_barred_repeat_and_an_unusable_reply_in_turn(served: Home, server: ScriptedServer) -> None:
-    stuck(served, server, WRITE, *[WRITE, Reply("I will.")] * 40, within=12)
+    assert_stuck(served, server, WRITE, *[WRITE, Reply("I will.")] * 40, within=12)
 
 
 def test_2_the_limit_counts_requests_too_and_says_which(served: Home, server: ScriptedServer) -> None:
@@ -97,7 +99,7 @@ def test_3_a_program_that_goes_on_can_be_polled(served: Home, server: ScriptedSe
 
 def test_3_a_program_that_has_ended_is_no_reason_to_poll(served: Home, server: ScriptedServer) -> None:
     start = command("execute_shell_popen", command_line="true")
-    stuck(served, server, start, shell("sleep 0.2"), *[command("list_programs")] * 40, within=25)
+    assert_stuck(served, server, start, shell("sleep 0.2"), *[command("list_programs")] * 40, within=25)
 
 
 def test_60_new_files_are_read_without_an_alarm(served: Home, server: ScriptedServer) -> None:
@@ -181,7 +183,7 @@ def test_3_ctrl_c_ends_a_wait(served: Home, server: ScriptedServer) -> None:
     with closing(served.terminal(*RUN)) as session:
         session.sees("COMMAND = wait_for")
         session.presses_ctrl_c()
-        session.answers("Interrupted. Enter goes on", "")
+        session.answers("Interrupted. Enter continues", "")
         assert session.ends() == 0
     assert "Interrupted by the user" in server.requests[1].prompt
 

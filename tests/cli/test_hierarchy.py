@@ -228,7 +228,7 @@ def test_time_may_be_counted_in_ticks_and_all_texts_fade_alike(levels: Callable[
 
 SCRIPTS: Script = {
     "Planner": [TASK, command("execute_task", task="Again"), DONE],
-    "Executor": [THINK, WRITE, DONE],
+    "Executor": [THINK, WRITE, command("append_to_file", filename="b.txt", text="x\n"), DONE],
     "Thinker": [command("recall", query="one"), THOUGHT],
 }
 
@@ -246,13 +246,34 @@ def asked(home: Home) -> Counter[int]:
     return Counter(e["agent"].count(".") + bool(e["agent"]) for e in home.log() if e["type"] == "thought")
 
 
-def killed(home: Home, kills: int, chance: random.Random, longest: float) -> None:
-    """Kill the program so often; each run that comes to its end is as one that was never cut off."""
+def assert_counted_once(home: Home, server: ScriptedServer, replies: int) -> None:
+    """Check that what ran may have run once, and that each reply costs once, in the log and in the listing."""
+    log = home.log()
+    sure = sum(e["text"].startswith("Appended") for e in log if e["type"] == "returned" and e["known"])
+    assert sure <= home.read("autoagent_workspace/b.txt").count("x") <= 2
+    thought = [e["usage"]["cost"] for e in log if e["type"] == "thought"]
+    assert len(thought) == replies
+    paid = sum(e["usage"]["cost"] for e in log if e.get("usage"))
+    [listed] = [row for row in json.loads(home.run("runs", "--json").out) if row["id"] == home.runs[-1]]
+    assert listed["cost"] == pytest.approx(paid, abs=1e-6)
+    assert 0 < sum(thought) <= paid <= len(server.requests + server.verifications) * max(thought) + 1e-9
+
+
+@pytest.mark.parametrize(("kills", "longest"), [(2, 0.8), pytest.param(100, 1.5, marks=pytest.mark.slow)])
+def test_a_hierarchy_that_is_killed_goes_on_at_the_exact_step(
+    home: Home, server: ScriptedServer, kills: int, longest: float
+) -> None:
+    home.point_at(server)
+    server._every = by_history
     flags = (*LEVELS, "-m", "local", *GOAL)
     assert home.run(*flags).code == 0
-    whole, left = asked(home), kills
-    assert whole == {0: 3, 1: 6, 2: 4}
+    whole, left, chance = asked(home), kills, random.Random(3)
+    assert whole == {0: 3, 1: 8, 2: 4}
     while left:
+        (home.folder / "autoagent_workspace/b.txt").unlink(missing_ok=True)
+        server.requests.clear()
+        server.verifications.clear()
+        earlier = home.runs
         process = home.start(*flags)
         while left:
             time.sleep(chance.uniform(0.1, longest))
@@ -265,20 +286,8 @@ def killed(home: Home, kills: int, chance: random.Random, longest: float) -> Non
                 break
             process = home.start("resume", home.runs[-1], "-c")
         process.communicate(timeout=PATIENCE)
-        if home.ended():
+        if home.runs != earlier and home.ended():
             assert home.log()[-1]["status"] == "finished", home.log()[-1]
             assert asked(home) == whole, "no step is lost, and none is asked for, and so paid for, twice"
             assert home.read("autoagent_workspace/a.txt") == "1"
-
-
-def test_a_cut_off_hierarchy_goes_on_at_the_exact_step(home: Home, server: ScriptedServer) -> None:
-    home.point_at(server)
-    server._every = by_history
-    killed(home, 2, random.Random(3), 0.8)
-
-
-@pytest.mark.slow
-def test_a_hierarchy_that_is_killed_a_hundred_times_loses_nothing(home: Home, server: ScriptedServer) -> None:
-    home.point_at(server)
-    server._every = by_history
-    killed(home, 100, random.Random(17), 1.5)
+            assert_counted_once(home, server, sum(whole.values()))

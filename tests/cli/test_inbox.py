@@ -65,7 +65,7 @@ def test_a_question_is_answered_from_another_terminal(served: Home, server: Scri
     assert served.run("answer", first.run[:10], "use another name").code == 0
     second = waiting(served, lambda question: question.command.get("name") == "list_files")
     gone = served.run("answer", first.id, "y")
-    assert gone.code == 1 and "No question is open that begins with" in gone.err
+    assert gone.code == 1 and "No open question begins with" in gone.err
     assert served.run("answer", second.id, "y -4").code == 0
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
@@ -76,6 +76,16 @@ def test_a_question_is_answered_from_another_terminal(served: Home, server: Scri
         (False, "user", True), (True, "user", True), (True, "user (in advance)", False)
     ]  # fmt: skip
     assert any(e["type"] == "feedback" and e["text"] == "use another name" for e in served.log())
+
+
+def test_no_name_of_a_folder_passes_for_a_question(served: Home, server: ScriptedServer) -> None:
+    (served.folder / "ws\nOTHER  for 1 s").mkdir()
+    server.add(command("write_to_file", filename="a.txt", text="x"))
+    process = served.start(*RUN, "-w", "ws\nOTHER  for 1 s")
+    waiting(served)
+    assert [line for line in served.run("inbox").out.splitlines() if line.startswith("OTHER")] == []
+    process.kill()
+    process.communicate()
 
 
 def test_who_is_first_wins_and_the_other_is_told(served: Home, server: ScriptedServer) -> None:
@@ -118,7 +128,7 @@ def test_the_run_ends_or_goes_on_without_an_answer_as_set(served: Home, server: 
     server.add(LIST, LIST, command("ask_user", question="Which?"), *FINISH)
     ended = served.run(*RUN, "--answer-timeout", "0.3")
     assert ended.code == 5
-    assert "For 0.3 s it can be done elsewhere: autoagent answer" in flat(ended)
+    assert "For 0.3 s it can be answered elsewhere: autoagent answer" in flat(ended)
     reason = "Nobody answered within 0.3 s (--answer-timeout); the run is saved and ends."
     assert f"NOBODY ANSWERED: {reason}" in flat(ended)
     assert served.log()[-1]["reason"] == reason

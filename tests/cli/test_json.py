@@ -9,7 +9,7 @@ import pytest
 from driver import FINISH, GOAL, Home
 from server import ScriptedServer, command
 
-from autoagent.core.codec import from_json
+from autoagent.core.codec import event_from_json
 from autoagent.settings import GROUPS
 
 
@@ -18,7 +18,7 @@ def test_stdout_is_the_log_and_stderr_is_for_the_person(served: Home, server: Sc
     done = served.run("--json", "-m", "none", stdin="\nA\nB\nC\n\ny -9\n")
     assert done.code == 0
     assert done.events == served.log()
-    assert [from_json(event).type for event in done.events][:3] == ["run_started", "spent", "prompted"]
+    assert [event_from_json(event).type for event in done.events][:3] == ["run_started", "spent", "prompted"]
     assert done.events[-1]["status"] == "finished"
     assert "Name of the AI" in done.err
     assert "Run it? y = yes" in done.err
@@ -48,7 +48,7 @@ def test_an_end_before_the_run_is_an_event_too(home: Home, flags: list[str], cod
     assert done.code == code, done.text
     [ended] = done.events
     assert (ended["type"], ended["status"], ended["run"]) == ("ended", status, "")
-    assert from_json(ended).type == "ended"
+    assert event_from_json(ended).type == "ended"
     assert ended["reason"] in done.err
     assert home.runs == []
 
@@ -131,7 +131,9 @@ def test_settings_and_their_origins(home: Home) -> None:
     assert f"{len(rows) - 3} of {len(rows)} settings have their default values; --all shows them." in short.err
     every = home.run("config", "--all").out
     assert all(f"  {name} = " in every for name in rows)
-    assert [line[:-1] for line in every.splitlines() if not line.startswith(" ")] == list(GROUPS.values())
+    assert [line[:-1] for line in every.splitlines() if not line.startswith(" ")] == [
+        *GROUPS.values(), "AutoGPT plug-ins", "MCP servers", "Pictures, recordings, speech", "Tweets",
+    ]  # fmt: skip
 
 
 def test_the_state_folder_is_named_before_or_after_the_subcommand(home: Home) -> None:

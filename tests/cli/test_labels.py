@@ -237,6 +237,34 @@ def test_an_imported_memory_is_from_outside_unless_the_user_vouches_for_it(
     assert len(refused(log)) == (0 if flags else 1)
 
 
+# What the user keeps in every prompt -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [(), ("--user",)], ids=["of the folder", "of his own"])
+def test_what_is_pinned_is_private_unless_the_user_calls_it_public(served: Home, play: Any, own: tuple[str]) -> None:
+    assert served.run("memory", *own, "core", "add", "--public", "Write British English.").code == 0
+    script = (browse(), browse(OTHER))
+    assert not refused(play(*script, arguments=()))
+    assert served.run("memory", *own, "pin", "1").code == 0, "without the flag it is private again"
+    assert len(refused(play(*script, arguments=()))) == 1
+    assert served.run("memory", *own, "pin", "1", "--public").code == 0
+    assert not refused(play(*script, arguments=()))
+    assert served.run("memory", *own, "edit", "1", "Write to Kim, 12 Elm Street.").code == 0
+    assert len(refused(play(*script, arguments=()))) == 1, "that was said of another text"
+
+
+def test_a_text_from_outside_is_not_made_public(served: Home) -> None:
+    memory = {"t": 1.0, "text": "Send it", "kind": "note", "source": "user, public", "trusted": True, "level": 10**6}
+    header = {"autoagent_memory": 1, "memories": 1, "trash": 0, "dreams": 0, "vectors": None}
+    lines = (header, {**memory, "run": "", "step": 0, "vector": False})
+    served.write("export.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    assert served.run("memory", "import", "export.jsonl").code == 0
+    [found] = json.loads(served.run("memory", "list", "--json").out)
+    assert (found["trusted"], found["source"]) == (False, "user")
+    refusal = served.run("memory", "pin", "1", "--public")
+    assert refusal.code == 1 and "comes from outside" in refusal.err
+
+
 # Sub-agents ------------------------------------------------------------------------------------------------------
 
 

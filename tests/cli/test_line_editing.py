@@ -99,7 +99,7 @@ def test_e_edits_what_is_to_be_written_without_an_editor_too(served: Home, serve
         session.sees(READY)
         session.presses(" of mine\r")
         session.answers(QUESTION, "e nothing")
-        session.sees("There is no argument nothing; there are filename, old, new")
+        session.sees("There is no argument nothing; use filename, old, new")
         session.answers(QUESTION, "y")
         session.answers(QUESTION, "n")
         assert session.ends() == 6
@@ -192,11 +192,11 @@ def test_a_word_behind_a_slash_costs_no_call(served: Home, server: ScriptedServe
     server.add(command("list_files", directory="."), *[command("do_nothing")] * 2)
     with opened(served.terminal("-m", "none", "--ai-goal", "Do it :: false")) as session:
         session.answers(QUESTION, "/cots")
-        session.sees("There is no /cots; there are /cost, ")
+        session.sees("There is no /cots; use /cost, ")
         for word, answer in {
             "/cost": "Tokens: 220",
             "/context": "Prompt: ",
-            "/memory": "No memory came to mind",
+            "/memory": "No memory was recalled",
             "/help": "/continuous: ",
             "/continuous x": "takes a number",
         }.items():

@@ -75,7 +75,7 @@ def test_goals_that_act_outward_recall_nothing_from_outside_unless_it_is_said(
     assert recalled["memories"] == []
     assert {other["reason"] for other in recalled["left_out"]} == {"from outside"}
     returned = [event for event in served.log() if event["type"] == "returned"]
-    assert "No memory fits.\n(3 more that may fit come from outside" in returned[0]["text"]
+    assert "No memory matches.\n(3 more that may fit come from outside" in returned[0]["text"]
     assert returned[2]["ok"], "nothing has tainted it"
     assert "from outside" in served.run("why", served.runs[-1], "1").text
 
@@ -93,11 +93,11 @@ def test_a_memory_that_taints_a_run_is_dropped_at_the_question(
     both = [("execute_shell", f'{{"command_line": "echo {name} > {name}.txt"}}') for name in "ab"]
     server.add(read, Reply("", tuple(both), "tool_calls"), shell, *FINISH)
     session = served.terminal(*goal(FERRIES), "-c", "--memory", "all", columns=200)
-    session.answers("/drop = go on without memory", "/drop 99")
+    session.answers("/drop = continue without memory", "/drop 99")
     session.sees("/drop takes a memory that brought text from outside: ")
-    session.answers("/drop = go on without memory", "/drop")
+    session.answers("/drop = continue without memory", "/drop")
     session.sees("a memory from outside was dropped at the question of this very call")
-    session.answers("Run it all the same?", "y")
+    session.answers("Run it anyway?", "y")
     assert session.ends() == 0, session.screen
     assert not (served.folder / "autoagent_workspace/b.txt").exists(), (
         "it was asked for with the memory in the prompt, too"
@@ -188,14 +188,14 @@ def test_memories_are_pinned_edited_filtered_and_forgotten_by_the_user(served: H
     assert served.run("memory", "add", "Tea is hot.").code == 0
     assert served.run("memory", "pin", "1").text == "Pinned 1.\n"
     assert "pinned" in served.run("memory", "list").text
-    assert served.run("memory", "edit", "2", "Tea is cold.").text == "Edited 2; it is 3 now.\n"
+    assert served.run("memory", "edit", "2", "Tea is cold.").text == "Edited 2; its new ID is 3.\n"
     assert listed(served)[0]["text"] == "Tea is cold."
     assert served.run("memory", "list", "--before", "2020-01-01").text == "The memory is empty.\n"
     ask = ("memory", "search", "Tea is cold")
     searched = json.loads(served.run(*ask, "--kind", "note", "--source", "user", "--json").out)
     assert searched[0]["text"] == "Tea is cold."
     for other in ("--kind=step", "--source=agent", "--run=2026", "--before=2020-01-01"):
-        assert served.run(*ask, other).text == "No memory fits.\n"
+        assert served.run(*ask, other).text == "No memory matches.\n"
     assert served.run("memory", "forget", "--kind", "note").text == "Forgot 1 memories.\n"
     assert [memory["id"] for memory in listed(served)] == [1], "a pinned one is forgotten by its id alone"
     assert served.run("memory", "unpin", "1").text == "Unpinned 1.\n"

@@ -74,7 +74,7 @@ def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
         ".env: PLUGINS_CONFIG_FILE": ("not taken", "nothing of gone.yaml is taken"),
         ".env: EMAIL_ADDRESS": ("taken", ".env: EMAIL_ADDRESS"),
         ".env: EXECUTE_LOCAL_COMMANDS, which is not set": ("taken", ".env: EXECUTE_LOCAL_COMMANDS"),
-        ".env: 1 others": ("not taken", "empty, or the template's words"),
+        ".env: 1 others": ("not taken", "empty, or the template's placeholder"),
     }  # fmt: skip
     assert not list(here.folder.iterdir())
     assert "Nothing was written" in here.run("migrate", "../old").err
@@ -86,7 +86,7 @@ def test_it_is_done_once_and_a_run_goes_on_from_there(home: Home, server: Script
     here.folder.mkdir()
     here.point_at(server)
     here.write("prompt_settings.yaml", "constraints: [Mine.]\n")
-    assert "3 memories were new here" in here.run("migrate", "../old", "--apply").text
+    assert "3 new memories" in here.run("migrate", "../old", "--apply").text
     assert here.read(".env").count("USER_AGENT='Mozilla/5.0 (X11)'\n") == 1
     assert (here.folder / ".env").stat().st_mode & 0o777 == 0o600
     assert here.read("prompt_settings.yaml") == "constraints: [Mine.]\n", "nothing here is written over"
@@ -95,11 +95,93 @@ def test_it_is_done_once_and_a_run_goes_on_from_there(home: Home, server: Script
     assert {one["text"] for one in memories} == {"The ferry is late.", "A ticket costs 18 crowns.", "Otters swim."}
     assert not any(one["trusted"] for one in memories)
     again = here.run("migrate", "../old", "--apply")
-    assert "0 memories were new here" in again.text
+    assert "0 new memories" in again.text
     assert "there is a ai_settings.yaml here already" in again.text
     server.add(*FINISH)
     assert here.run("-c", "-y").code == 0
     assert "You are OldGPT, an AI that reads" in server.requests[0].prompt
+
+
+CLASSIC = """### AutoGPT - GENERAL SETTINGS
+SMART_LLM=gpt-4-turbo
+USE_AZURE=True
+DISABLED_COMMANDS=execute_shell
+FILE_STORAGE_BACKEND=s3
+LOG_LEVEL=INFO
+TELEMETRY_OPT_IN=true
+GROQ_API_KEY=gsk_0123456789
+"""
+CLASSIC_AZURE = """azure_api_type: azure
+azure_api_version: 2024-02-01
+azure_endpoint: https://here.openai.azure.com/
+azure_model_map:
+    gpt-3.5-turbo-0125: small-one
+    gpt-4-turbo: large-one
+"""
+
+
+ALLOWED = "no folder allows anything here: if you do, --allow '{}'"
+DENIED = "you are asked, and the guard refuses; DISABLED_COMMANDS switches a command off"
+
+
+@pytest.mark.parametrize("agents", ["data/agents", ".autogpt/agents"])
+def test_the_agents_of_its_later_versions_leave_their_files_and_their_tasks(home: Home, agents: str) -> None:
+    home.write("old/.env", CLASSIC)
+    home.write("old/azure.yaml", CLASSIC_AZURE)
+    state = {"agent_id": "Clerk-1a2b3c4d", "task": "Sort\nthe invoices", "ai_profile": {"ai_name": "Clerk"}}
+    home.write(f"old/{agents}/Clerk-1a2b3c4d/state.json", json.dumps(state))
+    home.write(f"old/{agents}/Clerk-1a2b3c4d/workspace/may/total.txt", "1,204 crowns")
+    home.write(f"old/{agents}/Poet-5e6f7a8b/state.json", "{")
+    home.write("old/.autogpt/autogpt.yaml", "allow:\n  - write_to_file({workspace}/**)\ndeny:\n  - read_file(**.env)\n")
+    home.write(f"old/{agents}/Clerk-1a2b3c4d/permissions.yaml", "allow: [execute_shell(git:**)]\n")
+    home.write("old/elsewhere/state.json", json.dumps(state))
+    allowed = home.write("elsewhere/permissions.yaml", "allow: [finish(**)]\n")
+    (home.folder / f"old/{agents}/link").symlink_to(home.folder / "old/elsewhere")
+    (home.folder / f"old/{agents}/Poet-5e6f7a8b/permissions.yaml").symlink_to(allowed)
+    done = home.run("migrate", "old", "--apply", "--json")
+    assert done.code == 0
+    rows = {row["item"]: (row["how"], row["to"] or row["why"]) for row in json.loads(done.out)}
+    broken = rows.pop(f"{agents}/Poet-5e6f7a8b/state.json")
+    assert broken[0] == "not taken" and broken[1].startswith("it cannot be read: ")
+    workspace = "autoagent_workspace/Clerk-1a2b3c4d/"
+    assert {item: rows.pop(item)[1] for item in [*rows] if item.endswith(")")} == {
+        ".autogpt/autogpt.yaml: allow write_to_file({workspace}/**)": ALLOWED.format("write_to_file:**"),
+        ".autogpt/autogpt.yaml: deny read_file(**.env)": DENIED,
+        f"{agents}/Clerk-1a2b3c4d/permissions.yaml: allow execute_shell(git:**)": ALLOWED.format("execute_shell:git *"),
+    }
+    assert rows == {
+        f"{agents}/Clerk-1a2b3c4d/workspace/": ("renamed", f"{workspace} (1 files)"),
+        f"{agents}/Clerk-1a2b3c4d/state.json": (
+            "not taken",
+            "its steps cannot be continued: start anew with the task 'Sort the invoices'",
+        ),
+        "azure.yaml: azure_endpoint": ("renamed", ".env: OPENAI_BASE_URL"),
+        "azure.yaml: gpt-4-turbo": ("renamed", ".env: SMART_LLM"),
+        ".env: SMART_LLM": ("not taken", "gpt-4-turbo sets that"),
+        ".env: USE_AZURE": ("not taken", "it belongs to another variable, or is empty"),
+        ".env: DISABLED_COMMANDS": ("renamed", ".env: DISABLED_COMMAND_CATEGORIES"),
+        ".env: EXECUTE_LOCAL_COMMANDS, which is not set": ("taken", ".env: EXECUTE_LOCAL_COMMANDS"),
+        **{
+            f".env: {name}": ("not taken", UNUSED[name].reason)
+            for name in ("FILE_STORAGE_BACKEND", "LOG_LEVEL", "TELEMETRY_OPT_IN", "GROQ_API_KEY")
+        },
+    }
+    assert home.read(f"{workspace}may/total.txt") == "1,204 crowns"
+    written = "OPENAI_BASE_URL=https://here.openai.azure.com/openai/v1\nSMART_LLM=large-one\n"
+    assert home.read(".env").startswith(written)
+
+
+def test_a_folder_of_its_later_versions_starts_as_it_lies(served: Home, server: ScriptedServer) -> None:
+    served.write(".env", "### AutoGPT - GENERAL SETTINGS\nDISABLED_COMMANDS=read_file\nSTORAGE_BUCKET=mine\n")
+    served.write("data/agents/Clerk-1a2b3c4d/state.json", "{}")
+    served.write("data/agents/Clerk-1a2b3c4d/workspace/may/total.txt", "1,204 crowns")
+    server.add(*FINISH)
+    done = served.run("-c", "-y", "--ai-goal", "Sort the invoices")
+    assert done.code == 0
+    assert "-w names the workspace of one: data/agents/Clerk-1a2b3c4d/workspace." in done.text
+    assert "Not used of .env: STORAGE_BUCKET: files stay in the workspace" in done.text
+    offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
+    assert "write_to_file" in offered and "read_file" not in offered
 
 
 def test_files_too_large_to_keep_are_named_and_left(home: Home) -> None:
@@ -111,12 +193,42 @@ def test_files_too_large_to_keep_are_named_and_left(home: Home) -> None:
     assert home.read("autoagent_workspace/notes/a.txt") and not (home.folder / "autoagent_workspace/sparse").exists()
 
 
+def test_nothing_is_taken_that_a_link_brings_or_that_would_run_later(home: Home) -> None:
+    home.write("elsewhere/.env", "EMAIL_PASSWORD=of-another-folder\n")
+    home.write("elsewhere/auto_gpt_workspace/private.txt", "mine")
+    home.write("old/plugins/one/__init__.py", "")
+    (home.folder / "old/.env").symlink_to("../elsewhere/.env")
+    (home.folder / "old/autogpt").symlink_to("../elsewhere")
+    for agent, file in ((".git", "config"), (".vscode", "tasks.json"), ("a\nDone.", "bare/config"), ("b", ".git")):
+        home.write(f"old/data/agents/{agent}/state.json", "{}")
+        home.write(f"old/data/agents/{agent}/workspace/{file}", "[core]\n\tfsmonitor = touch PWNED\n")
+    for name in ("HEAD", "objects/x", "refs/x"):
+        home.write(f"old/data/agents/a\nDone./workspace/bare/{name}", "")
+    here = Home(home.folder / "new", env={"HOME": str(home.folder)}, warm=True)
+    here.folder.mkdir()
+    done = here.run("migrate", "../old", "--apply")
+    assert [path.name for path in here.folder.rglob("*") if path.is_file()] == ["__init__.py"], done.text
+    assert "act on it" in done.out
+    assert "\nDone." not in done.out
+
+
+def test_no_state_or_memory_takes_all_of_the_memory(home: Home) -> None:
+    """Read whole, an array of empty arrays takes twenty times its size."""
+    old(home)
+    large = "[" + "[]," * 12_000_000 + "[]]"
+    (home.folder / "old/data/agents/x").mkdir(parents=True)
+    for name in ("data/agents/x/state.json", "AutoGpt.json"):
+        (home.folder / "old" / name).write_text(large)
+    done = home.run("migrate", "old")
+    assert (done.code, done.text.count("larger than 32 MB")) == (0, 2), done.text
+
+
 def test_a_folder_that_is_none(home: Home) -> None:
     (home.folder / "empty").mkdir()
     done = home.run("migrate", "empty")
     assert done.code == 2
-    assert "nothing of AutoGPT's in it" in done.text
-    assert "works where it lies" in home.run("migrate", ".").text
+    assert "not an AutoGPT folder" in done.text
+    assert "works as it is" in home.run("migrate", ".").text
 
 
 def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> None:
@@ -125,7 +237,7 @@ def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> Non
     here.mkdir()
     planned = plan(home.folder / "old", here)
     os.truncate(note, LARGEST_FILE + 1)
-    with pytest.raises(SettingsError, match=r"a\.txt: has grown beyond 32 MB"):
+    with pytest.raises(SettingsError, match=r"a\.txt: has grown over 32 MB"):
         carry_out(planned, here, print)
     assert [path.name for path in here.rglob("*.txt")] == []
 

@@ -24,7 +24,7 @@ def test_a_model_that_thinks_and_a_command_that_runs_are_never_silent(served: Ho
         moved(session, "running execute_shell | ")
         session.sees("  | counted to ten")
         session.presses("\x03")  # it ends the command, not the run
-        session.answers("stops too.\n> ", "")
+        session.answers("stops.\n> ", "")
         session.answers(QUESTION, "n")
         assert session.ends() == 6
         assert "waiting for test-model" not in session.screen, "what moved is gone when it is over"

@@ -46,7 +46,7 @@ def is_answered(sent: Sequence[Mapping[str, Any]]) -> bool:
 def explains_every_prompt(home: Home, server: ScriptedServer) -> None:
     verified = home.run("replay", home.runs[-1], "--verify")
     assert verified.code == 0, verified.text
-    assert "each is the one that was sent" in verified.text
+    assert "each matches the prompt that was sent" in verified.text
 
 
 def test_a_step_is_a_call_and_what_its_tool_said(served: Home, server: ScriptedServer) -> None:
@@ -99,7 +99,7 @@ def test_what_a_person_says_is_the_users_and_drops_the_rest(served: Home, server
     served.run(*RUN, stdin="Call it c.txt.\n")
     second = server.requests[1]
     assert roles(second) == ["system", "user", "assistant", "tool", "user"]
-    assert "Call it c.txt." not in messages(second, "tool")[0]["content"]
+    assert messages(second, "tool")[0]["content"].startswith("The command was not run.\n\nNot run: the further")
     assert "Human feedback: Call it c.txt." in messages(second, "user")[-1]["content"]
     assert "Not run: the further commands of that reply (1)." in second.prompt
     explains_every_prompt(served, server)

@@ -68,7 +68,7 @@ def test_a_finished_run_goes_on_with_a_wish_from_a_pipe_too(served: Home, server
     assert goals(served, run) == ["and print it"] or len(served.runs) == 2
     without = served.run("resume", run)
     assert (without.code, without.out) == (1, "")
-    assert f'The run {run} is finished; to go on, say what is next: autoagent resume {run} "..."' in without.err
+    assert f'The run {run} is finished; give it a new task: autoagent resume {run} "..."' in without.err
 
 
 def test_a_wish_comes_after_the_goals_that_a_run_was_stopped_at(served: Home, server: ScriptedServer) -> None:
@@ -90,7 +90,7 @@ def test_several_runs_are_offered_and_searched(served: Home, server: ScriptedSer
         session.sees("2  just now        stopped     the violets")
         session.sees("3  just now        finished    the roses")
         session.answers("words to search [2]:", "tulips")
-        session.sees("No run fits 'tulips'.")
+        session.sees("No run matches 'tulips'.")
         session.answers("[2]:", "roses")
         session.sees(f"The run {first} is finished: the roses")
         session.answers(NEXT, "now translate it")

@@ -56,15 +56,16 @@ def test_doctor_and_commands_name_what_plugins_add(gambler: Home, tmp_path: Path
         "gambler of gambler 1.0 (commands): roll_dice": "ok",
         "The plug-in broken of broken 1.0 (autoagent.commands) cannot be loaded: ModuleNotFoundError: No module named "
         "'a_package_that_is_missing'. Update broken, or remove it: pip uninstall broken.": "warn",
-        "The plug-in human of taking 1.0 (autoagent.models) cannot be used: the name is one of autoagent's own, which "
-        "stays. Update taking, or remove it: pip uninstall taking.": "warn",
+        "The plug-in human of taking 1.0 (autoagent.models) cannot be used: autoagent has this name "
+        "itself. Update taking, or remove it: pip uninstall taking.": "warn",
         "The plug-in home of late 1.0 (autoagent.memory) cannot be used: home of gambler 1.0 has the name already. "
         "Update late, or remove it: pip uninstall late.": "warn",
         "The plug-in gambler of late 1.0 (autoagent.commands) cannot be used: it has no list of COMMANDS. Update late, "
         "or remove it: pip uninstall late.": "warn",
         "The plug-in x of taking 1.0 (autoagent.model) cannot be used: the groups are autoagent.commands, "
-        "autoagent.folders, autoagent.runs, autoagent.subcommands, autoagent.models, autoagent.memory, "
-        "autoagent.embedders, autoagent.sandbox. Update taking, or remove it: pip uninstall taking.": "warn",
+        "autoagent.folders, autoagent.runs, autoagent.settings, autoagent.subcommands, autoagent.models, "
+        "autoagent.memory, autoagent.embedders, autoagent.sandbox. "
+        "Update taking, or remove it: pip uninstall taking.": "warn",
     }
     listed = gambler.run("commands")
     assert "roll_dice(sides=6)\n      Roll a die (read)  plug-in: gambler of gambler 1.0" in listed.out
@@ -76,7 +77,8 @@ def test_a_plugin_that_breaks_or_takes_a_name_costs_no_run(home: Home, tmp_path:
         "from autoagent.commands.registry import command\n"
         "@command('read_file', 'Read', risk='read')\ndef read(context) -> str:\n    return ''\n"
         "@command('look', 'Look', risk='read', aliases=['list_files'])\ndef look(context) -> str:\n    return ''\n"
-        "COMMANDS = [read, look]\n"
+        "@command('mcp__shop__buy', 'Buy', risk='read')\ndef buy(context) -> str:\n    return ''\n"
+        "COMMANDS = [read, look, buy]\n"
     )
     site = tmp_path / "site"
     install(site, "taking", {"autoagent.commands": {"taking": "taking"}}, text)
@@ -86,7 +88,7 @@ def test_a_plugin_that_breaks_or_takes_a_name_costs_no_run(home: Home, tmp_path:
     done = home.run("--demo", "-c")
     assert done.code == 0
     said = " ".join(done.text.split())
-    assert "(autoagent.commands) adds read_file, look, which is left out" in said
+    assert "(autoagent.commands) adds read_file, look, mcp__shop__buy, which is left out" in said
     assert "b of broken 1.0 (autoagent.commands) cannot be loaded: SystemExit: no licence." in said
     listed = home.run("commands", env={"MEMORY_BACKEND": "lost"})
     assert listed.code == 0 and "NOT HERE: The plug-in lost of broken 1.0" in listed.out

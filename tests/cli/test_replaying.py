@@ -59,7 +59,7 @@ def test_every_prompt_follows_from_the_log(served: Home, run: str) -> None:
     assert prompts >= 6
     assert (verified.code, verified.out) == (
         0,
-        f"{prompts} prompts of {run} derived from its log: each is the one that was sent.\n",
+        f"{prompts} prompts of {run} derived from its log: each matches the prompt that was sent.\n",
     )
 
 

@@ -87,8 +87,7 @@ def test_a_limit_of_commands_counts_anew_and_continuous_must_be_said_anew(home: 
     finished = home.run("resume", home.runs[0])
     assert (finished.code, finished.err) == (
         1,
-        f"autoagent: The run {home.runs[0]} is finished; to go on, say what is next: "
-        f'autoagent resume {home.runs[0]} "..."\n',
+        f'autoagent: The run {home.runs[0]} is finished; give it a new task: autoagent resume {home.runs[0]} "..."\n',
     )
 
 
@@ -101,7 +100,7 @@ def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home
 
     held = served.run("resume")
     assert held.code == 1
-    assert f"The run {served.runs[0]} is held by process {process.pid}; end that first" in held.err
+    assert f"The run {served.runs[0]} is held by process {process.pid}; end it first" in held.err
 
     process.kill()
     process.communicate(timeout=PATIENCE)
@@ -198,7 +197,7 @@ def test_a_run_is_named_by_any_prefix_that_fits_one_alone(home: Home, stopped: P
     assert home.run("show", first).code == 0
     two = home.run("show", first[:-1])
     assert two.code == 1
-    assert f"'{first[:-1]}' fits 2 runs" in two.err
+    assert f"'{first[:-1]}' matches 2 runs" in two.err
     none = home.run("resume", "1999")
     assert (none.code, none.err) == (1, "autoagent: No run '1999' in .autoagent; `autoagent runs` lists them.\n")
 
@@ -240,7 +239,7 @@ def test_from_an_earlier_step_history_and_workspace_are_as_they_were(served: Hom
     assert f"Tokens: {7 * 110} " in " ".join(done.text.split()), "the probe, and also what was taken back"
     assert served.run("replay", run, "--verify").code == 0
     for step, says in (
-        ("2", "cannot go back to step 2: it is at step 5, and this one was never done or was taken back"),
+        ("2", "cannot go back to step 2: it is at step 5, and this step was never done or was already taken back"),
         ("6", "cannot go back to step 6"),
         ("5", f"The run {run} finished with step 5; go back to an earlier one."),
     ):
@@ -264,7 +263,7 @@ def test_from_an_earlier_step_changes_by_hand_are_not_trampled(served: Home, ser
     log = served.log()
     refused = served.run("resume", "--from", "1", "-c")
     assert refused.code == 1
-    assert "a.txt. Nothing is touched; --force takes them back as well" in refused.err
+    assert "a.txt. Nothing is touched; --force restores these too" in refused.err
     assert served.log() == log
     server.add(*FINISH)
     assert served.run("resume", "--from", "1", "-c", "--force").code == 0
@@ -283,7 +282,7 @@ def test_a_restoration_that_was_cut_off_is_finished_first(served: Home, server: 
     server.add(*FINISH)
     done = served.run("resume", "-c")
     assert done.code == 0
-    assert "A restoration was cut off; now it is done. Taken back: b.txt." in " ".join(done.text.split())
+    assert "Completed an interrupted restoration. Taken back: b.txt." in " ".join(done.text.split())
     assert not (served.folder / "autoagent_workspace/b.txt").exists()
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import venv
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,7 @@ def test_without_a_terminal_one_line_says_what_to_pass(home: Home) -> None:
     home.write("ai_settings.yaml", SAVED)
     not_confirmed = home.run("--model", "human", "-c")
     assert not_confirmed.code == 5
-    assert f"\n{saved}pass -y to take the saved settings\n" in not_confirmed.err
+    assert f"\n{saved}pass -y to use the saved settings\n" in not_confirmed.err
     assert not home.state.exists()
 
 
@@ -316,15 +317,9 @@ def test_the_help_is_grouped_and_short_and_an_unknown_name_is_one_line(home: Hom
     assert len(re.findall(r"^  [a-z]", groups, re.M)) <= 16
     assert "--patience" not in shown and "--patience" in every and "  doctor " in every
     for arguments, said in (
-        (
-            ("--modle", "x"),
-            "autoagent: No such option '--modle'. Did you mean --model? `autoagent --help` lists what there is.",
-        ),
-        (
-            ("show", "--ful"),
-            "autoagent: No such option '--ful'. Did you mean --full? `autoagent show --help` lists what there is.",
-        ),
-        (("tools", "skils"), "autoagent: No such command 'skils'. `autoagent tools --help` lists what there is."),
+        (("--modle", "x"), "autoagent: No such option '--modle'. Did you mean --model? See `autoagent --help`."),
+        (("show", "--ful"), "autoagent: No such option '--ful'. Did you mean --full? See `autoagent show --help`."),
+        (("tools", "skils"), "autoagent: No such command 'skils'. See `autoagent tools --help`."),
     ):
         done = home.run(*arguments)
         assert (done.code, done.err.splitlines()) == (2, [said])
@@ -363,7 +358,7 @@ def test_where_no_model_is_named_the_endpoint_offers_one(home: Home, server: Scr
     home.env |= {"OPENAI_BASE_URL": server.base_url, "AUTOAGENT_WINDOW": "32000"}
     done = home.run("-c", "--ai-goal", "Say hello", "-m", "none", "--accept-claims")
     assert done.code == 0, done.text
-    line = f"No model is named (SMART_LLM): qwen3:8b is used, which {server.base_url[7:-3]} offers."
+    line = f"No model is named (SMART_LLM); using qwen3:8b of {server.base_url[7:-3]}."
     assert line in " ".join(done.err.split())
     assert {request.body["model"] for request in server.requests} == {"qwen3:8b"}
     assert "No model is named" not in home.run("-r", "and now?", "-c").text, "the run has its model"
@@ -395,3 +390,20 @@ def test_a_model_that_a_server_does_not_list_is_said_at_once_and_once(home: Home
     assert first.code == 0, first.text
     assert line in " ".join(first.err.split())
     assert "does not list" not in home.run(*arguments).text, "it has answered: the list is not everything"
+
+
+def test_programs_run_in_the_active_virtual_environment(served: Home, server: ScriptedServer) -> None:
+    place = served.folder / "project-env"
+    venv.create(place, symlinks=True)
+    tool = place / "bin" / "tool-of-the-project"
+    tool.write_text("#!/bin/sh\necho the tool runs\n")
+    tool.chmod(0o755)
+    served.env["VIRTUAL_ENV"] = str(place)
+    server.add(command("execute_shell", command_line="tool-of-the-project; command -v python"), *FINISH)
+    done = served.run(*GOAL, "-c", "--accept-claims")
+    assert done.code == 0, done.text
+    (printed, _) = [event["text"] for event in served.log() if event["type"] == "returned"]
+    assert f"the tool runs\n{place}/bin/python" in printed
+    assert "environment: VIRTUAL_ENV" in served.run("config", "--show-origin").text
+    served.env["AUTOAGENT_PYTHON"] = "/usr/bin/python3"
+    assert "environment: VIRTUAL_ENV" not in served.run("config", "--show-origin").text

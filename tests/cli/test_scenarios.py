@@ -124,7 +124,7 @@ def test_a_failure_says_what_was_expected_what_came_and_how_the_screen_ended(hom
     assert re.sub(r"\d+\.\d s", "0.0 s", head) == (
         "\nFAILED  a.yaml: nothing of this holds (0.0 s)\n"
         "  a.yaml:5: exit: expected 0, but it ended with 6.\n"
-        "  a.yaml:8: screen: 'COMMAND = write_to_file' did not come after 'Run it?'. It is there only before that.\n"
+        "  a.yaml:8: screen: 'COMMAND = write_to_file' did not appear after 'Run it?'. It appears only before that.\n"
         "  a.yaml:10: not_on_screen: '^NAME: ' is there.\n"
         "  a.yaml:11: prompt: 'haiku' is in none of the 0 prompts.\n"
         "  a.yaml:13: files: autoagent_workspace/haiku.txt is not as expected:\n"
@@ -135,8 +135,8 @@ def test_a_failure_says_what_was_expected_what_came_and_how_the_screen_ended(hom
         "    -Morning.\\n\n"
         "    +Evening. It lets go.\\n\n"
         "  a.yaml:17: files: autoagent_workspace/other.txt is not there; beside it: haiku.txt.\n"
-        "  a.yaml:18: files: autoagent_workspace is no file.\n"
-        "  a.yaml:5: commands: expected 2, but 1 were run.\n"
+        "  a.yaml:18: files: autoagent_workspace is not a file.\n"
+        "  a.yaml:5: commands: expected 2, but 1 ran.\n"
         "  a.yaml:5: events: ended: expected 0, but there were 1.\n"
     )
     screen, _, rest = rest.partition("  The folder is kept: ")
@@ -159,12 +159,12 @@ def test_a_script_that_does_not_fit_fails_the_scenario(home: Home) -> None:
     a, b = json.loads(done.out)
     assert a["problems"] == [
         "a.yaml:5: replies: the model was asked again after the last of the 1 replies.",
-        "a.yaml:5: answers: 1 of 2 were not asked for.",
+        "a.yaml:5: answers: 1 of 2 were not used.",
     ]
     assert b["problems"] == [
         "b.yaml:4: exit: expected 5, but it ended with 6.",
-        "b.yaml:4: replies: 2 of 2 were not asked for.",
-        "b.yaml:4: answers: there was none left for the last question, so the input was ended.",
+        "b.yaml:4: replies: 2 of 2 were not used.",
+        "b.yaml:4: answers: no answer was left for the last question, so the input ended.",
     ]
     assert (a["file"], a["passed"], a["folder"]) == ("a.yaml", False, None)
     assert any("the replies of the scenario have run out" in line for line in a["screen"])
@@ -301,7 +301,7 @@ def test_a_scenario_cannot_weaken_the_sandbox(home: Home, way: str) -> None:
     done = home.run("test", "--keep", "a.yaml")
     assert done.code == 1
     assert "a.yaml:" in done.out and "exit: expected 0, but it ended with 2." in done.out
-    assert "`autoagent test --trusted` plays it as it stands" in " ".join(re.sub(r"\n +\| ", " ", done.out).split())
+    assert "`autoagent test --trusted` allows it" in " ".join(re.sub(r"\n +\| ", " ", done.out).split())
     assert not list((home.folder / "tmp").rglob("reached"))
 
 
@@ -331,7 +331,7 @@ def test_what_the_user_says_himself_lets_a_scenario_have_no_sandbox(home: Home, 
     assert list((home.folder / "tmp").rglob("reached")), done.text
 
 
-@pytest.mark.parametrize("words", ["undo {} --force", "resume {} -c"])
+@pytest.mark.parametrize("words", ["undo {} --force --state-dir .autoagent", "resume {} -c --state-dir .autoagent"])
 def test_a_run_that_a_scenario_brings_has_no_workspace_elsewhere(home: Home, words: str) -> None:
     home.write("mine/a.txt", "mine")
     assert home.run("--demo", "-c", "-l", "3", "-w", "mine").code == 4
@@ -356,10 +356,13 @@ def test_a_run_that_a_scenario_brings_has_no_workspace_elsewhere(home: Home, wor
         ("arguments: memory export /tmp/x\n", ":1: arguments: /tmp/x leads out"),
         ("arguments: memory export a/../../x\n", ":1: arguments: a/../../x leads out"),
         ("arguments: --state-dir=/tmp/x runs\n", ":1: arguments: --state-dir=/tmp/x leads out"),
-        ("environment: {PATH: /proc/self/cwd}\n", ":1: PATH: is no variable that a scenario sets"),
-        ("environment: {HOME: /root}\n", ":1: HOME: is no variable that a scenario sets"),
-        ("environment: {PYTHONPATH: x}\n", ":1: PYTHONPATH: is no variable that a scenario sets"),
-        ("environment: {AUTOAGENT_HELD_TO: '{}'}\n", ":1: AUTOAGENT_HELD_TO: is no variable that a scenario sets"),
+        ("environment: {PATH: /proc/self/cwd}\n", ":1: PATH: is not a variable that a scenario may set"),
+        ("environment: {HOME: /root}\n", ":1: HOME: is not a variable that a scenario may set"),
+        ("environment: {PYTHONPATH: x}\n", ":1: PYTHONPATH: is not a variable that a scenario may set"),
+        (
+            "environment: {AUTOAGENT_HELD_TO: '{}'}\n",
+            ":1: AUTOAGENT_HELD_TO: is not a variable that a scenario may set",
+        ),
     ],
 )
 def test_a_scenario_stays_in_its_folder(home: Home, text: str, says: str) -> None:
@@ -370,7 +373,7 @@ def test_a_scenario_stays_in_its_folder(home: Home, text: str, says: str) -> Non
     done = home.run("test", "there/a.yaml")
     assert (done.code, done.out) == (2, "")
     assert says in done.err
-    assert done.err.endswith("`autoagent test --trusted` plays it as it stands.\n")
+    assert done.err.endswith("`autoagent test --trusted` allows it.\n")
     if "from: ../x" in text:
         assert home.run("test", "--trusted", "there/a.yaml").code != 2
 
@@ -384,8 +387,7 @@ def test_every_broken_file_is_named_and_nothing_is_played(home: Home) -> None:
     done = home.run("test", "a.yaml", "b.yaml", "c.yaml")
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "autoagent: b.yaml:1: replys: there is no such key. Did you mean replies?\n"
-        "autoagent: c.yaml: there is no such file.\n"
+        "autoagent: b.yaml:1: replys: no such key. Did you mean replies?\nautoagent: c.yaml: no such file.\n"
     )
 
 
@@ -399,27 +401,27 @@ def test_files_that_cannot_be_there_are_named(home: Home) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", ": expect: is missing; say what is to come of this session."),
+        ("", ": expect: is missing; add what you expect of this session."),
         ("about: x\ngoals: [y]\n", ":2: expect: is missing"),
         ("expect: {}\nthen:\n  - answers: [y]\n", ":3: expect: is missing"),
         ("expect: {}\nthen: {}\n", ":2: then: must be a list"),
-        ("expect: {exits: 0}\n", ":1: exits: there is no such key. Did you mean exit?"),
+        ("expect: {exits: 0}\n", ":1: exits: no such key. Did you mean exit?"),
         ("expect: {exit: yes}\n", ":1: exit: must be a whole number of 0 or more."),
         ("expect: {exit: true}\n", ":1: exit: must be a whole number of 0 or more."),
         ("expect:\n  screen:\n    - [a]\n", ":3: screen: must be text, not a list."),
-        ("expect:\n  screen:\n    - regex: '('\n", ":3: regex: is no regular expression: missing )"),
+        ("expect:\n  screen:\n    - regex: '('\n", ":3: regex: is not a regular expression: missing )"),
         ("expect:\n  screen: [a, '']\n", ":2: screen: holds an empty item"),
         ("expect:\n  files:\n    ../a: x\n", ":3: ../a: must be a path in the folder of the scenario"),
         ("expect:\n  files:\n    a: {absent: false}\n", ":3: absent: can only be true"),
         ("expect:\n  files:\n    a: {}\n", ":3: a: holds one of a text, `regex: ...` and `absent: true`."),
-        ("expect:\n  events: {thoughts: 1}\n", ":2: thoughts: there is no such type of event. Did you mean thought?"),
+        ("expect:\n  events: {thoughts: 1}\n", ":2: thoughts: no such type of event. Did you mean thought?"),
         ("files: {/etc/x: y}\nexpect: {}\n", ":1: /etc/x: must be a path in the folder"),
-        ("files: {.config/autoagent/config.yaml: x}\nexpect: {}\n", "goes under `settings`."),
-        ("files: {a: {from: nowhere}}\nexpect: {}\n", "nowhere; it is looked for beside the scenario."),
-        ("files: {a: {form: b}}\nexpect: {}\n", ":1: form: there is no such key. Did you mean from?"),
-        ("settings: {memory: none}\nexpect: {}\n", ":1: memory: there is no such setting."),
+        ("files: {.config/autoagent/config.yaml: x}\nexpect: {}\n", "under `settings`."),
+        ("files: {a: {from: nowhere}}\nexpect: {}\n", "nowhere; put it beside the scenario."),
+        ("files: {a: {form: b}}\nexpect: {}\n", ":1: form: no such key. Did you mean from?"),
+        ("settings: {memory: none}\nexpect: {}\n", ":1: memory: no such setting."),
         ("settings:\n  window: wide\nexpect: {}\n", ":2: window: must be a whole number of 0 or more, not 'wide'."),
-        ("environment: {A B: x}\nexpect: {}\n", ":1: A B: is no name of a variable."),
+        ("environment: {A B: x}\nexpect: {}\n", ":1: A B: is not the name of a variable."),
         ("seconds: -1\nexpect: {}\n", ":1: seconds: must be a number of seconds above 0."),
         ('arguments: "\'"\nexpect: {}\n', ":1: arguments: cannot be split into words: No closing quotation."),
         ("terminal: 1\nexpect: {}\n", ":1: terminal: must be true or false."),
@@ -427,7 +429,7 @@ def test_files_that_cannot_be_there_are_named(home: Home) -> None:
         ('answers: ["a\\nb"]\nexpect: {}\n', ":1: answers: an answer is one line"),
         ("replies:\n  - {thoughts: x}\nexpect: {}\n", ":2: replies: the reply has no `command`"),
         ("replies:\n  - {command: x, args: [a]}\nexpect: {}\n", ":2: args: must hold `key: value` lines."),
-        ("expect: {}\nabout: &a x\ngoals: [*a]\n", ":3: aliases (*a) are not taken"),
+        ("expect: {}\nabout: &a x\ngoals: [*a]\n", ":3: aliases (*a) are not allowed"),
     ],
 )
 def test_what_cannot_be_meant_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:

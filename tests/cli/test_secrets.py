@@ -92,7 +92,7 @@ def test_at_the_question_the_secret_is_hidden_and_an_edit_of_another_argument_ke
     assert kept(served, "other.yaml") == f"url: {SECRET}\n"
     assert HIDDEN not in shown(served, server, done)
     assert "[masked] stands for it here; it is used as it is." in done.text
-    assert "[masked] stands in text for a secret that is not shown; write the whole value again." in done.text
+    assert "[masked] in text stands for a hidden secret; write the whole value again." in done.text
     assert served.run("replay", served.runs[0], "--verify").code == 0
 
 

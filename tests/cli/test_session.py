@@ -16,7 +16,7 @@ Golden = Callable[[str, str], None]
 QUESTION = "? = help)\n> "
 NARROW_QUESTION = "help)\n> "
 WIDTHS = pytest.mark.parametrize("columns", [80, *(pytest.param(width, marks=pytest.mark.slow) for width in (40, 120))])
-INTERRUPTED = "stops too.\n> "
+INTERRUPTED = "stops.\n> "
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def test_the_first_run_menu_offers_a_demo(home: Home, golden: Golden, columns: i
 def test_the_demo_ends_well_where_levels_are_asked_for(home: Home) -> None:
     done = home.run("--demo", "--hierarchical", "-c", "-m", "none")
     assert done.code == 0, done.text
-    assert "The demo has one agent: it is played without --hierarchical." in done.err
+    assert "The demo has one agent and ignores --hierarchical." in done.err
 
 
 def test_a_key_typed_into_the_menu_is_stored_for_this_user_alone_and_never_shown(home: Home) -> None:
@@ -132,7 +132,7 @@ def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
 ) -> None:
     thoughts = {
         "text": "Two lines are enough for a first poem.",
-        "reasoning": "The wish names the file and nothing else.",
+        "reasoning": "The task names the file and nothing else.",
         "plan": "- write poem.txt\n- read it once more",
         "criticism": "It should not rhyme for the sake of rhyming.",
         "speak": "",
@@ -317,12 +317,7 @@ def test_continuous_mode_at_a_terminal_asks_only_after_ctrl_c(served: Home, serv
 
 @pytest.mark.parametrize(
     ("flags", "env", "colored"),
-    [
-        ((), {}, True),
-        ((), {"NO_COLOR": "1"}, False),
-        (("--plain",), {}, False),
-        ((), {"TERM": "dumb"}, False),
-    ],
+    [((), {}, True), ((), {"NO_COLOR": "1"}, False), (("--plain",), {}, False), ((), {"TERM": "dumb"}, False)],
 )
 def test_colours_are_for_those_who_want_them(
     home: Home, flags: tuple[str, ...], env: dict[str, str], colored: bool

@@ -19,7 +19,7 @@ def test_the_model_the_budget_and_the_goals_are_changed_at_the_question_and_kept
         session.answers(QUESTION, "/model nope")
         session.sees("There is no model 'nope'. The endpoint has other-model, test-model.")
         session.answers(QUESTION, "/model demo")
-        session.sees("demo: its replies come in a fixed order")
+        session.sees("demo: its replies belong to another run, in a fixed order")
         session.answers(QUESTION, "/budget much")
         session.sees("not 'much'")
         session.answers(QUESTION, "/budget")

@@ -215,7 +215,7 @@ def test_ctrl_c_twice_ends_all_of_them_at_once(crew: Callable[..., Home]) -> Non
     try:
         assert asked.wait(PATIENCE)
         session.presses_ctrl_c()
-        session.sees("stops too.\n> ")
+        session.sees("stops.\n> ")
         session.presses_ctrl_c()
         assert session.ends() == 130
     finally:

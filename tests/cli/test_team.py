@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -78,7 +80,7 @@ def test_a_debate_has_finished_with_the_rounds_that_it_plans_and_its_markdown_is
     with opened(home.terminal("team", "team.yaml", "-m", "none")) as session:
         assert session.ends() == 0
         assert "  It is so, x or not." in session.screen and "**so**" not in session.screen
-        assert "FINISHED: All 2 rounds that the team plans are over." in session.screen
+        assert "FINISHED: All 2 planned rounds are over." in session.screen
     assert [who for who, _ in said(home)] == ["A", "B"]
     more = home.run("resume", home.runs[0], env=WIDE)
     assert (more.code, len(said(home))) == (0, 4), more.text
@@ -100,12 +102,12 @@ def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[.
     home.write("team.yaml", CHAIN.replace("Judge", "Laugh"))
     done = home.run("resume", "--json", env=WIDE)
     assert done.code == 0, done.text
-    assert "team.yaml has changed since this run began. The run goes on with the team as it was" in done.err
+    assert "team.yaml has changed since this run began. The run goes on with the old team" in done.err
     assert said(home)[2:] == [("Carol", "Carol 1")]
     assert done.events[-1]["reason"] == "After round 3 nobody has news to act on."
     assert {event["agent"] for event in home.log() if event["type"] == "answered"} == {"", "1", "2", "3"}
     (home.folder / "team.yaml").unlink()
-    assert "team.yaml: there is no such file" in home.run("resume", home.runs[0], env=WIDE).text
+    assert "team.yaml: no such file" in home.run("resume", home.runs[0], env=WIDE).text
     shown = home.run("show", home.runs[0], env=WIDE).text
     assert "Alice: Coder; watches for UserRequirement; does Code" in shown
     assert "Bob (Tester), Test:\n  | Bob 1\n" in shown
@@ -434,7 +436,7 @@ def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Callabl
     )
     refused = home.run("team", "team.yaml", "-m", "none", "-c")
     assert refused.code == 3
-    assert "team.yaml check. Look at them and trust them with `autoagent trust team.yaml`." in refused.err
+    assert "team.yaml check. Review and trust them with `autoagent trust team.yaml`." in refused.err
     assert "grep two a.txt" in home.run("trust", "team.yaml").out
     done = home.run("team", "team.yaml", "-m", "none", "-c")
     assert done.code == 0, done.text
@@ -619,30 +621,22 @@ def test_an_output_has_its_fields_and_hands_on_by_one(team: Callable[..., Home],
         ("Code it}", "Code it, when: {x: [end, Bert]}}", "'Bert', who is no role; there are Alice, Bob, Carol, and"),
         ("Code it}", "Code it, file: a, when: {x: end}}", "when: an action with a file cannot have it"),
         ("Code it}", "Code it, send_to: Carol}", "nothing wakes Bob"),
-        ("roles:", "rolls:", "rolls: there is no such key of a team. Did you mean roles?"),
-        ("watch: [Code]", "watch: [Cod]", "Bob watches for 'Cod', which nobody does; there are Code, Review"),
-        ("goal: write code", "react_mode: fast", "react_mode: 'fast' is none; use react, by_order or plan_and_act."),
+        ("roles:", "rolls:", "rolls: no such key of a team. Did you mean roles?"),
+        ("watch: [Code]", "watch: [Cod]", "Bob watches for 'Cod', which no role does; there are Code, Review"),
+        ("goal: write code", "react_mode: fast", "react_mode: 'fast' is unknown; use react, by_order or plan_and_act."),
         ("name: Code, ", "", "an action has no name"),
         ("instruction: Judge", "instruction: Judge, commands: [fly]", "there is no command 'fly' here"),
         ("instruction: Judge", "instruction: Judge, check: 'true'", "only an action with commands or a file can have"),
         ("instruction: Judge", "instruction: Judge, file: a, commands: [read_file]", "commands or a file, not both"),
         ("idea:", "investment: much\nidea:", "investment: must be an amount of USD such as 1.50, not 'much'."),
-        (
-            "instruction: Judge",
-            "instruction: Judge, file: ../a.md",
-            "yaml:7: file: '../a.md' is outside of the",
-        ),
+        ("instruction: Judge", "instruction: Judge, file: ../a.md", "yaml:7: file: '../a.md' is outside of the"),
         ("instruction: Judge", "instruction: Judge, file: /etc/a", "'/etc/a' is outside of the workspace; name a file"),
-        ("watch: [Code]", "watch: [Test]", "team.yaml:6: watch: nothing wakes Bob, which watches for Test; what is pu"),
-        ("watch: [Test]", "watch: []", "team.yaml:7: watch: nothing wakes Carol, which watches for nothing; what is"),
-        ("goal: write", "watch: [Review], goal: write", "roles: nobody watches for UserRequirement, which starts"),
+        ("watch: [Code]", "watch: [Test]", "team.yaml:6: watch: nothing wakes Bob, which watches for Test; this team"),
+        ("watch: [Test]", "watch: []", "team.yaml:7: watch: nothing wakes Carol, which watches for nothing; this"),
+        ("goal: write", "watch: [Review], goal: write", "roles: no role watches for UserRequirement, which starts"),
         ("actions: [{name: Review, instruction: Judge}]", "goal: x", "team.yaml:7: Carol has no actions; list them"),
-        (
-            "Code it}]",
-            "Code it}, {name: Last, instruction: x}], react_mode: by_order",
-            "nothing wakes Bob, which watches",
-        ),
-        ("idea: Write a product function", "", "There is no idea: say what team.yaml is to work on."),
+        ("Code it}]", "Code it}, {name: Last, instruction: x}], react_mode: by_order", "nothing wakes Bob, which wa"),
+        ("idea: Write a product function", "", "There is no idea: add IDEA, or `idea:` in team.yaml."),
     ],
 )
 def test_a_bad_file_is_named_with_what_is_wrong(team: Callable[..., Home], old: str, new: str, problem: str) -> None:
@@ -728,6 +722,31 @@ def test_a_team_that_is_killed_a_hundred_times_loses_nothing(team: Callable[...,
             assert sorted(messages(home)) == expected
             calls = [e["sha256"] + e["agent"] + str(e["step"]) for e in home.log() if e["type"] == "answered"]
             assert len(calls) == len(set(calls)), "no answer is asked for, and so paid for, twice"
+
+
+@pytest.mark.slow
+def test_a_team_of_a_thousand_rounds_grows_by_its_messages_alone(team: Callable[..., Home]) -> None:
+    pid: list[int] = []
+    resident: list[int] = []  # pages, by round
+
+    def answer(request: Request) -> Reply:
+        resident.append(int(Path(f"/proc/{pid[0]}/statm").read_text().split()[1]) if pid else 0)
+        return Reply(f"{name_of(request)} says yes.")
+
+    role = "  - {{name: {0}, profile: {0}, watch: [{1}], actions: [{{name: Of{0}, instruction: '{{last}} Go on.'}}]}}\n"
+    roles = role.format("Ann", "UserRequirement, OfBen") + role.format("Ben", "OfAnn")
+    home = team(f"idea: Speak\nn_round: 1000\nroles:\n{roles}", answer)
+    process = home.start("team", "team.yaml", "-c", "-m", "none")
+    pid.append(process.pid)
+    shown, err = process.communicate(timeout=10 * PATIENCE)
+    assert (process.returncode, len(said(home))) == (0, 1000), (shown + err)[-2000:]
+    log = home.log()
+    ends = [*itertools.pairwise(number for number, event in enumerate(log) if event["type"] == "round_ended")]
+    sizes = [len(str(log[first:last])) for first, last in ends]
+    assert max(sizes[-50:]) <= 1.2 * max(sizes[50:100])
+    took = [log[last]["t"] - log[first]["t"] for first, last in ends]
+    assert sorted(took[-200:])[20] <= 2 * sorted(took[50:250])[20], "by the fastest, as others use the machine, too"
+    assert (statistics.median(resident[-50:]) - statistics.median(resident[50:100])) * 4096 <= 20e6
 
 
 def messages(home: Home) -> list[tuple[int, str, str]]:

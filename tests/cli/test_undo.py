@@ -40,18 +40,18 @@ def test_step_by_step_back_and_forth(done: Home) -> None:
     undone = done.run("undo", run[:14])
     assert (undone.code, undone.out) == (
         0,
-        f"Undone: step 4 (append_to_file). Taken back: a.txt.\n`autoagent undo {run} --redo` takes this back.\n",
+        f"Undone: step 4 (append_to_file). Taken back: a.txt.\n`autoagent undo {run} --redo` reverts this.\n",
     )
     assert workspace(done) == before_4
     assert done.run("undo", run).out.startswith("Undone: step 2 (write_to_file). Taken back: folder/b.txt.")
     assert workspace(done) == before_2
     assert not (done.folder / "autoagent_workspace/folder").exists()
-    assert done.run("undo", run, "--redo").out == "The last undo is taken back. Taken back: folder/b.txt.\n"
+    assert done.run("undo", run, "--redo").out == "The last undo is reverted. Taken back: folder/b.txt.\n"
     assert workspace(done) == before_4
     assert done.run("undo", run, "--redo").code == 0
     assert workspace(done) == all_of_it
     nothing = done.run("undo", run, "--redo")
-    says = f"autoagent: There is no undo in the run {run} that could be taken back.\n"
+    says = f"autoagent: The run {run} has no undo to revert.\n"
     assert (nothing.code, nothing.err) == (1, says)
 
     assert done.run("undo", run, "--to", "0").out.startswith(
@@ -59,11 +59,11 @@ def test_step_by_step_back_and_forth(done: Home) -> None:
     )
     assert workspace(done) == {}
     nothing = done.run("undo", run)
-    assert (nothing.code, nothing.err) == (1, f"autoagent: No change of the run {run} is left to undo.\n")
+    assert (nothing.code, nothing.err) == (1, f"autoagent: The run {run} has no change left to undo.\n")
     assert done.run("undo", run, "--to", "3").code == 0
     assert workspace(done) == before_4
     unknown = done.run("undo", run, "--to", "5")
-    assert (unknown.code, unknown.err) == (1, f"autoagent: The run {run} has no step 5; its last one is 4.\n")
+    assert (unknown.code, unknown.err) == (1, f"autoagent: The run {run} has no step 5; its last is 4.\n")
     assert done.run("undo", run, "--to", "1", "--redo").code == 2
 
 
@@ -109,7 +109,7 @@ def test_what_a_killed_undo_left_is_done_by_the_next(done: Home) -> None:
     undone = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "undone")
     log.write_text("".join(lines[: undone + 1]))
     done.write("autoagent_workspace/a.txt", "one three")  # it was killed before it wrote this file
-    assert done.run("undo", run).out == "An earlier restoration was cut off; now it is done. Taken back: a.txt.\n"
+    assert done.run("undo", run).out == "Completed an interrupted restoration. Taken back: a.txt.\n"
     assert workspace(done)["a.txt"] == "one"
     assert done.log()[: len(whole.splitlines())] == [json.loads(line) for line in whole.splitlines()]
 

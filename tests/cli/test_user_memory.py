@@ -136,7 +136,7 @@ def test_its_vectors_are_exported_and_imported_under_the_embedder_at_home(served
     assert served.run("memory", "--user", "add", BRITISH).code == 0
     embedder = json.loads(served.run("memory", "--user", "stats", "--json").out)["embedder"]
     exported = served.run("memory", "--user", "export", "mine.jsonl")
-    assert "; 1 have their vectors beside it." in exported.text
+    assert "; 1 with vectors beside it." in exported.text
     assert json.loads(Path(served.folder, "mine.jsonl").read_text().splitlines()[0])["vectors"]["embedder"] == embedder
 
     assert served.run("memory", "--user", "forget", "1").code == 0

@@ -26,7 +26,7 @@ def test_the_wish_is_the_goal_where_the_model_makes_nothing_of_it(served: Home, 
     server.add(Reply("I would rather not."), *FINISH)
     done = served.run(WISH, "-c", "-m", "none", "--ai-name", "Poet")
     assert done.code == 0, done.text
-    assert "your wish becomes the goal" in done.text and "NAME: Poet\n" in done.text and f"  1. {WISH}\n" in done.text
+    assert "your text becomes the goal" in done.text and "NAME: Poet\n" in done.text and f"  1. {WISH}\n" in done.text
 
 
 def test_what_is_proposed_is_confirmed_edited_or_refused(served: Home, server: ScriptedServer) -> None:
@@ -52,9 +52,9 @@ def test_a_word_that_is_neither_subcommand_nor_wish_is_named(home: Home) -> None
     for arguments, said in (
         (("show", "x"), "runs"),
         (("shwo", "x"), "There is no subcommand 'shwo'. Did you mean 'show'?"),
-        (("write", "a", "poem"), 'A wish stands in quotes: autoagent "write a poem"'),
-        ((WISH, "now"), "Unexpected argument after the wish: 'now'."),
-        ((WISH, "--ai-goal", "x"), "give one of them"),
+        (("write", "a", "poem"), 'Put a task in quotes: autoagent "write a poem"'),
+        ((WISH, "now"), "Unexpected argument after the task: 'now'."),
+        ((WISH, "--ai-goal", "x"), "not both"),
     ):
         done = home.run(*arguments)
         assert said in done.err and (done.code == 2 or said == "runs"), done.text

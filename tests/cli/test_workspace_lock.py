@@ -38,7 +38,7 @@ def test_a_second_run_in_the_folder_is_told_who_is_at_work_there(served: Home, s
         linked = served.folder / "link"
         linked.symlink_to(root)
         by_link = served.run(*GOAL, "-c", "-m", "none", "-w", "link")
-        told = f"is in use by the run {run} (process {process.pid}); wait until it has ended, or give a new run another"
+        told = f"is in use by the run {run} (process {process.pid}); wait for its end, or give a new run another"
         for refused in (second, elsewhere, by_link):
             assert (refused.code, refused.err.count("\n")) == (1, 1), refused.text
             assert told in refused.err
@@ -112,5 +112,5 @@ def test_a_file_system_without_locks_is_said_and_the_run_goes_on(served: Home, s
         (*GOAL, "-c", "-m", "none"), served.folder, environment, "", None, PATIENCE, tracer=tracer
     )
     assert code == 0, out + err
-    told = f"The workspace {root} cannot be locked (No locks available); let no other run work in it."
+    told = f"The workspace {root} cannot be locked (No locks available); do not start another run in it."
     assert told in " ".join((out + err).split())

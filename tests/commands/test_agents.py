@@ -15,7 +15,7 @@ from autoagent.core.errors import CommandError
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import SubAgent
 from autoagent.memory.none import NoMemory
-from autoagent.settings import Settings
+from autoagent.settings import Settings, all_settings
 from autoagent.workspace.gate import Workspace
 
 PAGE = Origin("https://example.org/", trusted=False)
@@ -53,11 +53,7 @@ class Known:
 
 def run(tmp_path: Path, known: Known, command: str, origin: Origin | None = None, **args: object) -> Result:
     context = Context(
-        Workspace(tmp_path),
-        NoMemory(),
-        lambda question, timeout: "",
-        agents=known,
-        origin=lambda: origin or Origin(),
+        Workspace(tmp_path), NoMemory(), lambda question, timeout: "", agents=known, origin=lambda: origin or Origin()
     )
     registry = Registry(agents.COMMANDS)
     return registry.execute(registry.check(Call("1", command, args)), context)
@@ -107,10 +103,10 @@ def test_an_unknown_key_fails_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (Settings(), ""),
-        (Settings(agents_at_once=0), "AUTOAGENT_AGENTS=0"),
-        (Settings(agents_depth=0), "AUTOAGENT_AGENTS_DEPTH=0"),
-        (Settings(model="human"), "one agent alone"),
+        (all_settings()(), ""),
+        (all_settings()(agents_at_once=0), "AUTOAGENT_AGENTS=0"),
+        (all_settings()(agents_depth=0), "AUTOAGENT_AGENTS_DEPTH=0"),
+        (all_settings()(model="human"), "one agent alone"),
     ],
     ids=["usual", "none at once", "no depth", "a person"],
 )

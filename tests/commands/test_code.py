@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import nobody_asked
+from fakes import RunsCommands, nobody_asked
 
 from autoagent.commands import code
 from autoagent.commands.context import Context
@@ -28,7 +28,7 @@ from autoagent.workspace.gate import Workspace
 
 
 @dataclass(frozen=True)
-class Room:
+class Room(RunsCommands):
     """The code commands over one workspace."""
 
     root: Path
@@ -44,16 +44,6 @@ class Room:
 
     def execute(self, proposal: Proposal) -> Result:
         return self.registry.execute(proposal.call, replace(self.context, shown=proposal.preview))
-
-    def text(self, name: str, /, **args: Any) -> str:
-        result = self.run(name, **args)
-        assert result.ok, result.text
-        return result.text
-
-    def refusal(self, name: str, /, **args: Any) -> str:
-        result = self.run(name, **args)
-        assert not result.ok, result.text
-        return result.text
 
     def under(self, **settings: Any) -> Room:
         """The same with lists of programs."""
@@ -174,11 +164,7 @@ def test_what_is_no_plain_text_is_made_readable(ws: Room, line: str, printed: st
 
 
 @pytest.mark.parametrize(
-    ("line", "total"),
-    [
-        ("head -c 2000000 /dev/zero | tr '\\0' x", 2_000_000),
-        ("yes xx | head -n 500000", 1_500_000),
-    ],
+    ("line", "total"), [("head -c 2000000 /dev/zero | tr '\\0' x", 2_000_000), ("yes xx | head -n 500000", 1_500_000)]
 )
 def test_a_long_output_is_cut_with_its_size(ws: Room, line: str, total: int) -> None:
     text = ws.text("execute_shell", command_line=f"echo head; {line}; echo; echo tail")

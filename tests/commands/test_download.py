@@ -22,7 +22,7 @@ from autoagent.memory.none import NoMemory
 from autoagent.network.addresses import NetworkGuard, exceptions
 from autoagent.network.client import HttpClient
 from autoagent.services.web import GuardedWeb
-from autoagent.settings import Settings
+from autoagent.settings import all_settings
 from autoagent.workspace.gate import Workspace
 
 FILE = random.Random(3).randbytes(900_000)
@@ -283,5 +283,5 @@ def test_downloads_are_off_until_they_are_allowed() -> None:
     command = web.download_file
     assert command.spec.category == "web"
     assert command.available is not None
-    assert command.available(Settings()) == "downloads are switched off (--allow-downloads allows them)"
-    assert command.available(Settings(allow_downloads=True)) == ""
+    assert command.available(all_settings()()) == "downloads are switched off (--allow-downloads allows them)"
+    assert command.available(all_settings()(allow_downloads=True)) == ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import nobody_asked
+from fakes import RunsCommands, nobody_asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ from autoagent.workspace.gate import Gate, Workspace, walk_gate
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(RunsCommands):
     """The file commands over one workspace."""
 
     root: Path
@@ -36,16 +36,6 @@ class Files:
 
     def run(self, name: str, /, **args: Any) -> Result:
         return self.registry.execute(self.registry.check(Call("1", name, args)), self.context)
-
-    def text(self, name: str, /, **args: Any) -> str:
-        result = self.run(name, **args)
-        assert result.ok, result.text
-        return result.text
-
-    def refusal(self, name: str, /, **args: Any) -> str:
-        result = self.run(name, **args)
-        assert not result.ok, result.text
-        return result.text
 
     def preview(self, name: str, /, **args: Any) -> str:
         return self.registry.propose(self.registry.check(Call("1", name, args)), self.context).preview
@@ -96,7 +86,7 @@ def test_read_refuses_what_is_not_text(ws: Files) -> None:
 
 
 def test_read_stops_at_its_limit_and_says_how_to_go_on(ws: Files) -> None:
-    (ws.root / "big.txt").write_bytes("ä".encode() * files.PAGED_LIMIT)
+    (ws.root / "big.txt").write_bytes("ä".encode() * files.MAX_READ_BYTES)
     text = ws.text("read_file", filename="big.txt")
     assert text.startswith("ää")
     assert "\ufffd" not in text
@@ -170,7 +160,7 @@ def test_text_that_is_no_unicode_is_refused(ws: Files) -> None:
 def test_edit_replaces_the_one_passage(ws: Files) -> None:
     (ws.root / "x.py").write_text("a = 1\nb = 2\nc = 3\n")
     result = ws.run("edit_file", filename="x.py", old="b = 2\n", new="b = 20\nbb = 0\n")
-    assert result.text == "Replaced 6 characters (1 line) by 14 characters (2 lines) in x.py."
+    assert result.text == "Replaced 1 line by 2 lines in x.py."
     assert result.meta.to_json() == {"changed": ["x.py"]}
     assert (ws.root / "x.py").read_text() == "a = 1\nb = 20\nbb = 0\nc = 3\n"
 
@@ -233,9 +223,7 @@ def test_edit_replaces_each_passage_where_it_is_told_to(ws: Files) -> None:
     (ws.root / "story.txt").write_text("a cat\nThe cat sat.\n")
     edit = {"filename": "story.txt", "old": "cat", "new": "dog", "everywhere": True}
     assert "-a cat\n" in ws.preview("edit_file", **edit)
-    assert ws.text("edit_file", **edit) == (
-        "Replaced 3 characters (1 line) by 3 characters (1 line) 2 times in story.txt."
-    )
+    assert ws.text("edit_file", **edit) == ("Replaced 1 line by 1 line 2 times in story.txt.")
     assert ws.text("read_file", filename="story.txt") == "a dog\nThe dog sat.\n"
 
 
@@ -421,8 +409,8 @@ def test_a_long_list_is_cut_with_the_count(ws: Files, count: int) -> None:
     lines = ws.text("list_files").split("\n")
     assert time.monotonic() - started < 20
     assert lines[:2] == ["many/", "many/000000"]
-    assert lines[files.LIST_LIMIT :] == [
-        f"[{count + 1 - files.LIST_LIMIT:,} more, {count + 1:,} in all; name a folder to see what is in it]"
+    assert lines[files.MAX_LISTED_NAMES :] == [
+        f"[{count + 1 - files.MAX_LISTED_NAMES:,} more, {count + 1:,} in all; name a folder to see what is in it]"
     ]
 
 
@@ -473,12 +461,12 @@ def test_a_pattern_that_never_ends_is_refused(ws: Files) -> None:
 def test_many_matches_are_cut(ws: Files) -> None:
     ws.text("write_to_file", filename="x", text="hit\n" * 1000)
     lines = ws.text("search_in_files", pattern="hit").split("\n")
-    assert len(lines) == files.MATCH_LIMIT + 1
+    assert len(lines) == files.MAX_MATCHES + 1
     assert lines[-1].startswith("[the first 200 matches; there are more")
 
 
 def test_search_reads_at_most_its_limit(ws: Files) -> None:
-    (ws.root / "a.log").write_bytes(b"0123456789abcde\n" * (files.SEARCH_LIMIT // 16 + 10))
+    (ws.root / "a.log").write_bytes(b"0123456789abcde\n" * (files.MAX_SEARCH_BYTES // 16 + 10))
     (ws.root / "b.txt").write_text("needle")
     assert ws.text("search_in_files", pattern="needle") == (
         "Nothing matches 'needle' in 1 file.\n"

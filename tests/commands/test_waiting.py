@@ -53,11 +53,7 @@ def ws(tmp_path: Path) -> Iterator[Room]:
 
 @pytest.mark.parametrize(
     ("line", "how"),
-    [
-        ("exec sleep 0.05", "exit status 0"),
-        ("sleep 0.05; exit 3", "exit status 3"),
-        ("true", "exit status 0"),
-    ],
+    [("exec sleep 0.05", "exit status 0"), ("sleep 0.05; exit 3", "exit status 3"), ("true", "exit status 0")],
 )
 def test_it_says_with_which_status_a_program_ended(ws: Room, line: str, how: str) -> None:
     started = ws.run("execute_shell_popen", command_line=line)

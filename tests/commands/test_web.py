@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import nobody_asked
+from fakes import RunsCommands, nobody_asked
 from loopback_site import Site, answer, redirect
 from test_documents import docx, pdf, xlsx
 from website import page, resource, search
@@ -29,14 +29,14 @@ from autoagent.network.addresses import NetworkGuard, exceptions
 from autoagent.network.client import HttpClient
 from autoagent.services.search import google, searxng
 from autoagent.services.web import GuardedWeb
-from autoagent.settings import Settings
+from autoagent.settings import all_settings
 from autoagent.workspace.gate import Workspace
 
 QUESTION = "When is high water?"
 
 
 @dataclass(frozen=True)
-class Room:
+class Room(RunsCommands):
     """The commands of the web over one site; `told` are the lines of progress."""
 
     site: Site
@@ -46,16 +46,6 @@ class Room:
     def run(self, name: str, /, **args: Any) -> Result:
         registry = Registry(web.COMMANDS)
         return registry.execute(registry.check(Call("1", name, args)), self.context)
-
-    def text(self, name: str, /, **args: Any) -> str:
-        result = self.run(name, **args)
-        assert result.ok, result.text
-        return result.text
-
-    def refusal(self, name: str, /, **args: Any) -> str:
-        result = self.run(name, **args)
-        assert not result.ok, result.text
-        return result.text
 
     def browse(self, path: str) -> str:
         return self.text("browse_website", url=self.site.url(path), question=QUESTION)
@@ -107,10 +97,10 @@ def test_a_search_that_finds_nothing_says_so(room: Room) -> None:
 def test_google_needs_its_keys(room: Room) -> None:
     available = web.google.available
     assert available is not None
-    assert available(Settings()) == (
+    assert available(all_settings()()) == (
         "it needs GOOGLE_API_KEY and GOOGLE_CUSTOM_SEARCH_ENGINE_ID; web_search needs neither"
     )
-    assert available(Settings(google_api_key="k", google_engine="e")) == ""
+    assert available(all_settings()(google_api_key="k", google_engine="e")) == ""
     room.site.pages["/search"] = resource(b'{"items": [{"title": "T", "link": "https://t.example/"}]}', "a/json")
     assert room.text("google", query="x").startswith("Results for 'x' (google):\n1. T\n   https://t.example/\n")
 
@@ -224,7 +214,7 @@ def test_a_page_far_too_long_is_read_in_part_and_says_so(room: Room) -> None:
     asked: list[str] = []
     text = room.summarising(lambda prompt: asked.append(prompt) or "in short").browse("/almanac")
     assert text.endswith("[a summary of the first 20 of 45 parts; the others were not read]")
-    assert len(asked) == web.PARTS_LIMIT + 1
+    assert len(asked) == web.MAX_PARTS + 1
 
 
 def test_a_page_of_one_endless_line_is_cut_in_bounded_time(room: Room) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -28,7 +30,7 @@ SMALL_CENTS = (100 * 2 + 10 * 8) / 1e6  # of a verifier's
 def worked(request: Request) -> Command:
     """Write one part after the other, as the history says what is written, then finish."""
     for number in range(1, PARTS + 1):
-        if f"to part-{number}.txt" not in request.prompt:
+        if not re.search(rf"to part-{number}\.txt|part-{number}\.txt holds this very text", request.prompt):
             return replace(command("write_to_file", filename=f"part-{number}.txt", text=f"{number}\n"), usage=USAGE)
     return replace(command("task_complete", reason="All parts are written."), usage=USAGE)
 
@@ -45,6 +47,15 @@ def run(home: Home, text: str, *flags: str, out: str = "out") -> tuple[int, str]
     shown, said = head.communicate(text, timeout=PATIENCE * 10)
     assert "Traceback" not in shown + said, shown + said
     return head.returncode, shown + said
+
+
+def lead(home: Home, text: str, *flags: str) -> subprocess.Popen[str]:
+    """Start to lead a fleet of the tasks in a text, in the folder `out`."""
+    head = home.start("fleet", "-", "--out", "out", *flags)
+    head.stdin.write(text)
+    head.stdin.close()
+    head.stdin = None
+    return head
 
 
 def record(out: Path) -> list[dict[str, Any]]:
@@ -101,7 +112,7 @@ Kill = Callable[[int, int, random.Random], None]
 """Kills something of a fleet, given its head, the number of the turn, and chance."""
 
 
-def survive(
+def assert_survives_kills(
     home: Home, server: ScriptedServer, kill: Kill, *flags: str, number: int, kills: int, seed: int, longest: float = 4
 ) -> None:
     """Kill at random moments, and check that nothing is lost, nothing done twice, and no money counted twice."""

@@ -18,6 +18,7 @@ from driver import PATIENCE, Home
 from fleets import children
 
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
+START_ATTEMPTS = 3  # Ray gives up on a node that is slow to start, as on a busy machine
 STORE = 80_000_000  # bytes of a raylet's object store
 HIDDEN = 'mount -t tmpfs none "$0" && exec "$@"'  # another file system, in a namespace of its own
 
@@ -51,18 +52,24 @@ class Raylets(AbstractContextManager["Raylets"]):
         command += ["--disable-usage-stats", "--node-ip-address", "127.0.0.1"]
         if hides:
             command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", HIDDEN, str(hides), *command]
-        number = len(self._started)
-        with (self.folder / f"start-{number}.txt").open("wb") as log:
+        for _ in range(START_ATTEMPTS):
+            started = self._start(command, more)
+            until = time.monotonic() + 2 * PATIENCE
+            while started.poll() is None and time.monotonic() < until:
+                if b"This command will now block" in self._log.read_bytes():
+                    return started
+                time.sleep(0.2)
+        raise AssertionError(self._log.read_text())
+
+    def _start(self, command: list[str], more: dict[str, str]) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as log:
             started = subprocess.Popen(command, env=self._env | more, cwd=self.folder, stdout=log, stderr=log)
         self._started.append(started)
-        until = time.monotonic() + 2 * PATIENCE
-        while b"This command will now block" not in (self.folder / f"start-{number}.txt").read_bytes():
-            assert started.poll() is None and time.monotonic() < until, self.said(number)
-            time.sleep(0.2)
         return started
 
-    def said(self, number: int) -> str:
-        return (self.folder / f"start-{number}.txt").read_text()
+    @property
+    def _log(self) -> Path:
+        return self.folder / "start.txt"
 
     def kill(self, started: subprocess.Popen[bytes]) -> None:
         """Kill a raylet with everything that it has started, as when a machine loses its power."""

@@ -17,12 +17,13 @@ from fleets import (
     CALLS,
     CENTS,
     assert_done_once,
+    assert_survives_kills,
     children,
+    lead,
     other_version,
     record,
     results,
     run,
-    survive,
     tasks,
     worked,
 )
@@ -53,12 +54,12 @@ def by_turns(head: int, turn: int, chance: random.Random) -> None:
 
 
 def test_a_fleet_outlives_kills_of_workers_and_of_its_head(home: Home, server: ScriptedServer) -> None:
-    survive(home, server, by_turns, number=5, kills=4, seed=1)
+    assert_survives_kills(home, server, by_turns, number=5, kills=4, seed=1)
 
 
 @pytest.mark.slow
 def test_forty_tasks_outlive_twenty_kills(home: Home, server: ScriptedServer) -> None:
-    survive(home, server, by_turns, number=40, kills=20, seed=2)
+    assert_survives_kills(home, server, by_turns, number=40, kills=20, seed=2)
 
 
 @pytest.mark.parametrize(("number", "paid"), [(4, 9)])
@@ -141,10 +142,25 @@ def test_ctrl_c_stops_at_the_next_call_and_resume_goes_on(home: Home, server: Sc
     hanging.leave()
     out, err = head.communicate(timeout=PATIENCE)
     assert head.returncode == 9, err
-    assert "autoagent fleet resume out` goes on" in err and "The fleet is stopped" in out
+    assert "autoagent fleet resume out` continues" in err and "The fleet is stopped" in out
     assert len([line for line in record(home.folder / "out") if line["type"] == "started"]) == 1
     assert home.run("fleet", "resume", "out", "-c", "--parallel", "3").code == 0
     assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(4)])
+
+
+def test_a_call_that_is_cut_off_is_counted_at_its_highest_price(home: Home, server: ScriptedServer) -> None:
+    hanging = Hanging()
+    server.script, server._every = [hanging], None
+    head = lead(home, tasks(1), "-c")
+    hanging.is_asked()
+    for _ in range(2):  # at once
+        head.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    _, said = head.communicate(timeout=PATIENCE)
+    hanging.leave()
+    assert head.returncode == 9, said
+    summary = results(home)["summary"]
+    assert summary["usd"] < CENTS <= summary["usd"] + summary["unknown_usd"]
 
 
 def test_a_question_is_answered_from_the_inbox(home: Home, server: ScriptedServer) -> None:
@@ -197,7 +213,7 @@ def test_files_repeats_and_rates(home: Home, server: ScriptedServer) -> None:
 
 WRONG = (
     ("a.yaml", "- {id: a, wish: b}\n- {id: a, wish: c}", "a.yaml:3: id: the id 'a' is taken by a.yaml:2"),
-    ("a.yaml", "- id: a\n  wsh: b", "a.yaml:3: wsh: there is no such key of a task. Did you mean wish?"),
+    ("a.yaml", "- id: a\n  wsh: b", "a.yaml:3: wsh: no such key of a task. Did you mean wish?"),
     ("a.yaml", "- id: a", "a.yaml:2: a task has one of `wish`, `goal`, `goals` and `team`."),
     ("a.yaml", "- {id: a, wish: b, budget: much}", "a.yaml:2: budget: must be a number above 0"),
     ("a.yaml", "- {id: ../a, wish: b}", "a.yaml:2: id: '../a' cannot name a folder"),
@@ -206,11 +222,11 @@ WRONG = (
     ("a.yaml", "- {id: a, wish: b, settings: {openai_api_key: k}}", "openai_api_key: is a secret"),
     ("a.yaml", "- {id: a, wish: b, repeat: 0}", "a.yaml:2: repeat: must be a whole number above 0"),
     ("a.yaml", '- {id: a, goal: "b :: true"}', "a.yaml:2: goal: ` :: ` makes no check here"),
-    ("a.yaml", "- {id: a, goal: b, check: no-such-program}", "'no-such-program' is nothing that a shell can run"),
-    ("a.jsonl", '{"id": "a", "wish": "b"}\n{"id": "b", "x": 1}\n', "a.jsonl:2: x: there is no such key"),
+    ("a.yaml", "- {id: a, goal: b, check: no-such-program}", "'no-such-program' is not a command that a shell can run"),
+    ("a.jsonl", '{"id": "a", "wish": "b"}\n{"id": "b", "x": 1}\n', "a.jsonl:2: x: no such key"),
     ("a.jsonl", '{"id": "a"\n', "a.jsonl:1: is not a JSON object"),
-    ("a.jsonl", '{"id": "a", "id": "b"}\n', "a.jsonl:1: is not a JSON object: it names a key twice."),
-    ("a.csv", "id,wish,colour\na,b,c\n", "a.csv:1: the column 'colour' is no key of a task"),
+    ("a.jsonl", '{"id": "a", "id": "b"}\n', "a.jsonl:1: is not a JSON object: a key occurs twice."),
+    ("a.csv", "id,wish,colour\na,b,c\n", "a.csv:1: the column 'colour' is not a key of a task"),
     ("a.csv", "id,wish\na,b\na,c\n", "a.csv:3: id: the id 'a' is taken by a.csv:2"),
 )
 
@@ -250,7 +266,7 @@ def test_python_iterates_over_results(place: Path, server: ScriptedServer, monke
     assert sorted(row.job.id for row in rows) == ["a.1", "a.2"]
     assert all(row.finished and row.known == ("checked",) for row in rows)
     assert_done_once(place / "out", ["a.1", "a.2"])
-    with pytest.raises(StateError, match="a fleet is here"):
+    with pytest.raises(StateError, match="already has a fleet"):
         Fleet(given, out="out")
 
 
@@ -326,4 +342,4 @@ def test_a_memory_that_runs_share_is_of_their_fleet_alone(home: Home, server: Sc
     runs = [{memory["run"] for memory in found} for found in held]
     assert [len(one) for one in runs] == [2, 2] and not runs[0] & runs[1]
     refused = home.run("fleet", "tasks.yaml", "-c", "--memory-url", "mysql://here")
-    assert refused.code == 2 and "is no address of a memory that runs can share" in refused.err
+    assert refused.code == 2 and "is not the address of a shared memory" in refused.err

@@ -12,7 +12,19 @@ from pathlib import Path
 
 import pytest
 from driver import FINISH, PATIENCE, TEAM_OF_TWO, Hanging, Home
-from fleets import CALLS, CENTS, assert_done_once, other_version, record, results, run, survive, tasks, worked
+from fleets import (
+    CALLS,
+    CENTS,
+    assert_done_once,
+    assert_survives_kills,
+    lead,
+    other_version,
+    record,
+    results,
+    run,
+    tasks,
+    worked,
+)
 from raylets import Raylets, below, free_port, in_memory, named
 from server import ScriptedServer, command
 
@@ -24,8 +36,12 @@ WORKER, RELAY, RAYLET = b"autoagent fleet worker", b"ray::Relay", b"/raylet "
 pytestmark = pytest.mark.slow
 
 
-def test_nodes_do_the_tasks_in_the_folder_that_they_share(home: Home, server: ScriptedServer) -> None:
+@pytest.fixture(autouse=True)
+def has_ray() -> None:
     pytest.importorskip("ray")
+
+
+def test_nodes_do_the_tasks_in_the_folder_that_they_share(home: Home, server: ScriptedServer) -> None:
     with Raylets(home) as cluster:
         cluster.add()
         code, text = run(home, tasks(3), "--engine", "ray", "--address", cluster.address, "--parallel", "2")
@@ -34,7 +50,6 @@ def test_nodes_do_the_tasks_in_the_folder_that_they_share(home: Home, server: Sc
 
 
 def test_a_node_that_does_not_share_the_folder_hands_everything_back(home: Home, server: ScriptedServer) -> None:
-    pytest.importorskip("ray")
     with Raylets(home) as cluster:
         cluster.add(hides=home.folder)
         code, text = run(home, tasks(2), "--engine", "ray", "--address", cluster.address, "--parallel", "2")
@@ -46,7 +61,6 @@ def test_a_node_that_does_not_share_the_folder_hands_everything_back(home: Home,
 
 
 def test_a_team_works_on_a_node_that_has_not_its_file(home: Home, server: ScriptedServer) -> None:
-    pytest.importorskip("ray")
     home.write("team.yaml", TEAM_OF_TWO.format("write_to_file"))
     server._every = lambda request: FINISH[0]
     with Raylets(home) as cluster:
@@ -58,7 +72,6 @@ def test_a_team_works_on_a_node_that_has_not_its_file(home: Home, server: Script
 
 def test_a_cluster_gives_what_this_machine_gives_and_keeps_no_key(home: Home, server: ScriptedServer) -> None:
     """The same workspaces, byte for byte, and the same figures; no file of Ray's has the key, nor what it keeps."""
-    pytest.importorskip("ray")
     key = "sk-" + "a1B2c3D4" * 4
     home.env["OPENAI_API_KEY"] = key
     assert run(home, tasks(6), out="here")[0] == 0
@@ -89,13 +102,9 @@ def test_a_cluster_gives_what_this_machine_gives_and_keeps_no_key(home: Home, se
 
 
 def test_ctrl_c_while_no_node_is_free_leaves_what_resume_takes_up(home: Home, server: ScriptedServer) -> None:
-    pytest.importorskip("ray")
     with Raylets(home) as cluster:
         flags = ("-c", "--engine", "ray", "--address", cluster.address)
-        head = home.start("fleet", "-", "--out", "out", *flags)
-        head.stdin.write(tasks(2))
-        head.stdin.close()
-        head.stdin = None
+        head = lead(home, tasks(2), *flags)
         while not (home.folder / "out" / "fleet.jsonl").exists() or len(record(home.folder / "out")) < 3:
             time.sleep(0.1)
         second = home.run("fleet", "resume", "out", *flags)
@@ -113,16 +122,12 @@ def test_ctrl_c_while_no_node_is_free_leaves_what_resume_takes_up(home: Home, se
 def test_ctrl_c_ends_running_ones_at_their_next_call_or_at_once(
     home: Home, server: ScriptedServer, signals: int
 ) -> None:
-    pytest.importorskip("ray")
     hanging = Hanging(command("write_to_file", filename="part-1.txt", text="1\n"))
     server.script, server._every = [hanging], None
     with Raylets(home) as cluster:
         cluster.add(hides=home.folder)
         flags = ("-c", "--engine", "ray", "--address", cluster.address, "--accept-claims")
-        head = home.start("fleet", "-", "--out", "out", *flags)
-        head.stdin.write(tasks(1).replace(', "check": "test -s part-3.txt"', ""))
-        head.stdin.close()
-        head.stdin = None
+        head = lead(home, tasks(1).replace(', "check": "test -s part-3.txt"', ""), *flags)
         hanging.is_asked()
         server._every = worked
         for _ in range(signals):
@@ -138,7 +143,6 @@ def test_ctrl_c_ends_running_ones_at_their_next_call_or_at_once(
 
 
 def test_a_cluster_that_does_not_answer_is_named_in_a_line(home: Home, server: ScriptedServer) -> None:
-    pytest.importorskip("ray")
     for address in (f"127.0.0.1:{free_port()}", f"ray://127.0.0.1:{free_port()}"):
         code, text = run(home, tasks(1), "--engine", "ray", "--address", address)
         assert code == 1 and f"No Ray cluster answers at '{address}'" in text and len(text.splitlines()) == 1, text
@@ -146,7 +150,6 @@ def test_a_cluster_that_does_not_answer_is_named_in_a_line(home: Home, server: S
 
 
 def test_a_question_that_nobody_can_be_asked_ends_its_run_and_is_said(home: Home, server: ScriptedServer) -> None:
-    pytest.importorskip("ray")
     with Raylets(home) as cluster:
         cluster.add(hides=home.folder)
         head = home.start("fleet", "-", "--out", "out", "--engine", "ray", "--address", cluster.address)
@@ -156,7 +159,6 @@ def test_a_question_that_nobody_can_be_asked_ends_its_run_and_is_said(home: Home
 
 
 def test_a_node_with_another_version_is_named(home: Home, server: ScriptedServer) -> None:
-    pytest.importorskip("ray")
     with Raylets(home) as cluster:
         cluster.add(PYTHONPATH=other_version(home))
         code, text = run(home, tasks(1), "--engine", "ray", "--address", cluster.address)
@@ -164,7 +166,6 @@ def test_a_node_with_another_version_is_named(home: Home, server: ScriptedServer
 
 
 def test_a_fleet_outlives_kills_of_workers_relays_nodes_and_its_head(home: Home, server: ScriptedServer) -> None:
-    pytest.importorskip("ray")
     number = int(os.environ.get("FLEET_KILLS", "10"))
     with Raylets(home) as cluster:
         nodes = {hides: cluster.add(hides=hides) for hides in (None, home.folder)}
@@ -187,19 +188,15 @@ def test_a_fleet_outlives_kills_of_workers_relays_nodes_and_its_head(home: Home,
                     os.kill(head, signal.SIGKILL)
 
         flags = ("--engine", "ray", "--address", cluster.address)
-        survive(home, server, by_turns, *flags, number=2 * number, kills=number, seed=3)
+        assert_survives_kills(home, server, by_turns, *flags, number=2 * number, kills=number, seed=3)
 
 
 def test_a_node_that_is_cut_off_ends_its_run_before_another_has_it(home: Home, server: ScriptedServer) -> None:
-    pytest.importorskip("ray")
     hanging = Hanging(command("write_to_file", filename="part-1.txt", text="1\n"))
     server.script, server._every = [hanging], None
     with Raylets(home) as cluster:
         node = cluster.add(hides=home.folder)
-        head = home.start("fleet", "-", "-c", "--out", "out", "--engine", "ray", "--address", cluster.address)
-        head.stdin.write(tasks(1))
-        head.stdin.close()
-        head.stdin = None
+        head = lead(home, tasks(1), "-c", "--engine", "ray", "--address", cluster.address)
         hanging.is_asked()
         server._every = worked
         (worker,) = named(below(node.pid), WORKER)

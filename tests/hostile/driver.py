@@ -182,7 +182,7 @@ class Told:
     def _of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["type"] == kind]
 
-    def refused(self, *names: str) -> None:
+    def assert_refused(self, *names: str) -> None:
         """Assert that nothing was done, in a line that names these and shows no inside of the program."""
         assert not self.ok, self.text
         for name in names:
@@ -204,7 +204,7 @@ class Section:
     def __getitem__(self, name: str) -> Told:
         return self.told[name]
 
-    def went_on(self) -> None:
+    def assert_went_on(self) -> None:
         """Assert that the run came to its end in order, and that nothing outside was changed."""
         assert self.done.code == 0, self.done.text
         assert self.room.log()[-1]["status"] == "finished"

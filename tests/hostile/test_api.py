@@ -9,7 +9,7 @@ import pytest
 from cli.driver import FINISH, GOAL
 from server import Broken, Fault, ScriptedServer, Step, command
 
-from autoagent.agent.think import SHORTENINGS
+from autoagent.agent.think import MAX_SHORTENINGS
 
 from .driver import room
 
@@ -55,7 +55,7 @@ def test_d44_a_context_that_never_fits_ends_the_run() -> None:
     with room() as made, ScriptedServer(lambda request: full) as server:
         made.point_at(server)
         assert made.run("-c", "-m", "none", *GOAL).code == 1
-        assert len(server.requests) <= 1 + SHORTENINGS
+        assert len(server.requests) <= 1 + MAX_SHORTENINGS
 
 
 def test_d45_nobody_listens() -> None:

@@ -45,12 +45,12 @@ BAD_SETTINGS = {
     "twice": ("ai_settings.yaml", f"{TASK}ai_name: B\n", ":4: ai_name: is given twice"),
     "tabs": ("ai_settings.yaml", "ai_name: A\n\tai_role: b\n", ":2: ai_role: holds a tab"),
     "large": ("ai_settings.yaml", f"# {'x' * 10_000_000}\n{TASK}", ": is larger than 256 KiB"),
-    "laughs": ("ai_settings.yaml", laughs(), ":2: aliases (*a0) are not taken"),
+    "laughs": ("ai_settings.yaml", laughs(), ":2: aliases (*a0) are not allowed"),
     "no mapping": ("ai_settings.yaml", "- a\n- b\n", ":1: must hold"),
     "config: unknown key": (CONFIG, "budget: 1\ntemprature: 0.5\n", ":2: temprature: "),
     "config: wrong type": (CONFIG, "budget: 1\ntemperature: hot\n", ":2: temperature: "),
     "config: twice": (CONFIG, "budget: 1\nbudget: 2\n", ":2: budget: is given twice"),
-    "config: laughs": (CONFIG, laughs(), ":2: aliases (*a0) are not taken"),
+    "config: laughs": (CONFIG, laughs(), ":2: aliases (*a0) are not allowed"),
     "environment: number": (".env", "SMART_LLM=x\nTEMPERATURE=hot\n", ":2: TEMPERATURE: "),
     "environment: truth": (".env", "SMART_LLM=x\nPLAIN_OUTPUT=perhaps\n", ":2: PLAIN_OUTPUT: "),
     "environment: large": (".env", f"# {'x' * 10_000_000}\n", ": is larger than 256 KiB"),
@@ -129,14 +129,13 @@ def half_a_row(database: Path) -> None:
     os.truncate(vectors, vectors.stat().st_size - 10)
 
 
+def without_vectors(database: Path) -> None:
+    next(database.parent.glob("*.f32")).unlink()
+
+
 def other_values(database: Path) -> None:
     [vectors] = database.parent.glob("*.f32")
     vectors.write_bytes(os.urandom(vectors.stat().st_size))
-
-
-def without_vectors(database: Path) -> None:
-    [vectors] = database.parent.glob("*.f32")
-    vectors.unlink()
 
 
 def other_dimension(database: Path) -> None:
@@ -188,7 +187,7 @@ def test_d58_a_memory_that_is_lost_is_named_and_the_run_goes_on(
     after = made.run(*ASKED)
     assert (after.code, after.out, len(after.err.splitlines())) == (1, "", 1), after.text
     assert "The memory in .autoagent/memory cannot be used: " in after.err
-    assert "Put back a copy of its memory.db" in after.err
+    assert "Restore a copy of its memory.db" in after.err
     done = made.run("-c", *GOAL)
     assert done.code == 0, done.text
     assert "Nothing is recalled: The memory in .autoagent/memory" in done.text

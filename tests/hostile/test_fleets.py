@@ -41,7 +41,7 @@ def test_a_fleet_that_was_not_started_here_waits_for_trust(there: Room, kind: st
     with ScriptedServer(command("read_file", filename="secret.txt"), *FINISH, *FINISH) as server:
         there.point_at(server)
         code, text = finish(there, "fleet", "resume", "out", "-c")
-        said = "names no folder" if kind == "path" else "`autoagent trust out`"
+        said = "does not name a folder" if kind == "path" else "`autoagent trust out`"
         assert (code, said in text) == (1 if kind == "path" else 3, True), text
         assert SECRET not in json.dumps([request.body for request in server.requests])
         assert there.picture() == before

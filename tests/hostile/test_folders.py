@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import subprocess
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_a_pipe_in_place_of_a_settings_file_stops_the_start(there: Room, name: s
         task = () if "-y" in flags else GOAL
         code, text = finish(there, "-c", "-m", "none", *task, *flags)
     assert code == 2, text
-    assert f"{name}: is no file but a pipe." in text
+    assert f"{name}: is not a file but a pipe." in text
     assert Path(there.folder / name).is_fifo()
 
 
@@ -121,6 +122,16 @@ def test_the_users_key_never_goes_to_an_address_of_the_folder(there: Room) -> No
         assert f"OPENAI_API_KEY (environment: OPENAI_API_KEY) is not sent to {server.base_url}" in text
         assert server.requests
         assert not any(KEY in seen for seen in keys_seen(server))
+
+
+def test_nothing_of_the_folder_is_sent_with_the_users_key_unasked(there: Room) -> None:
+    with ScriptedServer(*FINISH) as server:
+        user = {**MODEL, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY}
+        there.write(".env", "OPENAI_ORGANIZATION=org-of-somebody\n")
+        code, text = finish(there, *RUN, env=user)
+        assert (code, ".env:1 OPENAI_ORGANIZATION" in text, server.requests) == (3, True, [])
+        assert [finish(there, *arguments, env=user)[0] for arguments in (("trust",), RUN)] == [0, 0]
+        assert server.requests[0].headers["openai-organization"] == "org-of-somebody"
 
 
 def test_no_address_of_the_folder_becomes_the_model_unasked_whose_ever_the_key_is(there: Room) -> None:
@@ -211,7 +222,7 @@ def test_the_sandbox_and_the_rules_come_from_the_user_alone(there: Room) -> None
     assert code == 6, text  # the rule of the folder answered nothing
     shown = " ".join(text.split())
     assert "Never taken from a folder: .env:1 AUTOAGENT_SANDBOX, .env:2 AUTOAGENT_SANDBOX_NETWORK" in shown
-    assert ".autoagent/rules.json is not followed" in shown
+    assert ".autoagent/rules.json is ignored" in shown
     assert not (there.workspace / "copy").exists()
 
 
@@ -264,8 +275,8 @@ def test_nothing_waits_for_a_pipe_in_the_state(there: Room, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("OPENAI_API_KEY=x" + " " * 200_000 + "y", ".env:1: holds 200,000 spaces in a row; take them out."),
-        ("\nOPENAI_API_KEY=x" + "\t\u2003" * 50_000 + "y", ".env:2: holds 100,000 spaces in a row; take them out."),
+        ("OPENAI_API_KEY=x" + " " * 200_000 + "y", ".env:1: holds 200,000 spaces in a row; remove them."),
+        ("\nOPENAI_API_KEY=x" + "\t\u2003" * 50_000 + "y", ".env:2: holds 100,000 spaces in a row; remove them."),
         ("NOBODY_READS=" + "${" * 120_000, "There are no runs"),
     ],
 )
@@ -290,7 +301,7 @@ def test_an_import_waits_for_no_pipe(there: Room, name: str) -> None:
     os.mkfifo(there.folder / name)
     code, text = finish(there, "memory", "import", "export.jsonl")
     assert code == 2, text
-    assert f"{name}: is no file but a pipe." in text
+    assert f"{name}: is not a file but a pipe." in text
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "holder"])
@@ -328,7 +339,10 @@ def test_state_that_was_not_made_here_is_not_used_and_not_written(there: Room) -
     assert finish(copied, "--state-dir", ".autoagent", "runs")[1].count(run) == 1, "named by the user, it is his"
     assert finish(copied, "trust")[0] == 0
     assert finish(copied, "runs")[1].count(run) == 1
-    assert finish(copied, "resume", "-c", run)[0] == 0
+    for act in (["resume", "-c", run], ["undo", run], ["fork", run, "--at", "1", "-c"]):
+        code, text = finish(copied, *act)
+        assert (code, "was not made here" in text) == (3, True), "its log names a workspace, its snapshots any file"
+    assert finish(copied, "--state-dir", ".autoagent", "resume", "-c", run)[0] == 0
     assert finish(copied, "trust", "--revoke")[0] == 0
     assert run not in finish(copied, "runs")[1]
 
@@ -525,6 +539,39 @@ def test_a_forged_approval_in_the_log_starts_nothing(there: Room) -> None:
         code, text = finish(there, "resume", there.runs[0], stdin="n\n")
     assert (code, "NEXT ACTION" in text) == (6, True), text
     assert not list(there.folder.rglob("PWNED")), text
+
+
+@pytest.mark.parametrize("trap", ["device", "bomb", "pipe"])
+def test_no_object_of_a_snapshot_is_endless(there: Room, trap: str) -> None:
+    with ScriptedServer(command("write_to_file", filename="a.txt", text="x"), *FINISH) as server:
+        there.point_at(server)
+        assert finish(there, "-c", "-m", "none", *GOAL)[0] == 0
+    events, tree = there.log(), "../../../../../../dev/zero" if trap == "device" else "ab" + "0" * 62
+    [*_, after] = [event for event in events if event["type"] == "snapshot"]
+    after["tree"] = tree
+    (there.state / "runs" / there.runs[0] / "events.jsonl").write_text("\n".join(map(json.dumps, [*events, {}]))[:-2])
+    (there.state / "snapshots/objects/ab").mkdir(exist_ok=True)
+    if trap == "bomb":
+        (there.state / f"snapshots/objects/ab/{tree[2:]}").write_bytes(zlib.compress(bytes(1 << 27)))
+    elif trap == "pipe":
+        os.mkfifo(there.state / f"snapshots/objects/ab/{tree[2:]}")
+    code, text = finish(there, "undo", there.runs[0], "--to", "0")
+    assert (code, "is not an object" in text) == (1, True), text
+
+
+def test_no_line_of_a_log_weakens_a_boundary(there: Room) -> None:
+    with ScriptedServer(*FINISH) as server:
+        there.point_at(server)
+        assert finish(there, "-c", "-m", "none", *GOAL)[0] == 0
+        log = there.state / "runs" / there.runs[0] / "events.jsonl"
+        weak = {"sandbox": "none", "python": "/nowhere", "protect": ["!.envrc"], "allow": ["write_to_file:.envrc"]}
+        began, *others = there.log()
+        began["settings"] |= weak
+        log.write_text("".join(f"{json.dumps(event)}\n" for event in (began, *others)))
+        server.add(command("write_to_file", filename=".envrc", text="x"), *FINISH)
+        code, text = finish(there, "resume", "-c", there.runs[0], "do more")
+    assert (code, "sandbox 'none'" in text) == (0, False), text
+    assert not (there.workspace / ".envrc").exists()
 
 
 def test_no_name_or_description_of_a_skill_passes_for_a_line_of_the_program(there: Room) -> None:

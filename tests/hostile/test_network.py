@@ -139,7 +139,7 @@ def net(request: pytest.FixtureRequest) -> Iterator[Net]:
 
 
 def test_the_run_went_on_and_nothing_private_was_reached(net: Net) -> None:
-    net.section.went_on()
+    net.section.assert_went_on()
     assert not net.reached
     assert not (net.section.room.workspace / "pwned").exists()
     assert "secret-word" not in net.section.done.text
@@ -147,35 +147,35 @@ def test_the_run_went_on_and_nothing_private_was_reached(net: Net) -> None:
 
 @pytest.mark.parametrize("url", SCHEMES)
 def test_d12_other_schemes_are_refused(net: Net, url: str) -> None:
-    net.section[url].refused(f"{url.partition(':')[0]}:")
+    net.section[url].assert_refused(f"{url.partition(':')[0]}:")
 
 
 @pytest.mark.parametrize("url", WITHOUT_SCHEME)
 def test_d12_what_is_no_address_is_refused(net: Net, url: str) -> None:
-    net.section[url].refused(url)
+    net.section[url].assert_refused(url)
 
 
 @pytest.mark.parametrize("host", PRIVATE)
 def test_d13_private_addresses_are_refused(net: Net, host: str) -> None:
-    net.section[f"D13 {host}"].refused()
+    net.section[f"D13 {host}"].assert_refused()
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "10.0.0.1", "169.254.169.254", "[fd00::1]"])
 def test_d13_the_refusal_names_the_address_and_the_setting(net: Net, host: str) -> None:
-    net.section[f"D13 {host}"].refused(host, "AUTOAGENT_ALLOW_HOSTS")
+    net.section[f"D13 {host}"].assert_refused(host, "AUTOAGENT_ALLOW_HOSTS")
 
 
 def test_d13_a_clone_is_held_too(net: Net) -> None:
-    net.section["clone"].refused("127.0.0.1", "loopback")
-    net.section["user"].refused("password")
+    net.section["clone"].assert_refused("127.0.0.1", "loopback")
+    net.section["user"].assert_refused("password")
 
 
 def test_d14_redirects_have_a_limit_and_a_goal(net: Net) -> None:
-    net.section["/circle"].refused("too many redirects (10)")
-    net.section["/hop/0"].refused("too many redirects (10)")
-    net.section["/nowhere"].refused("302")
-    net.section["/inward"].refused("169.254.169.254")
-    net.section["/to-file"].refused("file:")
+    net.section["/circle"].assert_refused("too many redirects (10)")
+    net.section["/hop/0"].assert_refused("too many redirects (10)")
+    net.section["/nowhere"].assert_refused("302")
+    net.section["/inward"].assert_refused("169.254.169.254")
+    net.section["/to-file"].assert_refused("file:")
 
 
 def test_d15_a_cookie_does_not_cross_hosts(net: Net) -> None:
@@ -187,12 +187,12 @@ def test_d15_a_cookie_does_not_cross_hosts(net: Net) -> None:
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_d16_statuses_are_named(net: Net, status: int) -> None:
-    net.section[f"/status/{status}"].refused(STATUSES[status])
+    net.section[f"/status/{status}"].assert_refused(STATUSES[status])
 
 
 @pytest.mark.parametrize("path", ["/image", "/bytes", "/not-a-pdf", "/headers", "/chunks", "/too-long"])
 def test_d17_what_cannot_be_read_is_refused_by_name(net: Net, path: str) -> None:
-    net.section[path].refused(net.site.url(path))
+    net.section[path].assert_refused(net.site.url(path))
 
 
 def test_d17_a_charset_that_lies_gives_replacement_marks(net: Net) -> None:
@@ -219,7 +219,7 @@ def test_d18_a_page_of_100_000_links() -> None:
     with Site() as site, room() as made:
         site.pages["/"] = answer(linked(100_000), Content_Type="text/html")
         section = drive(made, {"links": links(site.url())}, env={"AUTOAGENT_ALLOW_HOSTS": site.allowed()})
-        section.went_on()
+        section.assert_went_on()
         assert "of 100,000 links]" in section["links"].text
         assert section["links"].seconds < SECONDS
 
@@ -241,7 +241,7 @@ def test_d19_a_page_gives_no_orders(net: Net) -> None:
 
 @pytest.mark.parametrize("host", NAMES)
 def test_d20_hosts_that_are_not_there_are_named(net: Net, host: str) -> None:
-    net.section[host].refused(NAMES[host])
+    net.section[host].assert_refused(NAMES[host])
 
 
 def test_d20_too_many_addresses() -> None:
@@ -267,9 +267,9 @@ def test_d20_a_name_of_300_addresses_and_a_name_server_that_is_silent() -> None:
         made.around = ("bwrap", "--dev-bind", "/", "/", *itertools.chain(*files), "--")
         replies = {name: browse(f"https://{name}/") for name in ("many.example", "nobody-knows.example")}
         section = drive(made, replies, "--sandbox", "none", env={"RESOLV_MULTI": "on"})
-        section.went_on()
-        section["many.example"].refused("many.example", "300 addresses; at most 64")
-        section["nobody-knows.example"].refused("nobody-knows.example", "no name server answered in 10 s")
+        section.assert_went_on()
+        section["many.example"].assert_refused("many.example", "300 addresses; at most 64")
+        section["nobody-knows.example"].assert_refused("nobody-knows.example", "no name server answered in 10 s")
         assert silent.recv(512), "it was asked"
 
 
@@ -294,9 +294,9 @@ def test_d16_servers_that_cannot_show_who_they_are() -> None:
         finally:
             for one in sites.values():
                 one.__exit__()
-        section.went_on()
+        section.assert_went_on()
         for reason, one in sites.items():
-            section[reason].refused(one.url(), "certificate")
+            section[reason].assert_refused(one.url(), "certificate")
             assert not one.seen, "nothing is asked of a server that nobody verified"
 
 
@@ -338,5 +338,7 @@ def test_what_a_rule_lets_go_to_a_host_goes_to_no_other(user: str) -> None:
         env = {"AUTOAGENT_ALLOW_HOSTS": f"{site.allowed()},{other.allowed()}"}
         section = drive(made, {**replies, "after": browse(site.url("/b"))}, *rule, env=env)
         assert section["before"].ok, "nothing private can be told yet"
-        section["after"].refused(f"redirects to {other.url('/?q=x')}, another host than this call was allowed for")
+        section["after"].assert_refused(
+            f"redirects to {other.url('/?q=x')}, another host than this call was allowed for"
+        )
         assert len(other.seen) == 1

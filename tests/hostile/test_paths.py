@@ -121,7 +121,7 @@ def section(request: pytest.FixtureRequest) -> Iterator[Section]:
 
 
 def test_the_run_went_on_and_nothing_outside_changed(section: Section) -> None:
-    section.went_on()
+    section.assert_went_on()
     assert {path.name for path in section.room.workspace.iterdir()} >= {"full", "hard-1.txt", "many"}
     assert (section.room.workspace / "full/kept.txt").read_text() == "kept"
     assert not any(SECRET in request.prompt for request in section.server.requests if "hard-" not in request.prompt)
@@ -131,7 +131,7 @@ def test_the_run_went_on_and_nothing_outside_changed(section: Section) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_by_name(section: Section, name: str) -> None:
-    section[name].refused(REFUSED[name][1])
+    section[name].assert_refused(REFUSED[name][1])
 
 
 @pytest.mark.parametrize("name", [name for name in ALLOWED if name.startswith("D04")])
@@ -172,7 +172,7 @@ def test_200_000_files_are_counted() -> None:
     with room() as made:
         fill(made.workspace / "many", 200_000)
         section = drive(made, {"D11": command("list_files", directory="many")})
-        section.went_on()
+        section.assert_went_on()
         assert section["D11"].text.endswith("[199,500 more, 200,000 in all; name a folder to see what is in it]")
 
 
@@ -201,7 +201,7 @@ def own(request: pytest.FixtureRequest) -> Iterator[Section]:
 
 @pytest.mark.parametrize("name", [name for name, reply in OWN.items() if not reply.name.startswith("execute_")])
 def test_the_agents_own_files_are_refused_there_or_not(own: Section, name: str) -> None:
-    own[name].refused()
+    own[name].assert_refused()
     assert any(place.casefold() in own[name].text.casefold() for place in OWN_PLACES), own[name].text
 
 
@@ -240,7 +240,7 @@ def test_archives_unpack_inside_alone(user: str) -> None:
         }
         env = {"AUTOAGENT_SANDBOX_FILE": "8", "AUTOAGENT_PYTHON": "/usr/bin/python3"}
         section = drive(made, replies, env=env)
-        section.went_on()
+        section.assert_went_on()
         assert section["tar"].data["exit"] != 0
         assert "8 MB in one file" in section["zip"].text or "File too large" in section["zip"].text
         assert (made.workspace / "inside.txt").read_text() == "hostile"

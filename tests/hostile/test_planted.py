@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nobody
 import pytest
 from cli.driver import FINISH, GOAL
 from server import ScriptedServer, command
 
-from .driver import USERS, Room, Told, drive, room
+from .driver import SECRET, USERS, Room, Told, drive, room
+from .test_folders import finish
 
 GIT = ("git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "safe.directory=*")
 EVIL = r"printf '[core]\n\tfsmonitor = touch %s\n' {0}/PWNED >> .git/config"
@@ -58,7 +61,7 @@ def test_the_configuration_of_a_new_repository_runs_nothing(there: Room, kind: s
         "commit": shell("echo hello > hello.txt; git add hello.txt; git commit -qm hello && git log --oneline"),
     }
     section = drive(there, replies, "--sandbox", kind, apart=True)
-    section.went_on()
+    section.assert_went_on()
     config = (there.workspace / ".git/config").read_text()
     assert "fsmonitor" not in config
     assert "name = Agent" in config
@@ -99,6 +102,94 @@ def test_what_git_and_editors_run_is_the_users_in_a_project(there: Room, kind: s
     assert ".envrc was taken away" in section["envrc"].text
     git(root, "status")
     assert not list(there.folder.rglob("PWNED"))
+
+
+def venv_in(root: Path) -> Path:
+    """Return the interpreter of a virtual environment of the user's."""
+    made, python = root / ".venv/bin/python", Path(nobody.interpreter() or sys.executable).resolve()
+    made.parent.mkdir(parents=True)
+    made.symlink_to(python)
+    (root / ".venv/pyvenv.cfg").write_text(f"home = {python.parent}\n")
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_agent_does_not_change_the_program_that_runs_it(there: Room, kind: str) -> None:
+    """It is installed in the project's own environment."""
+    there.around = ("sh", "-c", f'shift; exec {venv_in(there.workspace)} "$@"', "sh")
+    replies = {
+        "program": shell("echo import os > .venv/evil.pth"),
+        "command": command("write_to_file", filename=".venv/evil.pth", text="import os\n"),
+        "other": shell("echo import os > a.pth"),
+    }
+    section = drive(there, replies, "--sandbox", kind, apart=True)
+    section.assert_went_on()
+    assert [str(path.relative_to(there.workspace)) for path in there.workspace.rglob("*.pth")] == ["a.pth"]
+    section["command"].assert_refused(".venv/evil.pth", "would run as you")
+
+
+SWAPPED = {
+    "link": "cp -r tools t; echo import os > t/.venv/evil.pth; mv tools old; ln -s t tools",
+    "folder": "cp -r tools/.venv v; echo import os > v/evil.pth; mv tools/.venv old; mv v tools/.venv",
+    "inside": "mv tools t; mkdir -p tools/.venv/x; echo import os > tools/.venv/evil.pth; mv t tools/.venv/x/y",
+    "large": "printf evil | dd of=tools/.venv/lib.so bs=1 seek=100 conv=notrunc status=none;"
+    " touch -r a.txt tools/.venv/lib.so",
+}
+
+
+@pytest.mark.parametrize("kind", ["landlock", "none"])
+def test_the_program_that_runs_it_stays_in_its_place(there: Room, kind: str) -> None:
+    """Its environment lies in a folder that programs of the agent may rename."""
+    root = there.workspace
+    python = venv_in(root / "tools")
+    library = python.parent.parent / "lib.so"
+    library.write_bytes(bytes(3_000_000))
+    os.utime(library, (1, 1))
+    (root / "a.txt").touch()
+    os.utime(root / "a.txt", (1, 1))
+    was = (root / "tools/.venv").stat().st_ino
+    there.around = ("sh", "-c", f'shift; exec {python} "$@"', "sh")
+    section = drive(there, {how: shell(line) for how, line in SWAPPED.items()}, "--sandbox", kind, apart=True)
+    section.assert_went_on()
+    assert (root / "tools/.venv").stat(follow_symlinks=False).st_ino == was
+    assert not (root / "tools").is_symlink()
+    assert not (root / "tools/.venv/evil.pth").exists()
+    assert python.resolve().exists()
+    assert not library.exists(), "what cannot be put back does not stay changed"
+    for how in SWAPPED:
+        assert "runs as the user later" in section[how].text, section[how].text
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_no_interpreter_of_the_workspace_runs_outside_the_sandbox(there: Room, kind: str) -> None:
+    """The agent works in an environment of the project, which is activated, and may change it."""
+    python = venv_in(there.workspace)
+    env = {"AUTOAGENT_PYTHON": str(python), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    script = f"#!/bin/sh\ntouch {there.folder}/PWNED || true\n"
+    evil = f"import os\nfor name in ('python', 'bwrap'):\n with open('new', 'w') as f: f.write({script!r})\n"
+    evil += " os.chmod('new', 0o755)\n os.replace('new', f'.venv/bin/{name}')\n"
+    evil += f"os.symlink({str(there.outside)!r}, '.venv/lib')\nos.mkdir('.venv/x')\n"
+    replies = {"venv": command("execute_python_code", code=evil, name="x.py")}
+    section = drive(there, replies, "--sandbox", kind, env=env)
+    assert section["venv"].ok, section["venv"].text
+    section = drive(there, {"again": shell(f"cat {there.outside}/secret.txt")}, "--sandbox", kind, env=env)
+    there.run("doctor", env=env)
+    assert not (there.folder / "PWNED").exists()
+    assert "secret.txt" in section["again"].text and SECRET not in section["again"].text
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("named", ["autoagent_workspace/.venv", "env"])
+def test_no_link_in_the_place_of_an_environment_shows_files_of_elsewhere(there: Room, kind: str, named: str) -> None:
+    venv_in(there.workspace)
+    (there.folder / "env").symlink_to(there.workspace / ".venv")
+    secret = f"{there.outside}/secret.txt"
+    section = drive(there, {
+        "swapped": shell(f"mv .venv old; ln -s {there.outside} .venv"),
+        "read": shell(f"cat .venv/secret.txt {secret} {there.folder}/env/secret.txt"),
+    }, "--sandbox", kind, env={"VIRTUAL_ENV": str(there.folder / named)}, apart=True)  # fmt: skip
+    assert section["swapped"].ok, section["swapped"].text
+    assert secret in section["read"].text and SECRET not in section["read"].text
 
 
 ELSEWHERE = {
@@ -237,14 +328,16 @@ def test_what_the_user_changes_meanwhile_is_his(there: Room) -> None:
 def test_what_other_tools_run_is_the_users_too(there: Room, kind: str) -> None:
     names = (".hg/hgrc", ".jj/repo/config.toml", ".helix/languages.toml", ".mise.toml", ".mvn/extensions.xml",
              ".vim/plugin/x.vim", ".config/nvim/init.lua", ".config/sway/config", ".gnupg/gpg-agent.conf",
-             ".kube/config", ".local/lib/python3.11/site-packages/x.pth")  # fmt: skip
+             ".kube/config", ".local/lib/python3.11/site-packages/x.pth", ".ghci", ".iex.exs", ".octaverc",
+             "jupyter_server_config.py", "rust-toolchain.toml", "lefthook.yml", "mise.local.toml", ".kiro/hooks/x.json",
+             "bunfig.toml", "tools/bazel", ".dir-locals-2.el", ".docker/cli-plugins/docker-x")  # fmt: skip
     planted = f"for f in {' '.join(names)}; do mkdir -p $(dirname $f); echo 'touch PWNED' > $f; done"
-    replies = {"shell": shell(planted), "file": command("write_to_file", filename=names[0], text="[hooks]")}
-    section = drive(there, replies, "--sandbox", kind, apart=True)
-    section.went_on()
+    files = {name: command("write_to_file", filename=name, text="touch PWNED") for name in names}
+    section = drive(there, {"shell": shell(planted), **files}, "--sandbox", kind, apart=True)
+    section.assert_went_on()
     assert not [name for name in names if (there.workspace / name).exists()]
     assert section["shell"].text.count("was taken away") == len(names)
-    assert "would run as you later" in section["file"].text
+    assert all("would run as you later" in section[name].text for name in names)
 
 
 AS = "git -c user.name=a -c user.email=a@b -c protocol.file.allow=always"
@@ -318,26 +411,12 @@ def test_no_file_that_git_writes_leads_out_of_the_repository(there: Room, kind: 
         "log": shell("ln -sf ../../../../x .git/logs/HEAD"),
         "logs": shell("mkdir logs; mv .git/logs l; ln -s ../../logs .git/logs"),
     }, "--sandbox", kind, apart=True)  # fmt: skip
-    section.went_on()
+    section.assert_went_on()
     assert ".git/COMMIT_EDITMSG was taken away" in section["message"].text
     before = there.picture()
     git(root, "commit", "--allow-empty", "-m", "mine")
     assert there.picture() == before
     assert "mine" in git(root, "log", "--oneline")
-
-
-STARTERS = (".ghci", ".iex.exs", ".octaverc", "jupyter_server_config.py", "rust-toolchain.toml", "lefthook.yml",
-            "mise.local.toml", ".kiro/hooks/x.json", "bunfig.toml", "tools/bazel", ".dir-locals-2.el",
-            ".docker/cli-plugins/docker-x", ".config/Code/User/settings.json")  # fmt: skip
-
-
-def test_what_interpreters_and_tools_read_as_they_start_is_the_users_too(there: Room) -> None:
-    planted = f"for f in {' '.join(STARTERS)}; do mkdir -p $(dirname $f); echo 'touch PWNED' > $f; done"
-    files = {name: command("write_to_file", filename=name, text="touch PWNED") for name in STARTERS}
-    section = drive(there, {"shell": shell(planted), **files}, apart=True)
-    section.went_on()
-    assert not [name for name in STARTERS if (there.workspace / name).exists()]
-    assert all("would run as you later" in section[name].text for name in STARTERS)
 
 
 CONFIG = "printf '[core]\\n\\tfsmonitor = touch PWNED\\n' >>"
@@ -364,3 +443,42 @@ def test_no_mode_keeps_what_a_program_has_planted(there: Room, kind: str) -> Non
     assert not {".vscode/tasks.json", ".envrc", "r/.git/hooks/pre-commit"} & names, section["plant"].text
     assert not [path for path in left if path.name == "config" and "fsmonitor" in path.read_text()]
     assert "Only the user may allow what runs as the user later" in section["plant"].text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_program_answers_behind_a_pipe_that_a_tool_of_the_users_reads(there: Room, kind: str) -> None:
+    root = with_repository(there)
+    (root / ".npmrc").write_text("x")
+    os.mkfifo(root / ".pdbrc")
+    line = (
+        "mkfifo .envrc; rm -f .git/hooks/pre-push; mkfifo .git/hooks/pre-push .git/hooks/pre-commit; mkfifo .vscode/x"
+    )
+    section = drive(there, {"planted": shell(line)}, "--sandbox", kind)
+    assert section.done.code == 0, section.done.text
+    left = [path for path in root.rglob("*") if path.is_fifo()]
+    assert left == [root / ".pdbrc"], "only what the user has made stays"
+    assert ".envrc was taken away" in section["planted"].text
+    assert (root / ".git/hooks/pre-push").read_text() == "#!/bin/sh\nexit 0\n"
+
+
+OVERWRITTEN = (
+    "echo gone > mine.txt; chmod 0 mine.txt; echo new > new.txt; chmod 0 new.txt; chmod 0 .git/objects deep/er"
+)
+
+
+def test_no_mode_keeps_what_a_program_has_overwritten_from_being_undone(there: Room) -> None:
+    root = with_repository(there)
+    (root / "deep/er").mkdir(parents=True)
+    for name in ("mine.txt", "closed.txt", "deep/er/x"):
+        (root / name).write_text("mine\n")
+    (root / "closed.txt").chmod(0)
+    before = {path: path.stat().st_mode for path in root.rglob("*")}
+    section = drive(there, {"overwritten": shell(OVERWRITTEN)}, "-m", "none")
+    assert section.done.code == 0, section.done.text
+    code, text = finish(there, "undo", there.runs[0])
+    assert (code, "Left as they are" in text) == (0, False), text
+    assert (root / "mine.txt").read_text() == "mine\n"
+    assert {path: path.stat().st_mode for path in root.rglob("*")} == before
+    assert finish(there, "undo", there.runs[0], "--redo")[0] == 0
+    assert [(root / name).read_text() for name in ("mine.txt", "new.txt")] == ["gone\n", "new\n"]
+    assert (root / "mine.txt").stat().st_mode & 0o777 == 0

@@ -60,10 +60,10 @@ def listed(request: pytest.FixtureRequest) -> Iterator[tuple[Section, tuple[str,
 
 def test_d22_d23_with_a_list_nothing_gets_around_it(listed: tuple[Section, tuple[str, ...]]) -> None:
     section, lines = listed
-    section.went_on()
+    section.assert_went_on()
     assert section.room.read("autoagent_workspace/kept") == "kept"
     for line in lines:
-        section[line].refused()
+        section[line].assert_refused()
 
 
 def test_d22_d23_what_the_list_lets_through_is_run(listed: tuple[Section, tuple[str, ...]]) -> None:
@@ -135,13 +135,13 @@ def _closed_port() -> int:
 
 
 def test_the_run_went_on_and_nothing_outside_changed(programs: Section) -> None:
-    programs.went_on()
+    programs.assert_went_on()
     assert "usable" in programs["usable"].text
 
 
 def test_d24_lines_that_are_none(programs: Section) -> None:
-    programs["D24 null"].refused("null character")
-    programs["D24 long"].refused("3,000,005 bytes", "E2BIG")
+    programs["D24 null"].assert_refused("null character")
+    programs["D24 long"].assert_refused("3,000,005 bytes", "E2BIG")
     assert programs["D24 quotes"].data["exit"] != 0
 
 
@@ -218,7 +218,7 @@ def test_d25_each_program_is_stopped_at_a_named_limit(user: str) -> None:
     }
     with room(user) as made:
         section = drive(made, LIMITS, "--sandbox", "bubblewrap", env=env)
-        section.went_on()
+        section.assert_went_on()
         for name in ("50 processes", "300 MB of memory", "8 MB in one file"):
             assert section[name].data["limit"] == name, section[name].text
             assert name in section[name].text
@@ -246,7 +246,7 @@ def test_d25_the_limits_that_are_there_without_being_set(user: str) -> None:
     env = {"AUTOAGENT_SANDBOX_SECONDS": "20", "AUTOAGENT_PYTHON": "/usr/bin/python3"}
     with room(user) as made:
         section = drive(made, AS_THEY_ARE, "--sandbox", "bubblewrap", env=env)
-        section.went_on()
+        section.assert_went_on()
         for name in ("256 processes", "2,048 MB of memory"):
             assert section[name].data["limit"] == name, section[name].text
         assert section["1,024 MB in one file"].data["limit"] or section["1,024 MB in one file"].data["exit"] != 0
@@ -261,7 +261,7 @@ def test_d25_the_limits_that_are_there_without_being_set(user: str) -> None:
 def test_d30_a_missing_sandbox_is_said_and_may_be_required() -> None:
     with room() as made:
         section = drive(made, {"run": shell("echo x")}, "--sandbox", "none")
-        section.went_on()
+        section.assert_went_on()
         assert "sandbox 'none', which does not hold everything" in section.done.text
         assert "network" in section.done.text
         both = made.run("-c", *GOAL, "-m", "none", "--sandbox", "none", "--require-sandbox")
@@ -344,16 +344,16 @@ def test_d31_nothing_of_a_repository_is_run(user: str) -> None:
         made.write(".gitconfig", f'[filter "lfs"]\n\tsmudge = "{RUNS}"\n\tprocess = "{RUNS}"\n\trequired = true\n')
         shutil.copytree(made.workspace / "repo/.git", made.workspace / ".git")  # the workspace is one, too
         section = drive(made, replies)
-        section.went_on()
+        section.assert_went_on()
         assert section["file"].ok, section["file"].text
-        section["over"].refused("copy/.git", "would run as you later")
-        section["ext"].refused("ext:")
-        section["option"].refused("--upload-pack")
-        section["ssh"].refused("ssh:")
-        section["scp"].refused("git@example.org")
-        section["password"].refused("password")
-        section["outside"].refused("/etc")
-        section["up"].refused("../copy")
+        section["over"].assert_refused("copy/.git", "would run as you later")
+        section["ext"].assert_refused("ext:")
+        section["option"].assert_refused("--upload-pack")
+        section["ssh"].assert_refused("ssh:")
+        section["scp"].assert_refused("git@example.org")
+        section["password"].assert_refused("password")
+        section["outside"].assert_refused("/etc")
+        section["up"].assert_refused("../copy")
         assert section["later"].ok
         assert [path for path in made.folder.parent.rglob("*pwned*")] == []
         assert not Path("/var/tmp/autoagent-pwned").exists()
@@ -382,8 +382,8 @@ def test_d31_a_repository_of_2_gb_is_not_written() -> None:
         run("update-index", "--add", "--index-info", data=names.encode())
         run("commit", "--quiet", "-m", "large")
         section = drive(made, {"large": command("clone_repository", url="file:repo", clone_path="copy")})
-        section.went_on()
-        section["large"].refused("1,073,741,824 bytes")
+        section.assert_went_on()
+        section["large"].assert_refused("1,073,741,824 bytes")
         assert not list(made.workspace.rglob("large-*"))
 
 

@@ -121,7 +121,7 @@ def called(either: None) -> Iterator[Section]:
 
 
 def test_d34_the_run_went_on_and_only_what_was_clear_was_run(written: Section) -> None:
-    written.went_on()
+    written.assert_went_on()
     files = {path.name: path.read_text() for path in written.room.workspace.iterdir()}
     assert files == {
         **{"kept": "kept", **dict.fromkeys(READABLE, "x")},
@@ -132,11 +132,11 @@ def test_d34_the_run_went_on_and_only_what_was_clear_was_run(written: Section) -
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_d34_d35_a_reply_that_is_no_command_is_refused(written: Section, name: str) -> None:
     assert not written[name].ran
-    written[name].refused(UNREADABLE[name][1])
+    written[name].assert_refused(UNREADABLE[name][1])
 
 
 def test_d35_d36_d38_the_run_went_on(called: Section) -> None:
-    called.went_on()
+    called.assert_went_on()
     files = {path.name: path.read_text() for path in called.room.workspace.iterdir()}
     assert files == {"kept": "kept", **dict.fromkeys(("case", "label", "both", "same", "legacy"), "x")}
     assert called["D35 number"].ran, "a number in quotes is one"
@@ -145,7 +145,7 @@ def test_d35_d36_d38_the_run_went_on(called: Section) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_d35_d36_d38_a_call_that_cannot_be_meant_is_refused(called: Section, name: str) -> None:
     assert not called[name].ran
-    called[name].refused(CALLS[name][1])
+    called[name].assert_refused(CALLS[name][1])
 
 
 SEVERAL = Reply(
@@ -245,7 +245,7 @@ def test_d40_a_key_in_an_argument_is_masked_before_it_is_stored() -> None:
     with room() as made:
         reply = command("write_to_file", filename="a.txt", text=f"key {KEY}\n{PRIVATE_KEY}\n")
         section = drive(made, {"key": reply}, env={"OPENAI_API_KEY": KEY})
-        section.went_on()
+        section.assert_went_on()
         kept = "".join(path.read_text() for path in made.state.rglob("*.jsonl"))
         for place in (kept, section.done.text, json.dumps([r.body for r in section.server.requests])):
             assert KEY not in place

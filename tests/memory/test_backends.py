@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from bag_of_words import BagOfWords
 from databases import Backend
+from defaults import forget, restore
 
 from autoagent.core.errors import ModelError
 from autoagent.core.memory import Change, RetrievedMemory
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
+from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.memory.texts import PART
 
 
@@ -40,7 +42,7 @@ def test_a_memory_comes_back_as_it_was_put(store: MemoryStore) -> None:
     expected = RetrievedMemory(id, "the key is under the mat", 0.0, "step", "a page", False, 12.25, "r", 7, 0)
     assert store.find("the key is under the mat") == expected
     assert store.listed() == [expected]
-    assert len(store) == 1
+    assert store.stats().count == 1
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_texts_come_back_letter_by_letter(store: MemoryStore, text: str) -> None
     found = store.find(text)
     assert found is not None
     assert (found.text, found.source, found.kind, found.run) == (text, text[:50], "k\0", "r\0")
-    assert store.worded(text, 1) == [] or store.worded(text, 1)[0].text == text
+    assert store.search(text, 1).worded == [] or store.search(text, 1).worded[0].text == text
 
 
 def test_lone_surrogates_are_replaced(store: MemoryStore) -> None:
@@ -67,7 +69,7 @@ def test_lone_surrogates_are_replaced(store: MemoryStore) -> None:
 @pytest.mark.parametrize("text", ["", "  \n\t"])
 def test_what_has_no_content_is_not_kept(store: MemoryStore, text: str) -> None:
     assert store.put(text, t=1.0, kind="note", source="", trusted=True, run="", step=0) is None
-    assert len(store) == 0
+    assert store.stats().count == 0
 
 
 def test_a_long_text_becomes_several_memories(store: MemoryStore) -> None:
@@ -96,7 +98,7 @@ def test_once_untrusted_a_memory_stays_so(store: MemoryStore) -> None:
 
 def test_the_newest_are_listed_first(store: MemoryStore) -> None:
     for t in (3.0, 1.0, 2.0, 2.0):
-        put(store, f"memory {t} {len(store)}", t=t)
+        put(store, f"memory {t} {store.stats().count}", t=t)
     assert [memory.t for memory in store.listed()] == [3.0, 2.0, 2.0, 1.0]
     second, third = store.listed(2, 1)
     assert (second.t, third.t) == (2.0, 2.0) and second.id > third.id
@@ -105,18 +107,19 @@ def test_the_newest_are_listed_first(store: MemoryStore) -> None:
 
 def test_a_forgotten_memory_is_gone_for_good(store: MemoryStore) -> None:
     id, other = put(store, "red apples"), put(store, "red wine")
-    assert store.forget(id)
-    assert not store.forget(id)
+    assert forget(store, id)
+    assert not forget(store, id)
     assert store.find("red apples") is None
-    assert texts_of(store.near("red apples", 5)) == texts_of(store.worded("red apples", 5)) == ["red wine"]
-    assert store.trash() == []
+    found = store.search("red apples", 5)
+    assert texts_of(found.near) == texts_of(found.worded) == ["red wine"]
+    assert store.listed(trash=True) == []
     assert put(store, "red apples") not in (id, other)
 
 
 def test_what_was_put_is_there_for_whoever_opens_the_memory_next(backend: Backend) -> None:
     backend.open().put("a fact", t=1.0, kind="note", source="", trusted=True, run="", step=0)
     assert texts_of(backend.open().listed()) == ["a fact"]
-    assert texts_of(backend.open().near("a fact", 1)) == ["a fact"]
+    assert texts_of(backend.open().search("a fact", 1).near) == ["a fact"]
 
 
 # What is found ---------------------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ def test_what_was_put_is_there_for_whoever_opens_the_memory_next(backend: Backen
 def test_the_nearest_come_first_with_their_cosine(store: MemoryStore) -> None:
     for text in ("red apples", "green apples and pears", "a far away planet"):
         put(store, text)
-    found = store.near("red apples", 3)
+    found = store.search("red apples", 3).near
     assert texts_of(found[:2]) == ["red apples", "green apples and pears"]
     assert found[0].score == pytest.approx(1.0, abs=1e-5)
     assert all(memory.score > 0 for memory in found)
@@ -133,17 +136,17 @@ def test_the_nearest_come_first_with_their_cosine(store: MemoryStore) -> None:
 
 
 def test_nothing_fits_a_query_without_content_or_an_empty_memory(store: MemoryStore) -> None:
-    assert store.near("red", 3) == store.worded("red", 3) == []
+    assert [*store.search("red", 3).near, *store.search("red", 3).worded] == []
     put(store, "red apples")
     for query, k in (("", 3), (" \n", 3), ("red", 0), ("red", -1)):
-        assert store.near(query, k) == store.worded(query, k) == []
+        assert [*store.search(query, k).near, *store.search(query, k).worded] == []
 
 
 def test_rare_words_weigh_more(store: MemoryStore) -> None:
     for number in range(20):
         put(store, f"the ship sails on day {number}")
     put(store, "an anchor of the fleet")
-    assert store.worded("the anchor", 1)[0].text == "an anchor of the fleet"
+    assert store.search("the anchor", 1).worded[0].text == "an anchor of the fleet"
 
 
 @pytest.mark.parametrize(
@@ -152,15 +155,15 @@ def test_rare_words_weigh_more(store: MemoryStore) -> None:
 def test_words_are_words_whatever_stands_around_them(store: MemoryStore, query: str) -> None:
     put(store, "the anchor holds")
     put(store, "a calm sea")
-    assert texts_of(store.worded(query, 5)) == ["the anchor holds"]
-    assert store.worded("~ ' \" \\ ()", 5) == []
+    assert texts_of(store.search(query, 5).worded) == ["the anchor holds"]
+    assert store.search("~ ' \" \\ ()", 5).worded == []
 
 
 def test_the_words_of_any_tongue_are_found(store: MemoryStore) -> None:
     put(store, "Die Straße führt über den Fluß")
     put(store, "Дорога ведёт к реке")
-    assert texts_of(store.worded("fuhrt eine ÜBER", 5)) == ["Die Straße führt über den Fluß"]
-    assert texts_of(store.worded("реке", 5)) == ["Дорога ведёт к реке"]
+    assert texts_of(store.search("fuhrt eine ÜBER", 5).worded) == ["Die Straße führt über den Fluß"]
+    assert texts_of(store.search("реке", 5).worded) == ["Дорога ведёт к реке"]
 
 
 @pytest.mark.parametrize("find", ["near", "worded"])
@@ -169,7 +172,7 @@ def test_memories_of_skipped_steps_make_room_for_others(store: MemoryStore, find
         put(store, f"fact {step}", run="now", step=step)
     put(store, "an older fact in more words than the others have", run="before", step=3)
     skip = {("now", step) for step in range(80)}
-    found = getattr(store, find)("fact", 3, skip)
+    found = getattr(store.search("fact", 3, skip), find)
     assert texts_of(found) == ["an older fact in more words than the others have"]
 
 
@@ -184,7 +187,7 @@ def test_near_finds_what_brute_force_finds(store: MemoryStore) -> None:
     for query in (" ".join(random.choice(vocabulary, 4)) for _ in range(20)):
         scores = matrix @ np.frombuffer(embedder.embed([query])[0][0], "<f4")
         expected = {facts[row] for row in np.argsort(-scores)[:10]}
-        hits += len(expected & set(texts_of(store.near(query, 10))))
+        hits += len(expected & set(texts_of(store.search(query, 10).near)))
     assert hits / 200 >= 0.99
 
 
@@ -195,7 +198,7 @@ def test_changes_are_carried_out_where_memories_are_as_they_were_seen(store: Mem
     a, b, c = (put(store, text, t=0.1) for text in ("a", "b", "c"))
     changes = [Change(a, (0.1, 0), 9.7, 2), Change(b, (0.1, 1), 9.7, 2), Change(c, (0.2, 0), 9.7, None)]
     assert store.change(changes) == 1
-    assert store.change([*changes, Change(999, (0.1, 0), 1.0, 1)]) == 0
+    assert store.change([*changes, Change(999, (0.1, 0), 1.0, 1)]) == 0, "the same recall cannot count twice"
     assert store.change([]) == 0
     assert {memory.text: (memory.t, memory.level) for memory in store.listed()} == {
         "a": (9.7, 2), "b": (0.1, 0), "c": (0.1, 0)
@@ -216,30 +219,30 @@ def test_the_trash_keeps_what_is_forgotten_until_it_is_restored_or_emptied(store
     old, new, kept = (put(store, text, source="s", step=4) for text in ("old bread", "new bread", "kept bread"))
     store.change([Change(old, (1.0, 0), 10.0, None), Change(new, (1.0, 0), 20.0, None)])
     assert texts_of(store.listed()) == ["kept bread"]
-    assert texts_of(store.near("bread", 5)) == texts_of(store.worded("bread", 5)) == ["kept bread"]
-    assert [(memory.id, memory.text, memory.t) for memory in store.trash()] == [
+    assert texts_of(store.search("bread", 5).near) == texts_of(store.search("bread", 5).worded) == ["kept bread"]
+    assert [(memory.id, memory.text, memory.t) for memory in store.listed(trash=True)] == [
         (new, "new bread", 20.0), (old, "old bread", 10.0)
     ]  # fmt: skip
-    assert store.find("old bread") is None and not store.forget(old) and len(store) == 1
+    assert store.find("old bread") is None and not forget(store, old) and store.stats().count == 1
 
-    assert store.restore(new, 30.0) and not store.restore(new, 30.0) and not store.restore(kept, 30.0)
+    assert restore(store, new, 30.0) and not restore(store, new, 30.0) and not restore(store, kept, 30.0)
     assert store.find("new bread") == RetrievedMemory(new, "new bread", 0.0, "note", "s", True, 30.0, "", 4, 0)
-    assert set(texts_of(store.near("bread", 5))) == {"new bread", "kept bread"}
-    assert set(texts_of(store.worded("bread", 5))) == {"new bread", "kept bread"}
+    assert set(texts_of(store.search("bread", 5).near)) == {"new bread", "kept bread"}
+    assert set(texts_of(store.search("bread", 5).worded)) == {"new bread", "kept bread"}
 
-    assert store.empty_trash(10.0) == 0
-    assert store.empty_trash(10.5) == 1
-    assert store.trash() == []
+    assert store.change([], expired=10.0) == 0 and texts_of(store.of([old], trash=True)) == ["old bread"]
+    assert store.change([], expired=10.5) == 0
+    assert store.listed(trash=True) == []
 
 
 def test_a_text_in_the_trash_comes_back_as_new(store: MemoryStore) -> None:
     id = put(store, "a dream", trusted=False, source="a page", kind="step")
     store.change([Change(id, (1.0, 0), 2.0, None)])
     put(store, "a dream", t=3.0, source="user")
-    assert store.trash() == []
+    assert store.listed(trash=True) == []
     [memory] = store.listed()
     assert (memory.trusted, memory.source, memory.kind, memory.t, memory.level) == (True, "user", "note", 3.0, 0)
-    assert texts_of(store.worded("dream", 2)) == texts_of(store.near("dream", 2)) == ["a dream"]
+    assert texts_of(store.search("dream", 2).worded) == texts_of(store.search("dream", 2).near) == ["a dream"]
 
 
 def test_a_sample_is_of_the_levels_below(store: MemoryStore) -> None:
@@ -264,12 +267,13 @@ def test_vectors_are_those_the_embedder_gave(store: MemoryStore) -> None:
 
 def test_what_was_embedded_is_paid_for_once(backend: Backend) -> None:
     embedder = BagOfWords()
-    store = backend.open(embedder)
+    metered = LazyEmbedder(lambda: embedder)
+    store = backend.open(metered)
     put(store, "three red apples")
     put(store, "three red apples")
-    assert store.take_usage() == Usage(prompt=3)
-    store.near("two words", 1)
-    assert store.take_usage() == Usage(prompt=2)
+    assert metered.take_usage() == Usage(prompt=3)
+    store.search("two words", 1)
+    assert metered.take_usage() == Usage(prompt=2)
     assert embedder.embedded == ["three red apples", "two words"]
 
 
@@ -279,10 +283,10 @@ def test_another_embedder_gets_vectors_of_its_own(backend: Backend) -> None:
     for number in range(300):
         put(first, f"fact {number}")
     second = backend.open(BagOfWords(32), lines.append)
-    assert texts_of(second.near("fact 7", 1)) == ["fact 7"]
-    assert len(lines) == 1 and "bag-of-words-64" in lines[0] and "300 texts" in lines[0]
+    assert texts_of(second.search("fact 7", 1).near) == ["fact 7"]
+    assert len(lines) == 1 and "bag-of-words-64 (64 values); its 300 texts are embedded anew" in lines[0]
     late = put(second, "a late fact")
-    assert texts_of(first.near("a late fact", 1)) == ["a late fact"]
+    assert texts_of(first.search("a late fact", 1).near) == ["a late fact"]
     assert len(first.vectors([late])[late]) == 64 * 4 and len(second.vectors([late])[late]) == 32 * 4
     stats = second.stats()
     assert (stats.count, stats.embedder, stats.dim) == (301, "bag-of-words-32", 32) and stats.bytes > 0
@@ -312,11 +316,10 @@ def test_a_memory_that_could_not_be_embedded_is_embedded_later(backend: Backend)
     id = put(store, "red wine")
     assert "The endpoint is down." in lines[0]
     assert store.vectors([id]) == {}
-    assert set(texts_of(store.worded("red", 5))) == {"red apples", "red wine"}
-    with pytest.raises(ModelError, match="down"):
-        store.near("red", 5)
+    assert set(texts_of(store.search("red", 5).worded)) == {"red apples", "red wine"}
+    assert "down" in store.search("red", 5).problem
     embedder.down = False
-    assert set(texts_of(store.near("red", 5))) == {"red apples", "red wine"}
+    assert set(texts_of(store.search("red", 5).near)) == {"red apples", "red wine"}
     assert len(store.vectors([id])) == 1
 
 
@@ -325,10 +328,9 @@ def test_bad_vectors_are_kept_out_and_named(backend: Backend) -> None:
     store = backend.open(embedder, lines.append)
     ids = [put(store, text) for text in ("poison", "not a number", "good fruit")]
     assert len(lines) == 2 and all("no usable vector for 1" in line for line in lines)
-    assert texts_of(store.near("good poison", 5)) == ["good fruit"]
+    assert texts_of(store.search("good poison", 5).near) == ["good fruit"]
     assert list(store.vectors(ids)) == ids[2:]
-    with pytest.raises(ModelError, match="EMBEDDING_MODEL"):
-        store.near("poison", 1)
+    assert "EMBEDDING_MODEL" in store.search("poison", 1).problem
 
 
 def test_two_processes_put_a_hundred_memories_each(backend: Backend) -> None:
@@ -340,8 +342,8 @@ def test_two_processes_put_a_hundred_memories_each(backend: Backend) -> None:
     acknowledged = [int(line) for writer in writers for line in writer.communicate()[0].split()]
     assert [writer.returncode for writer in writers] == [0, 0]
     store = backend.open()
-    assert len(set(acknowledged)) == 200 == len(store)
+    assert len(set(acknowledged)) == 200 == store.stats().count
     assert set(texts_of(store.listed())) == {
         f"{prefix} fact {number}" for prefix in ("left", "right") for number in range(100)
     }
-    assert texts_of(store.near("left fact 32", 1)) == ["left fact 32"]
+    assert texts_of(store.search("left fact 32", 1).near) == ["left fact 32"]

@@ -67,15 +67,15 @@ def import_or_refuse(folder: Path, store: LocalStore, data: bytes) -> None:
     """What is imported can be listed, shown and exported again; what cannot be is refused before anything is kept."""
     path, journal = folder / "in.jsonl", Journal(folder / "dreams.jsonl")
     path.write_bytes(data)
-    before = len(store), len(store.trash()), len(journal.dreams())
+    before = store.stats().count, len(store.listed(trash=True)), len(journal.dreams())
     try:
         exported = transfer.read(path)
     except StateError as error:
         assert str(path) in str(error)
-        assert before == (len(store), len(store.trash()), len(journal.dreams()))
+        assert before == (store.stats().count, len(store.listed(trash=True)), len(journal.dreams()))
         return
     transfer.import_into(store, journal, exported)
-    for memory in (*store.listed(), *store.trash()):
+    for memory in (*store.listed(), *store.listed(trash=True)):
         assert time.strftime("%Y", time.localtime(memory.t))
     for dream in journal.dreams():
         assert time.strftime("%Y", time.localtime(dream.t))
@@ -83,7 +83,7 @@ def import_or_refuse(folder: Path, store: LocalStore, data: bytes) -> None:
     transfer.read(folder / "out.jsonl")
 
 
-def fuzz(folder: Path, examples: int) -> None:
+def assert_each_is_taken_or_refused(folder: Path, examples: int) -> None:
     with LocalStore(folder / "memory", BagOfWords()) as store:
 
         @given(damaged())
@@ -96,12 +96,12 @@ def fuzz(folder: Path, examples: int) -> None:
 
 
 def test_a_damaged_import_is_taken_or_refused(tmp_path: Path) -> None:
-    fuzz(tmp_path, 100)
+    assert_each_is_taken_or_refused(tmp_path, 100)
 
 
 @pytest.mark.slow
 def test_many_damaged_imports_are_taken_or_refused(tmp_path: Path) -> None:
-    fuzz(tmp_path, MANY)
+    assert_each_is_taken_or_refused(tmp_path, MANY)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_many_damaged_imports_are_taken_or_refused(tmp_path: Path) -> None:
         (0, "step", -1, "line 2: 'step'"),
         (0, "run", "\ud800", "line 2: 'run' holds half"),
         (1, "forgotten", float("nan"), "line 3: 'forgotten' must be a time"),
-        (2, "t", 1e300, "line 4: this is no dream: .*no time"),
-        (2, "forgotten", ["x"], "line 4: this is no dream: .*forgotten"),
+        (2, "t", 1e300, "line 4: this is not a dream: .*no time"),
+        (2, "forgotten", ["x"], "line 4: this is not a dream: .*forgotten"),
     ],
 )
 def test_a_value_that_no_memory_has_is_named(tmp_path: Path, part: int, key: str, value: object, named: str) -> None:
@@ -130,7 +130,7 @@ def test_a_value_that_no_memory_has_is_named(tmp_path: Path, part: int, key: str
 def test_json_that_is_too_deep_is_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(f'{{"autoagent_memory": 1, "memories": 1, "trash": 0, "dreams": 0}}\n{"[" * 100_000}\n')
-    with pytest.raises(StateError, match="line 2: this is no JSON"):
+    with pytest.raises(StateError, match="line 2: this is not valid JSON"):
         transfer.read(path)
 
 

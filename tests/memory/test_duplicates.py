@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from autoagent.core.memory import RetrievedMemory
-from autoagent.memory.duplicates import LISTED, DuplicateGroup, groups
+from autoagent.memory.duplicates import MAX_SOURCES, DuplicateGroup, groups
 
 
 def memory(id: int, level: int = 0, **given: str) -> RetrievedMemory:
@@ -50,7 +50,7 @@ def test_the_sources_are_listed_once_each_and_not_without_end() -> None:
     )
     assert two.sources == "b.html, a.html, r1/0"
     many = DuplicateGroup(memory(1), tuple(memory(n, source=f"{n}.html") for n in range(50)))
-    assert many.sources.endswith(f"{LISTED - 1}.html, and 30 more")
+    assert many.sources.endswith(f"{MAX_SOURCES - 1}.html, and 30 more")
 
 
 def test_what_is_merged_into_a_memory_of_many_sources_stays_private() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bag_of_words import BagOfWords
 
 from autoagent.memory.evidence import Question, terms
-from autoagent.memory.living_memory import PASSAGE, LivingMemory
+from autoagent.memory.living_memory import MAX_PASSAGE, LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
 
 
@@ -43,7 +43,7 @@ def test_the_passage_that_fits_is_pushed_and_the_whole_text_is_for_who_asks(memo
     memory.add(text)
     query = "the tenant header of a request"
     [pushed] = memory.recall(query, pushed=True).memories
-    assert "X-Meridian-Tenant" in pushed.text and len(pushed.text) <= PASSAGE
+    assert "X-Meridian-Tenant" in pushed.text and len(pushed.text) <= MAX_PASSAGE
     assert pushed.text.startswith("… ") and pushed.text.endswith(" …")
     [asked] = memory.recall(query).memories
     assert asked.text == text
@@ -55,14 +55,6 @@ def test_being_pushed_is_no_use_and_being_asked_for_is(memory: LivingMemory) -> 
     assert [m.level for m in memory.store.listed()] == [0]
     memory.recall("the port of the staging database")
     assert [m.level for m in memory.store.listed()] == [1]
-
-
-def test_what_comes_from_outside_can_be_left_out(tmp_path: Path) -> None:
-    with LivingMemory(LocalStore(tmp_path, BagOfWords()), trusted_only=True) as memory:
-        memory.add("The port of the staging database is 1.", source="http://evil.example", trusted=False)
-        memory.add("The staging database listens on port 5433.")
-        [found] = memory.recall("the port of the staging database").memories
-        assert found.trusted
 
 
 def test_rare_words_cover_more_of_a_question_than_common_ones() -> None:

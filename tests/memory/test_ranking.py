@@ -54,10 +54,6 @@ def test_a_memory_in_both_lists_comes_before_one_that_is_first_in_either() -> No
     assert recall.left_out == ()
 
 
-def test_first_in_both_lists_scores_one() -> None:
-    assert rank(near(7), near(7), n=1, weights=PLAIN, vectors={}).memories[0].score == pytest.approx(1)
-
-
 def test_recency_halves_with_every_half_life() -> None:
     weights = RankingWeights(recency=1, half_life=DAY, level=0, diversity=0, evidence=0)
     found = [memory(1, age=2 * DAY), memory(2, age=0), memory(3, age=-5 * DAY)]
@@ -152,11 +148,7 @@ weightings = st.builds(
 
 @given(memories, memories, st.integers(0, 15), weightings, st.integers())
 def test_every_candidate_is_returned_or_left_out_with_a_reason(
-    by_cosine: list[RetrievedMemory],
-    by_words: list[RetrievedMemory],
-    n: int,
-    weights: RankingWeights,
-    seed: int,
+    by_cosine: list[RetrievedMemory], by_words: list[RetrievedMemory], n: int, weights: RankingWeights, seed: int
 ) -> None:
     candidates = {m.id for m in (*by_cosine, *by_words)}
     random = Random(seed)

@@ -82,7 +82,7 @@ def test_thirty_days_of_recalls_and_sleep_go_by_the_table(tmp_path: Path, counte
             assert set(forgotten) == before - expected.keys(), f"day {day}"
             assert {m.id: (m.t, m.level) for m in store.listed()} == expected, f"day {day}"
             lived.append({m.text.rpartition(" ")[2]: m.level for m in store.listed()})
-        trash = {m.text.rpartition(" ")[2] for m in store.trash()}
+        trash = {m.text.rpartition(" ")[2] for m in store.listed(trash=True)}
     levels = {name: [day.get(name) for day in lived] for name in (*ASKED, *UNUSED)}
     assert set(levels["apples"]) == {1}, "what comes back often stays where it is"
     assert levels["pears"][0::7] == [0, 1, 2, 2, 2], "what comes back after a pause is kept for good"

@@ -132,6 +132,16 @@ def test_a_program_works_in_the_workspace_and_has_a_folder_for_temporary_files(
     assert (place / "ws/below/c/b.txt").read_text() == "a\n"
 
 
+@pytest.mark.parametrize("kind", HOLDING)
+def test_a_program_of_a_trial_reads_the_workspace_and_cannot_change_it(kind: str, place: Path, hold: Hold) -> None:
+    agent = hold(kind)
+    (place / "ws" / "a.txt").write_text("kept")
+    line = f"cat a.txt; echo x >a.txt; echo x >{place}/ws/b.txt; rm a.txt; echo x >$TMPDIR/t && echo made"
+    done = agent.run("/bin/sh", "-c", line, read_only=True)
+    assert done.output.startswith(b"kept") and done.output.rstrip().endswith(b"made")
+    assert [(path.name, path.read_text()) for path in (place / "ws").glob("*.txt")] == [("a.txt", "kept")]
+
+
 def test_a_program_sees_itself_alone_in_proc(user: int | None, hold: Hold) -> None:
     script = "echo /proc/[0-9]* | wc -w; cat /proc/1/environ | wc -c; grep Seccomp: /proc/1/status"
     processes, environment, _, filtered = hold("bubblewrap", user).run("/bin/sh", "-c", script).output.split()
@@ -150,8 +160,6 @@ ATTACKS = (
     "echo x >deep/settings.yaml",
     "rm deep/settings.yaml",
     "mv deep shallow",
-    "mkdir missing",
-    "echo x >missing/settings.yaml",
 )
 
 
@@ -165,7 +173,7 @@ def test_the_agents_own_files_are_out_of_reach_there_or_not(
     (root / ".autoagent/log").write_text("own")
     (root / "deep/settings.yaml").write_text("own")
     (root / "hidden").write_text("x")
-    own = (".autoagent", "deep/settings.yaml", "missing/settings.yaml")
+    own = (".autoagent", "deep/settings.yaml")
     agent = hold(kind, user, protected=[root / name for name in own])
     for attack in ATTACKS:
         done = agent.run("/bin/sh", "-c", attack)
@@ -178,33 +186,58 @@ def test_the_agents_own_files_are_out_of_reach_there_or_not(
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "none"])
-def test_an_own_file_that_is_missing_at_the_top_is_in_nobodys_way_and_no_program_can_leave_one(
+def test_an_own_file_that_is_missing_is_in_nobodys_way_and_no_program_can_leave_one(
     kind: str, user: int | None, place: Path, hold: Hold
 ) -> None:
     root = place / "ws"
     root.mkdir()
     (root / "hidden").write_text("x")
-    agent = hold(kind, user, protected=[root / ".env"])
+    agent = hold(kind, user, protected=[root / ".env", root / "deep/er/own"])
     assert agent.run("ls", "-A").output == b"hidden\n"
     git = "git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm all && git status --short"
     done = agent.run("/bin/sh", "-c", git)
     assert (done.status, done.output) == (0, b"")
-    for attack in ("echo x >.env", "ln -s other .env", "cp hidden .env", "mkdir -p .env/a/b && echo x >.env/new"):
+    attacks = ("echo x >.env", "ln -s other .env", "cp hidden .env", "mkdir -p .env/a/b && echo x >.env/new")
+    for attack in (*attacks, "mkdir -p deep/er/own/a && echo x >deep/er/own/a/b", "echo x >deep/er/own"):
         done = agent.run("/bin/sh", "-c", attack)
         assert done.status == 0, (attack, done)
-        assert any(line.startswith(".env") and "was taken away" in line for line in done.put_back), (attack, done)
-        assert {path.name for path in root.iterdir()} == {".git", "hidden"}
+        assert any("was taken away" in line for line in done.put_back), (attack, done)
+        assert {path.name for path in root.iterdir()} <= {".git", "hidden", "deep"}
+        assert not list(root.glob("deep/er/*"))
 
 
-def test_git_adds_all_but_the_agents_own_files(user: int | None, place: Path, hold: Hold) -> None:
+TRACKED = """set -e
+git add --all; git -c user.name=a -c user.email=a@b commit -qam two
+git stash -q 2>/dev/null || true
+git status --short; git show --stat --format= HEAD; git show HEAD:.env; cat .env | grep -c mine || true
+if git add -f ai_settings.yaml 2>/dev/null; then echo ADDED; fi
+if git rm -q .env 2>/dev/null; then echo REMOVED; fi
+git init -q sub; cd sub; echo other > .env; git add -f .env; git show :.env; cd ..; rm -rf sub
+"""
+
+
+def test_of_the_agents_own_files_that_git_tracks_it_takes_what_it_has(
+    user: int | None, place: Path, hold: Hold
+) -> None:
+    """The user has changed one meanwhile: the key in it is neither seen nor committed, and nobody is in git's way."""
     root = place / "ws"
     root.mkdir()
-    for name in (".env", "a.txt"):
-        (root / name).write_text("x")
-    agent = hold("bubblewrap", user, protected=[root / ".env", root / ".mcp.json"])
-    git = "git init -q . && git add --all && git -c user.name=a -c user.email=a@b commit -qm all && git ls-files"
-    done = agent.run("/bin/sh", "-c", git)
-    assert (done.status, done.output) == (0, b"a.txt\n"), done
+    for name in (".env", ".mcp.json", "a.txt"):
+        (root / name).write_text("one\n")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "safe.directory=*", "-C", str(root))
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "one")):
+        subprocess.run([*git, *arguments], check=True)
+    (root / ".env").write_text("mine\n")
+    (root / "a.txt").write_text("two\n")
+    (root / "ai_settings.yaml").write_text("mine\n")
+    agent = hold("bubblewrap", user, protected=[root / name for name in (".env", ".mcp.json", "ai_settings.yaml")])
+    done = agent.run("/bin/sh", "-c", TRACKED)
+    said = " a.txt | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)\none\n0\nother\n"
+    assert (done.status, done.output.decode()) == (0, said), done
+    agent.close()
+    assert (root / ".env").read_text() == "mine\n"
+    shown = subprocess.run([*git, "status", "--short"], capture_output=True, text=True).stdout
+    assert shown == " M .env\n?? ai_settings.yaml\n"
 
 
 def test_what_cannot_be_covered_is_among_the_gaps(place: Path, hold: Hold) -> None:
@@ -225,44 +258,6 @@ def test_landlock_says_that_the_top_of_such_a_workspace_is_read_only(place: Path
         assert words in agent.gaps
     assert agent.run("/bin/sh", "-c", "echo x >new").status != 0
     assert agent.run("/bin/sh", "-c", "echo x >below/new").status == 0
-
-
-def test_a_placeholder_that_was_there_before_stays(place: Path, hold: Hold) -> None:
-    root = place / "ws"
-    root.mkdir()
-    (root / ".env").touch()
-    agent = hold("bubblewrap", protected=[root / ".env"])
-    assert agent.run("true").status == 0
-    agent.close()
-    assert (root / ".env").exists()
-
-
-def test_what_a_killed_agent_left_in_the_place_of_a_file_is_taken_away_by_the_next(place: Path, hold: Hold) -> None:
-    root = place / "ws"
-    root.mkdir()
-    (root / "empty").touch()
-    own = [root / name for name in ("empty", "missing/settings.yaml")]
-    killed = hold("bubblewrap", protected=own)
-    assert killed.run("true").status == 0
-    assert {path.name for path in root.iterdir()} == {"empty", "missing"}
-    killed.process.kill()
-    killed.process.wait()
-    agent = hold("bubblewrap", protected=own)
-    assert agent.run("/bin/sh", "-c", "echo x >missing").status != 0
-    agent.close()
-    assert [path.name for path in root.iterdir()] == ["empty"]
-
-
-def test_of_two_agents_in_a_workspace_the_last_uncovers_what_is_not_there(place: Path, hold: Hold) -> None:
-    own, placeholder = [place / "ws/missing/.env"], place / "ws/missing"
-    first, second = hold("bubblewrap", protected=own), hold("bubblewrap", protected=own)
-    for agent in (first, second):
-        assert agent.run("true").status == 0
-    first.close()
-    assert placeholder.exists()
-    assert second.run("/bin/sh", "-c", "echo x >missing").status != 0
-    second.close()
-    assert not placeholder.exists()
 
 
 THROUGH = (

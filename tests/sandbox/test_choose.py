@@ -60,5 +60,5 @@ def test_the_network_is_among_the_gaps_where_programs_may_use_it(place: Path) ->
 
 @pytest.mark.parametrize("kind", ["auto", "bubblewrap"])
 def test_an_interpreter_that_is_none_is_refused_and_no_reason_for_a_weaker_kind(place: Path, kind: str) -> None:
-    with pytest.raises(SetupError, match="/bin/false is no Python interpreter"):
+    with pytest.raises(SetupError, match="/bin/false is not a working Python interpreter"):
         open_sandbox(Workspace(place / "ws"), ProcessLimits(), kind=kind, python="/bin/false")

@@ -45,7 +45,7 @@ def get(site: Site, path: str = "/", limit: int = MB, **headers: str) -> WebPage
     return client(site).fetch(site.url(path), limit=limit, headers=headers)
 
 
-def refusing(text: str) -> pytest.RaisesExc[CommandError]:
+def raises_refusal(text: str) -> pytest.RaisesExc[CommandError]:
     return pytest.raises(CommandError, match=re.escape(text))
 
 
@@ -112,7 +112,7 @@ def test_redirects_are_followed_and_the_last_url_is_told(site: Site, status: int
 
 def test_a_redirect_in_a_circle_ends_at_the_limit(site: Site) -> None:
     site.pages["/a"], site.pages["/b"] = redirect("/b"), redirect("/a")
-    with refusing(f"{site.url('/a')} leads to too many redirects (10)"):
+    with raises_refusal(f"{site.url('/a')} leads to too many redirects (10)"):
         get(site, "/a")
     assert len(site.seen) == 11
 
@@ -132,14 +132,14 @@ def test_a_redirect_in_a_circle_ends_at_the_limit(site: Site) -> None:
 )
 def test_a_redirect_to_nowhere_good_is_refused(site: Site, answered: bytes, problem: str) -> None:
     site.pages["/"] = answered
-    with refusing(problem) as caught:
+    with raises_refusal(problem) as caught:
         client(site, known={"localhost.example": ["127.0.0.1"]}).fetch(site.url(), limit=MB)
     assert "hunter2" not in str(caught.value)
 
 
 def test_every_hop_is_checked_before_it_is_connected_to(site: Site, other: Site) -> None:
     site.pages["/"] = redirect(other.url())
-    with refusing(f"{other.allowed()} is not reached: 127.0.0.1 is this machine (loopback)."):
+    with raises_refusal(f"{other.allowed()} is not reached: 127.0.0.1 is this machine (loopback)."):
         get(site)
     assert other.seen == []
 
@@ -185,7 +185,7 @@ def test_the_address_that_was_checked_is_the_one_connected_to(site: Site) -> Non
     web = HttpClient(guard)
     assert web.fetch(site.url(host="rebind.example"), limit=MB).body == b"x"
     assert len(looks) == 1
-    with refusing("rebind.example is 127.0.0.2, this machine (loopback)"):
+    with raises_refusal("rebind.example is 127.0.0.2, this machine (loopback)"):
         web.fetch(site.url(host="rebind.example"), limit=MB)
     assert [headers["Host"] for _, headers in site.seen] == [f"rebind.example:{site.server_port}"]
 
@@ -255,7 +255,7 @@ def test_a_status_without_a_page_is_named_in_our_own_words(site: Site, status: i
 )
 def test_an_answer_that_is_broken_is_refused_with_the_reason(site: Site, answered: bytes, problem: str) -> None:
     site.pages["/"] = answered
-    with refusing(problem) as caught:
+    with raises_refusal(problem) as caught:
         get(site)
     assert str(caught.value).startswith(site.url())
 
@@ -263,7 +263,7 @@ def test_an_answer_that_is_broken_is_refused_with_the_reason(site: Site, answere
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_answer_of_two_lengths_is_refused(site: Site) -> None:
     site.pages["/"] = answer(b"xx", length=-1, Content_Length="2, 3")
-    with refusing("the headers of the answer contradict each other"):
+    with raises_refusal("the headers of the answer contradict each other"):
         get(site)
     gc.collect()  # urllib3 leaves this socket to the collector, which complains
 
@@ -278,7 +278,7 @@ def test_a_closed_port_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
         guard = NetworkGuard(exceptions([url[7:-1]]))
-        with refusing(f"{url} cannot be fetched: the server refuses the connection."):
+        with raises_refusal(f"{url} cannot be fetched: the server refuses the connection."):
             HttpClient(guard).fetch(url, limit=MB)
 
 
@@ -314,7 +314,7 @@ def test_a_server_that_takes_its_time_is_left(site: Site, page: Callable[[Visit]
     site.pages["/"] = page
     began = time.monotonic()
     with (
-        refusing(f"{site.url()} cannot be fetched: it took longer than 0.2 s."),
+        raises_refusal(f"{site.url()} cannot be fetched: it took longer than 0.2 s."),
         Deadline(0.2) as deadline,
         client(site).asked(site.url(), {}, deadline) as answered,
     ):
@@ -327,7 +327,7 @@ def test_a_handshake_that_never_ends_is_left() -> None:
         host = f"127.0.0.1:{listening.getsockname()[1]}"
         web = HttpClient(NetworkGuard(exceptions([host])))
         with (
-            refusing("it took longer than 0.2 s"),
+            raises_refusal("it took longer than 0.2 s"),
             Deadline(0.2) as deadline,
             web.asked(f"https://{host}/", {}, deadline),
         ):
@@ -384,11 +384,11 @@ def test_a_certificate_that_is_not_in_order_is_named_and_nothing_is_asked(
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     with secure(authority, "good.example", **certificate) as site:
-        with refusing(f"the certificate of the server is not accepted: {problem}"):
+        with raises_refusal(f"the certificate of the server is not accepted: {problem}"):
             named(site, asked).fetch(site.url(host=asked), limit=MB)
         assert site.seen == []
 
 
 def test_plain_http_behind_https_is_named(site: Site) -> None:
-    with refusing("encrypted connection"):
+    with raises_refusal("encrypted connection"):
         client(site).fetch(site.url().replace("http:", "https:"), limit=MB)

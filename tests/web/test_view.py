@@ -6,34 +6,28 @@ import contextlib
 import http.client
 import json
 import re
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import nobody
 import pytest
+from chromium import browsing, in_a_browser
 from driver import FINISH, GOAL, PATIENCE, PROGRAM, Hanging, Home
 from server import ScriptedServer, command
 
 from autoagent.core.commands import QuestionKind
-from autoagent.safety.approval import refusal
 from autoagent.safety.open_questions import OpenQuestion
-from autoagent.services.browser import PROGRAMS
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
+from autoagent.safety.typed_answers import refusal
 
 HOSTILE = '</script><img src=x onerror="document.title=1"><b>\u202e\x1b[31m'
 WRITE = command("write_to_file", filename="a.txt", text=f"one\n{HOSTILE}\n")
 LATER = ("-c", "--answer-timeout", "600")  # continuous: only what has a warning is asked about
-
-in_a_browser = pytest.mark.skipif(not any(map(shutil.which, PROGRAMS)), reason="there is no Chromium on this machine")
 
 
 @dataclass
@@ -393,25 +387,6 @@ def test_what_needs_the_terminal_of_the_run_is_no_answer_from_elsewhere(text: st
 # In a browser -------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def browsing(site: Site, width: int = 1280, scheme: str = "") -> Iterator[Page]:
-    """A page of Chromium at the link, in which no script but ours may have run."""
-    from playwright.sync_api import sync_playwright
-
-    program = next(filter(None, map(shutil.which, PROGRAMS)))
-    problems: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        axe = {"bypass_csp": True, "color_scheme": scheme} if scheme else {}  # axe is a script of its own
-        page = browser.new_context(viewport={"width": width, "height": 900}, **axe).new_page()  # type: ignore[arg-type]
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        page.goto(site.link)
-        yield page
-        browser.close()
-    assert not [problem for problem in problems if "409" not in problem], problems
-
-
 @pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_a_run_is_watched_and_answered_from_two_tabs(
@@ -420,7 +395,7 @@ def test_in_a_browser_a_run_is_watched_and_answered_from_two_tabs(
     server.add(WRITE, *FINISH)
     process = waiting()
     site.question()
-    with browsing(site) as page:
+    with browsing(site.link, expected="409") as page:
         other = page.context.new_page()
         other.goto(f"http://{site.host}/")
         page.goto(f"http://{site.host}/runs/{served.runs[0]}")
@@ -448,7 +423,7 @@ def test_in_a_browser_no_line_of_a_difference_is_left_out(
     server.add(command("write_to_file", filename="a.sh", text="++ $(rm -r x)\ntwo\n"))
     waiting()
     site.question()
-    with browsing(site) as page:
+    with browsing(site.link, expected="409") as page:
         page.locator("article.question").wait_for()
         assert page.locator("td.add").all_inner_texts() == ["++ $(rm -r x)"]
         assert page.locator("td.cut").all_inner_texts() == ["-- one"]
@@ -462,7 +437,7 @@ def test_in_a_browser_nothing_is_wider_than_the_window(
 ) -> None:
     server.add(command("write_to_file", filename="a" * 150, text="b" * 5_000), WRITE, *FINISH)
     served.run("-c", "-y", "-m", "none", "--ai-name", "N" * 300, *GOAL)
-    with browsing(site, width) as page:
+    with browsing(site.link, width, expected="409") as page:
         for path in ("/", f"/runs/{served.runs[0]}"):
             page.goto(f"http://{site.host}{path}")
             page.locator("table.list td, article.step").first.wait_for()
@@ -481,7 +456,7 @@ def test_in_a_browser_axe_finds_nothing(
     waiting()
     site.act(action="answer", question=site.question()["id"], text="y")
     _until(site.question, lambda found: found["command"]["name"] == "read_file")
-    with browsing(site, scheme=scheme) as page:
+    with browsing(site.link, scheme=scheme, expected="409") as page:
         for path in ("/", f"/runs/{served.runs[0]}"):
             page.goto(f"http://{site.host}{path}")
             page.locator("table.list td, article.step").first.wait_for()
@@ -496,7 +471,7 @@ def test_in_a_browser_the_keyboard_is_enough(served: Home, server: ScriptedServe
     server.add(WRITE, *FINISH)
     served.run("-c", "-y", "-m", "none", *GOAL)
     file = served.folder / "autoagent_workspace/a.txt"
-    with browsing(site) as page:
+    with browsing(site.link, expected="409") as page:
         page.goto(f"http://{site.host}/runs/{served.runs[0]}")
         page.get_by_role("button", name="Undo the last change").wait_for()
         for _ in range(30):
@@ -523,7 +498,7 @@ def test_in_a_browser_ten_thousand_steps_are_drawn_as_they_are_reached(
         made += [{**line, "step": number, "t": line["t"] + number} for line in step]
     made += after
     log.write_text("".join(json.dumps({**line, "seq": seq}) + "\n" for seq, line in enumerate(made)))
-    with browsing(site) as page:
+    with browsing(site.link, expected="409") as page:
         page.goto(f"http://{site.host}/runs/{served.runs[0]}")
         page.locator("article.step").first.wait_for()
         page.get_by_text(re.compile(r"^(9,999|10,0\d\d) steps")).wait_for(timeout=120_000)

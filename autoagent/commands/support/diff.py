@@ -1,27 +1,27 @@
-"""Unified diffs of a file's text, for the person who is to approve a change."""
+"""Render unified diffs of a file's text, for approval by a person."""
 
 from __future__ import annotations
 
 import difflib
 
 _CONTEXT = 3  # unchanged lines around a change
-_DIFFLIB_LINES = 4_000  # difflib takes quadratic time; longer texts get one hunk around all that differs
+_MAX_DIFFLIB_LINES = 4_000  # difflib takes quadratic time; longer texts get one hunk around all that differs
 
 
 def unified(filename: str, before: str, after: str, *, is_new: bool = False) -> str:
-    """Return the whole diff, as what a person approves is never cut, or '' if nothing differs."""
+    """Return the diff, or '' if nothing differs. It is never cut, as a person approves it."""
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)
     names = "/dev/null" if is_new else f"a/{filename}", f"b/{filename}"
-    if len(old) + len(new) <= _DIFFLIB_LINES:
+    if len(old) + len(new) <= _MAX_DIFFLIB_LINES:
         return "\n".join(difflib.unified_diff(old, new, *names, n=_CONTEXT, lineterm=""))
-    return "\n".join([f"--- {names[0]}", f"+++ {names[1]}", *_one_hunk(old, new)])
+    return "\n".join([f"--- {names[0]}", f"+++ {names[1]}", *_single_hunk(old, new)])
 
 
-def _one_hunk(old: list[str], new: list[str]) -> list[str]:
-    same = _shared(old, new)
-    same_at_end = _shared(old[same:][::-1], new[same:][::-1])
+def _single_hunk(old: list[str], new: list[str]) -> list[str]:
+    same = _common_prefix(old, new)
+    same_at_end = _common_prefix(old[same:][::-1], new[same:][::-1])
     end_old, end_new = len(old) - same_at_end, len(new) - same_at_end
     start = max(0, same - _CONTEXT)
     after = old[end_old : end_old + _CONTEXT]
@@ -34,14 +34,14 @@ def _one_hunk(old: list[str], new: list[str]) -> list[str]:
     ]
 
 
-def _shared(old: list[str], new: list[str]) -> int:
-    """Count the lines that two texts have in common from the first on."""
+def _common_prefix(old: list[str], new: list[str]) -> int:
+    """Count the leading lines that two texts have in common."""
     pairs = zip(old, new, strict=False)
-    return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
+    return next((n for n, (left, right) in enumerate(pairs) if left != right), min(len(old), len(new)))
 
 
 def _range(start: int, end: int) -> str:
-    """Return first line from 1 and number of lines; of an empty range the line before it."""
+    """Return the first line, from 1, and the number of lines. An empty range names the line before it."""
     return f"{start + 1 if end > start else start},{end - start}"
 
 

@@ -15,9 +15,9 @@ _REPLACED = "\ufffd"
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A file's text without its byte order mark, the mark, and the encoding.
+    """Hold a file's text without its byte order mark, the mark, and the encoding.
 
-    `damaged`: some bytes did not fit the encoding. The text stands for them with a replacement mark.
+    `damaged`: the text has replacement characters for bytes invalid in the encoding.
     """
 
     text: str
@@ -27,28 +27,28 @@ class Decoded:
 
     @property
     def note(self) -> str:
-        """Notes for the reader of the text, or '' if all is well."""
+        """Return a note for the reader of the text, or ''."""
         if self.encoding == "latin-1":
             return "not valid UTF-8, read as latin-1"
         return f"bytes that are not valid {self.encoding} are shown as {_REPLACED}" if self.damaged else ""
 
     def encode(self, text: str) -> bytes:
-        """Encode another text as this file would hold it. Raises UnicodeEncodeError."""
+        """Encode another text in this file's encoding. Raises UnicodeEncodeError."""
         return self.mark + text.encode(self.encoding)
 
 
 def decode(data: bytes, *, whole: bool = True) -> Decoded | None:
-    """Decode the bytes, or return None if they are binary. Unless `whole`, the last character may be cut in two."""
+    """Decode the bytes, or return None for binary data. Unless `whole`, the last character may be incomplete."""
     mark, encoding = mark_of(data)
     if mark:
         return _decoded(data[len(mark) :], encoding, mark, whole)
     if b"\0" in data:
         return None
-    found = _decoded(data, "utf-8", b"", whole)
-    # Where something is not ASCII and nothing of it is valid UTF-8, it is an older one-byte encoding.
-    if found.damaged and found.text.replace(_REPLACED, "").isascii():
+    decoded = _decoded(data, "utf-8", b"", whole)
+    # If no non-ASCII byte is valid UTF-8, the file has an older one-byte encoding.
+    if decoded.damaged and decoded.text.replace(_REPLACED, "").isascii():
         return Decoded(data.decode("latin-1"), "latin-1")
-    return found
+    return decoded
 
 
 def _decoded(data: bytes, encoding: str, mark: bytes, whole: bool) -> Decoded:

@@ -1,4 +1,4 @@
-"""Searches texts with a regular expression in a process of its own.
+"""Search texts with a regular expression in a separate process.
 
 Some expressions take longer than the universe has on a line of forty characters, and only a process can be stopped.
 Not the package `regex`, whose searches can be given a time: there `(?:(?:(?:a{500}){500}){500}){500}` takes all memory
@@ -16,11 +16,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-_SHOWN = 200  # characters of a matching line
+_MAX_LINE = 200  # characters
 
 
 def search(pattern: str, texts: Mapping[str, str], *, limit: int, seconds: float) -> list[tuple[str, int, str]]:
-    """Return the first `limit` matching lines: (name of the text, number of the line from 1, the line).
+    """Return the first `limit` matching lines: (name of the text, line number from 1, line).
 
     Raises:
         ValueError: the pattern is no regular expression.
@@ -49,21 +49,21 @@ def search(pattern: str, texts: Mapping[str, str], *, limit: int, seconds: float
 
 def _matches(pattern: str, texts: Mapping[str, str], limit: int) -> list[tuple[str, int, str]]:
     compiled = re.compile(pattern)
-    found: list[tuple[str, int, str]] = []
+    matches: list[tuple[str, int, str]] = []
     for name, text in texts.items():
         for number, line in enumerate(text.split("\n"), 1):
             if match := compiled.search(line.removesuffix("\r")):
-                found.append((name, number, _around(line.removesuffix("\r"), match.start())))
-                if len(found) == limit:
-                    return found
-    return found
+                matches.append((name, number, _excerpt(line.removesuffix("\r"), match.start())))
+                if len(matches) == limit:
+                    return matches
+    return matches
 
 
-def _around(line: str, position: int) -> str:
-    if len(line) <= _SHOWN:
+def _excerpt(line: str, position: int) -> str:
+    if len(line) <= _MAX_LINE:
         return line
-    start = max(0, position - _SHOWN // 4)
-    return ("..." if start else "") + line[start : start + _SHOWN] + ("..." if start + _SHOWN < len(line) else "")
+    start = max(0, position - _MAX_LINE // 4)
+    return ("..." if start else "") + line[start : start + _MAX_LINE] + ("..." if start + _MAX_LINE < len(line) else "")
 
 
 def _main() -> None:

@@ -1,4 +1,4 @@
-"""A program's output and end, as the model reads them."""
+"""Render a program's output and exit for the model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ _NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells 
 
 
 def ending(exit: ProcessExit) -> str:
-    """Describe the end: `exit status 0`, `ended by SIGKILL`,
-    `stopped at the limit of 120 s`. Explain a status that says more.
-    """
+    """Describe the end: `exit status 0`, `ended by SIGKILL`, `stopped at the limit of 120 s`, with its cause."""
     if exit.limit:
         return f"stopped at the limit of {exit.limit}"
     if exit.signal:
@@ -26,11 +24,11 @@ def has_failed(exit: ProcessExit) -> bool:
 
 
 def described(exit: ProcessExit) -> str:
-    """Describe how the program ended, and its output, as far as it was kept."""
+    """Describe the exit of the program and its kept output."""
     printed = _last_states(exit.output.decode("utf-8", "replace"))
-    how = ending(exit)
-    how = how[0].upper() + how[1:]
-    text = f"{how}. It printed:\n{printed}" if printed.strip() else f"{how}; nothing was printed."
+    end = ending(exit)
+    end = end[0].upper() + end[1:]
+    text = f"{end}. It printed:\n{printed}" if printed.strip() else f"{end}; nothing was printed."
     if not exit.put_back:
         return text
     lines = "\n".join(exit.put_back)
@@ -49,9 +47,7 @@ def _meaning(status: int) -> str:
 
 
 def _last_states(text: str) -> str:
-    r"""Return the text as a terminal ends up showing it: of a
-    line redrawn after `\r`, as by progress bars, the last state.
-    """
+    r"""Return the text as a terminal finally shows it: each line in its last state after `\r`."""
     if "\r" not in text:
         return text
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))

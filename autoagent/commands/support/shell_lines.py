@@ -1,6 +1,6 @@
-"""Reads a shell line: the programs it names, its risk, and the parts that only a shell understands.
+"""Read a shell line: its programs, its risk, and any syntax that needs a shell.
 
-It is read for the person who is to approve it, for the risk of the call and for the lists of programs. Nothing is run.
+The results serve the approval prompt, the risk of the call and the lists of programs. Nothing is run.
 Not seen: what a variable, a here-document, an alias, a script or an interpreter (`python -c`, `awk`, `make`) starts.
 """
 
@@ -29,7 +29,7 @@ _STARTERS = MULTI_CALL | frozenset(
         *("unshare", "valgrind", "watch", "x86_64", "xargs", "xvfb-run"),
     }
 )
-_FIND_STARTS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_FIND_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 _IRREVERSIBLE = frozenset({"dd", "mkfs", "rm", "rmdir", "shred", "truncate", "unlink", "wipefs"})
 _NETWORK = frozenset(
@@ -50,11 +50,11 @@ _GIT: dict[str, Risk] = {
 
 _SEPARATORS = "();|&\n"
 _OPERATORS = _SEPARATORS + "<>"
-# What a command can stand behind: keywords, variables set for it, the number before a redirection.
-_LEADS_IN = re.compile(r"(!|do|done|elif|else|fi|if|then|until|while|\{|\}|\d+)$|[A-Za-z_]\w*\+?=")
+# A possible prefix of a command: a keyword, a variable set for it, the number before a redirection.
+_PREFIX = re.compile(r"(!|do|done|elif|else|fi|if|then|until|while|\{|\}|\d+)$|[A-Za-z_]\w*\+?=")
 _NO_PROGRAMS = frozenset({"case", "esac", "for", "select"})
 _SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|[$<>]\(([^()]*)\)|`([^`]*)`")  # the first kind is a calculation
-_DEEPEST = 20  # nesting of substitutions that is followed
+_MAX_DEPTH = 20  # nesting of substitutions that is followed
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _SHELL_OPTION_C = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _UNQUOTED = re.compile(r"\\.|'[^']*'|\"(?P<double>(?:\\.|[^\"\\])*)\"|(?P<mark>\$\(|[$`|&;<>()\n])", re.DOTALL)
@@ -74,9 +74,9 @@ _MARKS = {
 
 
 def shell_syntax(line: str) -> str:
-    """Name the first thing in the line that only a shell understands, such as `a pipe`, or '' if there is none.
+    """Name the first shell syntax in the line, such as `a pipe`, or return ''.
 
-    Patterns (`*.py`) and `~` do not count: a program that is started without a shell gets them as they stand.
+    Patterns (`*.py`) and `~` do not count: without a shell, the program gets them as written.
     """
     for match in _UNQUOTED.finditer(line):
         if match["mark"]:
@@ -92,15 +92,13 @@ def name_of(word: str) -> str:
 
 
 def starts_others(words: Sequence[str]) -> bool:
-    """Return whether the first word is a program that starts
-    another, named by the words after it (`env`, `find -exec`).
-    """
+    """Return whether the first word is a program for starting another (`env`, `find -exec`)."""
     name = name_of(words[0])
-    return name in _STARTERS or name.startswith("ld-linux") or (name == "find" and not _FIND_STARTS.isdisjoint(words))
+    return name in _STARTERS or name.startswith("ld-linux") or (name == "find" and not _FIND_EXEC.isdisjoint(words))
 
 
 def inner_lines(words: Sequence[str]) -> list[str]:
-    """Return the lines that a shell started by these words may run (`sh -c LINE`): every word that can be one."""
+    """Return every word that a shell started by these words may run as a line (`sh -c LINE`)."""
     if name_of(words[0]) not in SHELLS and not starts_others(words):
         return []
     shell = next((place for place, word in enumerate(words) if name_of(word) in SHELLS), len(words))
@@ -110,12 +108,12 @@ def inner_lines(words: Sequence[str]) -> list[str]:
 
 
 def programs(line: str) -> list[str]:
-    """Return the programs named where a command begins in the line, in order, each once."""
+    """Return the distinct programs at the start of each command in the line, in order."""
     return list(dict.fromkeys(words[0] for words in _commands(line)))
 
 
 def risk_of(line: str) -> Risk:
-    """Return `irreversible` if the line plainly deletes, overwrites or publishes, `network` if it reaches out.
+    """Return `irreversible` for plain deleting, overwriting or publishing, `network` for network access.
 
     Everything else is `run`, even a mere look: a program's name does not reveal its effects.
     """
@@ -124,47 +122,47 @@ def risk_of(line: str) -> Risk:
 
 
 def _risk(words: Sequence[str]) -> Risk:
-    named = {name_of(word) for word in (words if starts_others(words) else words[:1])}
-    if named & _IRREVERSIBLE or ("find" in named and "-delete" in words):
+    names = {name_of(word) for word in (words if starts_others(words) else words[:1])}
+    if names & _IRREVERSIBLE or ("find" in names and "-delete" in words):
         return "irreversible"
-    if "git" in named:
+    if "git" in names:
         return next((_GIT[word] for word in words if word in _GIT), "run")
-    return "network" if named & _NETWORK else "run"
+    return "network" if names & _NETWORK else "run"
 
 
 def _commands(line: str) -> Iterator[list[str]]:
-    """Yield the words of each simple command without its prefixes, including commands that an inner shell runs."""
-    line, inside = _without_substitutions(_without_here_documents(line))
+    """Yield the words of each simple command without its prefixes, including the commands of inner shells."""
+    line, inner_commands = _without_substitutions(_without_here_documents(line))
     words: list[str] = []
     tokens = iter([*_tokens(line), "\n"])
     for token in tokens:
         if token.strip(_OPERATORS):
-            if words or not _LEADS_IN.match(token):
+            if words or not _PREFIX.match(token):
                 words.append(token)
         elif token.strip(_SEPARATORS):
             next(tokens, "")  # where a redirection leads is no argument
         elif words:
             if words[0] not in _NO_PROGRAMS:
                 yield words
-            inside += inner_lines(words)
+            inner_commands += inner_lines(words)
             words = []
-    for inner in inside:
+    for inner in inner_commands:
         yield from _commands(inner)
 
 
 def _without_substitutions(line: str) -> tuple[str, list[str]]:
-    """Return the line with `$...` for each substitution, and their contents. Quotes are ignored."""
-    inside: list[str] = []
+    """Replace each substitution by `$...`. Return the line and the contents. Quotes are ignored."""
+    contents: list[str] = []
 
     def take(match: re.Match[str]) -> str:
-        inside.append(match[1] or match[2] or "")
+        contents.append(match[1] or match[2] or "")
         return "$..."
 
-    for _ in range(_DEEPEST):  # from within
-        line, found = _SUBSTITUTION.subn(take, line)
-        if not found:
+    for _ in range(_MAX_DEPTH):  # from within
+        line, count = _SUBSTITUTION.subn(take, line)
+        if not count:
             break
-    return line, inside
+    return line, contents
 
 
 def _without_here_documents(text: str) -> str:
@@ -181,7 +179,7 @@ def _without_here_documents(text: str) -> str:
 
 
 def _tokens(line: str) -> list[str]:
-    """Split into words and runs of operators; at blanks if the quotes do not pair."""
+    """Split into words and runs of operators. With unbalanced quotes, split at blanks."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:

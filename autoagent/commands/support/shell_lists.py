@@ -1,7 +1,7 @@
-"""Lists of programs: applies SHELL_COMMAND_CONTROL, SHELL_ALLOWLIST and SHELL_DENYLIST to a shell line.
+"""Apply SHELL_COMMAND_CONTROL, SHELL_ALLOWLIST and SHELL_DENYLIST to a shell line.
 
 With a list set no shell is used: the line is one program and its arguments. The program is looked up as the sandbox
-looks it up, links are followed, and what it comes to is checked; with a program that starts another one (`env`,
+looks it up, links are followed, and what it comes to is checked. With a program that starts another one (`env`,
 `xargs`, `sh -c`, `find -exec`) every argument that can be that other one is checked too.
 
 A list is no boundary. The sandbox is. Not covered: a copy of a program under another name, what a script or an
@@ -23,7 +23,7 @@ from autoagent.core.errors import CommandError, SettingsError
 from autoagent.settings import Settings
 
 ShellRule = Callable[[str], Sequence[str]]
-"""The arguments with which a shell line is run. Raises CommandError if it is refused."""
+"""Returns the argument vector for a shell line. Raises CommandError if it is refused."""
 
 DENIED_BY_DEFAULT = ("sudo", "su")  # a denylist without entries, as in AutoGPT
 
@@ -31,7 +31,7 @@ _WITHOUT_SHELL = "With a list of programs set there is no shell: give one progra
 
 
 def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Collection[str] = ()) -> ShellRule:
-    """Return the rule that the settings ask for: a shell, or lists in its place.
+    """Return the rule of the settings: a shell, or lists in its place.
 
     A list that is set holds, even where SHELL_COMMAND_CONTROL does not say which. `root` is the workspace, `path` the
     folders in which the sandbox looks for programs. Raises SettingsError for an entry that names one of the agent's
@@ -56,7 +56,7 @@ def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Co
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """A rule. Entries are names or paths of programs. `only`: refuse programs that are not in `allowed`."""
+    """Apply lists of program names or paths. `only`: refuse programs outside `allowed`."""
 
     allowed: frozenset[str]
     denied: frozenset[str]
@@ -65,14 +65,14 @@ class _Lists:
     search: str
 
     def __call__(self, line: str) -> Sequence[str]:
-        words = self._checked(line)
-        found = self._found(words[0])
-        if found is None:
+        words = self._checked_words(line)
+        program = self._locate(words[0])
+        if program is None:
             raise CommandError(f"There is no program {words[0]!r}. {_WITHOUT_SHELL}")
-        return (words[0] if "/" in words[0] else found, *words[1:])
+        return (words[0] if "/" in words[0] else program, *words[1:])
 
-    def _checked(self, line: str) -> list[str]:
-        """Return the words of a line. Raises CommandError if one of them is refused."""
+    def _checked_words(self, line: str) -> list[str]:
+        """Split a line into words. Raises CommandError if any of them is refused."""
         if syntax := shell_syntax(line):
             raise CommandError(f"The line holds {syntax}. {_WITHOUT_SHELL}")
         try:
@@ -82,63 +82,63 @@ class _Lists:
         if not words:
             raise CommandError("The line is empty; name a program.")
         self._check_program(words[0])
-        called = [self._called(words[0]), *words[1:]]
-        if starts_others(called):
+        resolved = [self._resolved_name(words[0]), *words[1:]]
+        if starts_others(resolved):
             for word in words[1:]:
                 self._check_argument(word)
-        if called[0] == "find" and "-delete" in words:
+        if resolved[0] == "find" and "-delete" in words:
             self._check_program("rm")
-        for inner in inner_lines(called):
-            self._checked(inner)
+        for inner in inner_lines(resolved):
+            self._checked_words(inner)
         return words
 
     def _check_argument(self, word: str) -> None:
-        """Check an argument of a program that starts another one: it may be the other one, or hold its line."""
+        """Check an argument that may name another program to start, or contain its line."""
         for part in word.split():
-            named = (part.rpartition("=")[2], part[2:]) if part.startswith("-") else (part,)  # `-u=x`, `-Sx`
-            for name in filter(None, named):
-                if self._found(name) or self._entry_denying(name):
+            candidates = (part.rpartition("=")[2], part[2:]) if part.startswith("-") else (part,)  # `-u=x`, `-Sx`
+            for name in filter(None, candidates):
+                if self._locate(name) or self._denying_entry(name):
                     self._check_program(name)
 
     def _check_program(self, word: str) -> None:
-        if entry := self._entry_denying(word):
-            named = "" if name_of(entry) == name_of(word) else f", as {entry} is"
-            raise CommandError(f"{word} is on the list of programs that are refused (SHELL_DENYLIST){named}.")
+        if entry := self._denying_entry(word):
+            note = "" if name_of(entry) == name_of(word) else f", as {entry} is"
+            raise CommandError(f"{word} is on the list of programs that are refused (SHELL_DENYLIST){note}.")
         if self.only and not self._is_allowed(word):
-            listed = ", ".join(sorted(self.allowed)) or "it is empty"
-            raise CommandError(f"{word} is not on the list of programs that are run (SHELL_ALLOWLIST: {listed}).")
+            allowed = ", ".join(sorted(self.allowed)) or "it is empty"
+            raise CommandError(f"{word} is not on the list of programs that are run (SHELL_ALLOWLIST: {allowed}).")
 
-    def _entry_denying(self, word: str) -> str | None:
-        """Return the entry of the denylist that the word names or leads to, or None."""
-        found = self._found(word)
-        names = {name_of(place).casefold() for place in (word, *((found, os.path.realpath(found)) if found else ()))}
-        return next((e for e in self.denied if name_of(e).casefold() in names or self._is_same(e, found)), None)
+    def _denying_entry(self, word: str) -> str | None:
+        """Return the entry of the denylist that matches the word or its resolved program, or None."""
+        program = self._locate(word)
+        names = {
+            name_of(place).casefold() for place in (word, *((program, os.path.realpath(program)) if program else ()))
+        }
+        return next((e for e in self.denied if name_of(e).casefold() in names or self._is_same(e, program)), None)
 
-    def _is_same(self, entry: str, found: str | None) -> bool:
-        """Return whether an entry is this very file under another name."""
-        other = self._found(entry)
-        if found is None or other is None or name_of(os.path.realpath(found)) in MULTI_CALL:
+    def _is_same(self, entry: str, program: str | None) -> bool:
+        """Return whether an entry is the same file under another name."""
+        other = self._locate(entry)
+        if program is None or other is None or name_of(os.path.realpath(program)) in MULTI_CALL:
             return False
-        return Path(found).samefile(other)
+        return Path(program).samefile(other)
 
     def _is_allowed(self, word: str) -> bool:
-        """Return whether the word is called as an entry is, and
-        leads to the same file: `./ls` is not the `ls` of the list.
-        """
-        found = self._found(word)
-        if found is None:
+        """Return whether an entry has the word's name and the same file: `./ls` is not the `ls` of the list."""
+        program = self._locate(word)
+        if program is None:
             return word in self.allowed
-        real = os.path.realpath(found)
-        entries = (self._found(entry) for entry in self.allowed if name_of(entry) == name_of(word))
+        real = os.path.realpath(program)
+        entries = (self._locate(entry) for entry in self.allowed if name_of(entry) == name_of(word))
         return any(entry is not None and os.path.realpath(entry) == real for entry in entries)
 
-    def _found(self, word: str) -> str | None:
-        """Return where the program lies, or None if it does not exist."""
+    def _locate(self, word: str) -> str | None:
+        """Return the path of a program, or None if it does not exist."""
         if "/" in word:
             return shutil.which(str(self.root / word))
         return shutil.which(word, path=self.search)
 
-    def _called(self, word: str) -> str:
-        """Return the name of the program that a word leads to, through links."""
-        name = name_of(os.path.realpath(self._found(word) or word))
+    def _resolved_name(self, word: str) -> str:
+        """Return the name of a word's program with links resolved."""
+        name = name_of(os.path.realpath(self._locate(word) or word))
         return name_of(word) if name in MULTI_CALL else name

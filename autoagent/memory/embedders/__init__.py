@@ -1,4 +1,4 @@
 """Vectors of texts: the embedders that need no network, and how a store uses any embedder.
 
-May import core and text. Hands out what the registry opens, and `Embedding`, which counts and checks what one gives.
+May import core and text. Exports what the registry opens, and `Embedding`, which counts and checks what one gives.
 """

@@ -1,4 +1,4 @@
-"""The embedders that need no key and no network: a table of word vectors, and feature hashing where it is missing."""
+"""Embed without a key or a network: by a table of word vectors, or by feature hashing if it is missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_embedder(opening: EmbedderOpening) -> Embedder:
 
 
 def embedded() -> Embedder:
-    """Load the better of the two embedders that can be used here (1 s)."""
+    """Load the better usable embedder of the two (1 s)."""
     try:
         return WordLlamaEmbedder()
     except ImportError:  # the extra `local` is not installed
@@ -45,7 +45,7 @@ def examine(settings: ModelSettings, argument: str) -> Iterator[Finding]:
 
 
 class WordLlamaEmbedder:
-    """The mean of pretrained word-piece vectors (WordLlama, `l2_supercat`), which ship in the package `wordllama`.
+    """Embed by the mean of pretrained word-piece vectors (WordLlama, `l2_supercat`) from the package `wordllama`.
 
     It knows words, not their order. Raises ImportError if the package is missing.
     """
@@ -66,13 +66,13 @@ class WordLlamaEmbedder:
         vectors = np.zeros((len(texts), self.dim), dtype="<f4")
         for row, text in enumerate(texts):
             # One by one: a batch is padded to its longest text, so that one long text would make it gigabytes.
-            if pieces := self._tokenizer.encode(_readable(text), add_special_tokens=False).ids:
+            if pieces := self._tokenizer.encode(_cleaned(text), add_special_tokens=False).ids:
                 vectors[row] = self._table[pieces].astype("<f4").mean(axis=0)
         return _unit(vectors), Usage()
 
 
 class HashEmbedder:
-    """Feature hashing with signs (Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009).
+    """Hash features with signs (Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009).
 
     The features are words and their character trigrams, weighted by 1 + log(count). It finds texts that share words or
     stems and knows nothing of meaning.
@@ -87,7 +87,7 @@ class HashEmbedder:
 
         vectors = np.zeros((len(texts), self.dim), dtype="<f4")
         for row, text in enumerate(texts):
-            marked = [f"<{word}>" for word in re.findall(r"\w+", _readable(text).lower())]
+            marked = [f"<{word}>" for word in re.findall(r"\w+", _cleaned(text).lower())]
             trigrams = (word[i : i + 3] for word in marked for i in range(len(word) - 2))
             for feature, count in Counter((*(word[1:-1] for word in marked), *trigrams)).items():
                 hashed = zlib.crc32(feature.encode())
@@ -96,7 +96,7 @@ class HashEmbedder:
         return _unit(vectors), Usage()
 
 
-def _readable(text: str) -> str:
+def _cleaned(text: str) -> str:
     """Return the text without lone surrogates, cut to the tokenizer's limit, or '' if blank."""
     return text[:_LONGEST].encode("utf-8", "replace").decode().strip()
 

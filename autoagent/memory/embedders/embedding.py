@@ -1,4 +1,4 @@
-"""An embedder as a store uses it: its cost is counted and its vectors are checked."""
+"""Use an embedder for a store, checking its vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoagent.core.errors import ModelError
-from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 from autoagent.memory.embedders.lazy import scale_of
 
@@ -18,16 +17,15 @@ Vector = NDArray[np.float32]
 
 
 class Embedding:
-    """Vectors for texts, each of unit length or zero. `listen` hears which texts get none."""
+    """Embed texts as vectors of unit length or zero. `listen` reports texts without a vector."""
 
     def __init__(self, embedder: Embedder, listen: Callable[[str], None]) -> None:
         self._embedder = embedder
         self._listen = listen
-        self._usage = Usage()
-        self._refused: set[int] = set()  # memories the embedder gave no usable vector for
+        self._rejected: set[int] = set()  # memories the embedder gave no usable vector for
         self._reported = ""  # of a fault that lasts
-        self._newest: dict[str, Vector] = {}  # those last kept: an agent recalls by what it has just remembered
-        self._asked: dict[str, Vector] = {}  # the query last embedded: what it finds is compared with it once more
+        self._recent: dict[str, Vector] = {}  # those last kept: an agent recalls by what it has just remembered
+        self._query: dict[str, Vector] = {}  # the query last embedded: what it finds is compared with it once more
 
     @property
     def name(self) -> str:
@@ -36,11 +34,6 @@ class Embedding:
     @property
     def dim(self) -> int:
         return self._embedder.dim
-
-    def take_usage(self) -> Usage:
-        """Return the cost of embedding since the last call."""
-        usage, self._usage = self._usage, Usage()
-        return usage
 
     def tell_anew(self, before: str, dim: int, count: int) -> None:
         """Report that texts embedded by another embedder are now embedded by this one."""
@@ -51,10 +44,10 @@ class Embedding:
 
     def of_query(self, text: str) -> Vector:
         """Return the vector of a query. Raises ModelError if the embedder fails or gives no usable vector."""
-        vector = self._newest.get(text, self._asked.get(text))
+        vector = self._recent.get(text, self._query.get(text))
         if vector is None:
-            self._asked = self._embed([text])
-            vector = self._asked.get(text)
+            self._query = self._embed([text])
+            vector = self._query.get(text)
         if vector is None:
             raise ModelError(
                 f"The embedder {self.name} did not give a unit vector of {self.dim} values, so that nothing can be "
@@ -63,7 +56,7 @@ class Embedding:
         return vector
 
     def meaning(self, text: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
-        """Return by id how near these vectors are to a query in meaning: from 0, as unrelated texts are, to 1 and more.
+        """Return by id the nearness of vectors to a query in meaning: from 0, for unrelated texts, to 1 and more.
 
         Raises as `of_query`.
         """
@@ -73,25 +66,25 @@ class Embedding:
         return dict(zip(vectors, near.tolist(), strict=True))
 
     def of_new(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Return the vectors of texts about to be stored, or {} if the embedder fails, which is reported."""
+        """Return the vectors of new texts, or {} after a reported failure of the embedder."""
         if not texts:
             return {}
         try:
             vectors = self._embed(texts)
         except ModelError as error:
-            self._tell(f"Memories are kept, but found by their words alone until they are embedded: {error}")
+            self._report(f"Memories are kept, but found by their words alone until they are embedded: {error}")
             return {}
         self._reported = ""
-        self._tell_refused(len(texts) - len(vectors))
-        self._newest = vectors
+        self._report_rejected(len(texts) - len(vectors))
+        self._recent = vectors
         return vectors
 
     def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:
-        """Return by id the vectors of kept texts that have none yet, without those refused, now or before.
+        """Return by id the vectors of kept texts still without one, skipping rejected texts.
 
         Raises ModelError if the fault is not in the texts.
         """
-        asked = {id: text for id, text in texts.items() if id not in self._refused}
+        asked = {id: text for id, text in texts.items() if id not in self._rejected}
         if not asked:
             return {}
         try:
@@ -99,14 +92,13 @@ class Embedding:
         except ModelError:  # one text that the embedder cannot take must not keep out the others
             vectors = self._embed_singly(list(asked.values()))
         refused = {id for id, text in asked.items() if text not in vectors}
-        self._refused |= refused
-        self._tell_refused(len(refused))
+        self._rejected |= refused
+        self._report_rejected(len(refused))
         return {id: vectors[text] for id, text in asked.items() if id not in refused}
 
     def _embed(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Embed the texts, dropping vectors of another dimension than the embedder's, or neither unit nor zero."""
-        vectors, usage = self._embedder.embed(texts)
-        self._usage += usage
+        """Embed the texts, dropping vectors of a wrong dimension or length."""
+        vectors, _ = self._embedder.embed(texts)
         size = self.dim * FLOAT.itemsize
         pairs = zip(texts, vectors, strict=False)
         sized = {text: np.frombuffer(vector, FLOAT) for text, vector in pairs if len(vector) == size}
@@ -116,9 +108,7 @@ class Embedding:
         }  # no NaN
 
     def _embed_singly(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Embed the texts one by one, skipping failures. Two failures in a row are raised, as the texts are not the
-        cause.
-        """
+        """Embed the texts one by one, skipping failures. Raises the second consecutive failure."""
         vectors: dict[str, Vector] = {}
         failed = False
         for text in texts:
@@ -131,12 +121,12 @@ class Embedding:
                 failed = True
         return vectors
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem != self._reported:
             self._listen(problem)
         self._reported = problem
 
-    def _tell_refused(self, count: int) -> None:
+    def _report_rejected(self, count: int) -> None:
         if count:
             self._listen(
                 f"The embedder {self.name} gave no usable vector for {count} of the memories; "

@@ -1,4 +1,4 @@
-"""An embedder that waits until it is needed, and the scale of any embedder's cosines."""
+"""Load an embedder at first use, count its cost, and define the scale of its cosines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ UNKNOWN = (0.2, 0.8)  # an embedder that declares no scale has to be near indeed
 
 
 def scale_of(embedder: Embedder) -> tuple[float, float]:
-    """Return the cosine of unrelated texts, and that of texts that belong together without doubt."""
+    """Return the cosines of unrelated and of clearly related texts."""
     unrelated, related = getattr(embedder, "scale", UNKNOWN)
     return float(unrelated), float(related)
 
 
 class LazyEmbedder:
-    """Satisfies Embedder. Calls `load` at first use."""
+    """Call `load` at first use. Satisfies Embedder."""
 
     def __init__(self, load: Callable[[], Embedder]) -> None:
         self._load = load
+        self._usage = Usage()
 
     @cached_property
     def _embedder(self) -> Embedder:
@@ -40,4 +41,11 @@ class LazyEmbedder:
         return scale_of(self._embedder)
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        return self._embedder.embed(texts)
+        vectors, usage = self._embedder.embed(texts)
+        self._usage += usage
+        return vectors, usage
+
+    def take_usage(self) -> Usage:
+        """Return the cost since the last call."""
+        usage, self._usage = self._usage, Usage()
+        return usage

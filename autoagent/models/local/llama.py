@@ -1,7 +1,7 @@
-"""The embedded model: a GGUF file that llama.cpp runs inside this process, through `xllamacpp`.
+"""Run the embedded model: a GGUF file loaded by llama.cpp inside this process, through `xllamacpp`.
 
-It is asked without a probe: this runtime takes a grammar (LLGuidance) and samples only tokens that fit it, so that even
-a small model cannot write a malformed command, while the native tool calls of small models are not reliable.
+It needs no probe: this runtime takes a grammar (LLGuidance) and samples only tokens that fit it, so that even a small
+model cannot write a malformed command, while the native tool calls of small models are not reliable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from autoagent.core import command_schema
-from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage, style_for, without_calls
 from autoagent.core.protocols import Asked, Listener
@@ -33,22 +32,24 @@ from autoagent.models.local.reply_grammar import reply_grammar, schema_grammar
 if TYPE_CHECKING:
     from autoagent.registry.models import ModelOpening
 
-DEFAULT_WINDOW = 8192  # tokens; the file and such a window take about 2.2 GB of memory
+DEFAULT_WINDOW = 8192  # tokens; file and window take about 2.2 GB of memory
 
 _INSTALL = 'pip install "autoagent[local]"'
 _BATCH = 128  # prompt tokens between two chances to cancel; on a CPU nearly as fast as larger batches
-_CACHE_MIB = 512  # prompts put aside while another one is worked on: the agent's own, during a summary
-_LOOK = 0.2  # seconds, to see which cores are busy
-_ROUNDS = 800  # characters at the end of a reply; where they repeat what is at most a quarter of that, it has no end
-_SILENCE = 3.0  # seconds without a token before the user is told what is going on
+_CACHE_MIB = 512  # for prompts set aside during another: the agent's own, during a summary
+_MEASURE_SECONDS = 0.2  # seconds of measuring which cores are busy
+_REPETITION_CHARACTERS = (
+    800  # last characters of a reply; if they repeat at most a quarter of that, the reply is endless
+)
+_SILENCE = 3.0  # seconds without a token before the user is notified
 
-# The chat template does not tell control tokens from text, so that a file or page which holds them could end its
-# message and speak as the system. Beside those that a model file names as such there are some that it does not.
+# The chat template does not tell control tokens from text, so a file or page with them could end its
+# message and speak as the system. Some are missing in the model file's own list.
 _MARKS = r"<\|\w+\|>"
 
 
 class LocalModel:
-    """A model file run on this machine's processor.
+    """Run a model file on this machine's processor.
 
     `window` is shared by prompt and reply, in tokens. `threads` defaults to all cores for a prompt and the free cores
     for a reply. The first call loads the file.
@@ -75,13 +76,13 @@ class LocalModel:
         self._worker = ThreadPoolExecutor(1, "embedded-model")  # one call at a time: a cancelled one ends first
         self._server: Future[Any] | None = None
         self._control = re.compile(_MARKS)
-        self._speed = 30.0  # prompt tokens a second, as last seen
-        self._wanted_style = style
+        self._speed = 30.0  # prompt tokens per second, as last measured
+        self._style_setting = style
 
     @cached_property
     def style(self) -> PromptStyle:
-        """The style for the size that the file's header tells, unless one is set."""
-        return style_for(parameters(self._path), self._wanted_style, blocks=True)
+        """Return the configured style, or that for the size in the file's header."""
+        return style_for(parameters(self._path), self._style_setting, blocks=True)
 
     def preload(self) -> None:
         """Load the file now (1 to 6 s, in which the runtime holds the interpreter, and Ctrl-C waits).
@@ -95,7 +96,7 @@ class LocalModel:
             self._server = self._worker.submit(self._load)
         try:
             self._server.result()
-        except (RuntimeError, ValueError) as error:  # all that the runtime tells; the vocabulary cannot be read
+        except (RuntimeError, ValueError) as error:  # the runtime gives no details; the vocabulary cannot be read
             self._server = None
             raise SetupError(
                 f"{self._path} cannot be loaded: it is damaged, its kind is unknown to the runtime, "
@@ -103,19 +104,21 @@ class LocalModel:
             ) from error
 
     def take_usage(self) -> Usage:
-        """Return nothing, as nothing is spent besides the completions."""
+        """Return no usage, as there is none besides the completions."""
         return Usage()
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
-        """As in the protocol. Ctrl-C is raised at once. The interrupted work ends within a batch."""
+        """Complete a prompt as in the protocol. Ctrl-C is raised at once. The interrupted work ends within a batch."""
         listener, limit = asked.get("listener"), asked["max_tokens"]
         if listener is not None and self._server is None:
             listener.working(f"loading {self.name}", _SILENCE)
         self.preload()
         reading = _StreamedReply(listener, self._speed)
         request = self._request(messages, min(limit, asked.get("at_most") or limit))
+        request["temperature"] = asked.get("temperature", self._temperature)
         if commands := asked.get("commands"):
-            request["grammar"] = self._grammar(commands)
+            blocks = self.style.blocks
+            request["grammar"] = reply_grammar(commands) if blocks else schema_grammar(command_schema.reply(commands))
         elif schema := asked.get("schema"):
             request["grammar"] = schema_grammar(schema)
         with contextlib.closing(self._stream(request)) as chunks:
@@ -141,19 +144,17 @@ class LocalModel:
         params.cpuparams_batch.n_threads = self._threads or _usable_cores()
         params.cache_ram_mib = _CACHE_MIB
         params.warmup = False
-        params.verbosity = -1  # nothing on our screen
-        # The runtime also listens on a loopback port, with no way to switch that off: nobody gets the key to it.
+        params.verbosity = -1  # keep our screen clean
+        # The runtime also listens on a loopback port, which cannot be disabled; nobody gets its key.
         params.api_keys = [secrets.token_urlsafe(32)]
         return xllamacpp.Server(params)
 
-    def _grammar(self, commands: Sequence[CommandSpec]) -> str:
-        return reply_grammar(commands) if self.style.blocks else schema_grammar(command_schema.reply(commands))
-
     def _request(self, messages: Sequence[Message], max_tokens: int) -> dict[str, Any]:
         return {
-            "messages": [{"role": told.role, "content": self._plain(told.content)} for told in without_calls(messages)],
+            "messages": [
+                {"role": message.role, "content": self._plain(message.content)} for message in without_calls(messages)
+            ],
             "max_tokens": max_tokens,
-            "temperature": self._temperature,
             "cache_prompt": True,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -166,50 +167,50 @@ class LocalModel:
         return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", whole)
 
     def _stream(self, request: Mapping[str, Any]) -> Generator[Mapping[str, Any], None, None]:
-        """Yield the chunks of one request, made by the worker. Leaving the iterator early cancels the request."""
+        """Yield the worker's chunks for one request. Leaving the iterator early cancels the request."""
         assert self._server is not None
         server = self._server.result()
         chunks: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        left = threading.Event()
+        is_cancelled = threading.Event()
 
         def take(chunk: Mapping[str, Any]) -> bool:
             chunks.put(chunk)
-            return left.is_set()  # True makes the runtime stop
+            return is_cancelled.is_set()  # True makes the runtime stop
 
         def work() -> None:
             try:
-                if not left.is_set():
+                if not is_cancelled.is_set():
                     server.handle_chat_completions(request, take)
             finally:
                 chunks.put(None)
 
-        done = self._worker.submit(work)
+        future = self._worker.submit(work)
         try:
             while (chunk := chunks.get()) is not None:
                 yield chunk
-            done.result()  # raises what the runtime raised
+            future.result()  # raises the runtime's error
         except RuntimeError as error:
             raise ModelError(f"The embedded model failed: {error}") from error
         finally:
-            left.set()
+            is_cancelled.set()
 
 
 @dataclass(slots=True)
 class _StreamedReply:
-    """One streamed answer in progress. `speed`: prompt tokens a second."""
+    """Collect one streamed answer. `speed`: prompt tokens per second."""
 
     listener: Listener | None
     speed: float
     said: list[str] = field(default_factory=list)
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
-    began: float | None = None  # when a prompt was begun that takes long to read
-    tail: str = ""  # the end of what was said
-    endless: bool = False  # small models come to say one thing over and over, up to the limit of tokens
+    began: float | None = None  # start of a slow prompt
+    tail: str = ""  # the end of the reply
+    endless: bool = False  # small models may repeat themselves up to the token limit
 
     def take(self, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
-            raise _mapped(error)
+            raise _to_error(error)
         for choice in chunk["choices"]:
             self.finish = choice["finish_reason"] or self.finish
             if delta := choice["delta"].get("content"):
@@ -217,12 +218,12 @@ class _StreamedReply:
                 if self.listener is not None:
                     self.listener.text(delta)
         if progress := chunk.get("prompt_progress"):
-            self.usage = Usage(progress["total"], 0, progress["cache"])  # until all is told, at the end
+            self.usage = Usage(progress["total"], 0, progress["cache"])  # until the final figures arrive
             self._announce(progress)
         if usage := chunk.get("usage"):
             cached = usage["prompt_tokens_details"]["cached_tokens"]
             self.usage = Usage(usage["prompt_tokens"], usage["completion_tokens"], cached)
-            if chunk["timings"]["prompt_n"] >= _BATCH:  # a few tokens tell nothing
+            if chunk["timings"]["prompt_n"] >= _BATCH:  # a few tokens are no measurement
                 self.speed = chunk["timings"]["prompt_per_second"]
 
     def completion(self) -> Completion:
@@ -234,21 +235,23 @@ class _StreamedReply:
 
     def _add(self, delta: str) -> None:
         self.said.append(delta)
-        self.tail = (self.tail + delta)[-_ROUNDS:]
-        if len(self.tail) == _ROUNDS:
-            self.endless = any(self.tail[:-unit] == self.tail[unit:] for unit in range(1, _ROUNDS // 4 + 1))
+        self.tail = (self.tail + delta)[-_REPETITION_CHARACTERS:]
+        if len(self.tail) == _REPETITION_CHARACTERS:
+            self.endless = any(
+                self.tail[:-unit] == self.tail[unit:] for unit in range(1, _REPETITION_CHARACTERS // 4 + 1)
+            )
 
     def _announce(self, progress: Mapping[str, Any]) -> None:
-        """Say how much of the prompt is read after each batch, and about how long the rest takes, if that is long."""
-        whole, done = progress["total"] - progress["cache"], progress["processed"] - progress["cache"]
-        if not done:
+        """Report after each batch how much of a slow prompt is read, and the time for the rest."""
+        whole, total = progress["total"] - progress["cache"], progress["processed"] - progress["cache"]
+        if not total:
             self.began = time.monotonic() if whole / self.speed > _SILENCE else None
         if self.listener is not None and self.began is not None:
-            left = (time.monotonic() - self.began) * (whole - done) / done if done else whole / self.speed
-            self.listener.working(f"the embedded model reads: {done:,} of {whole:,} tokens", left)
+            remaining = (time.monotonic() - self.began) * (whole - total) / total if total else whole / self.speed
+            self.listener.working(f"the embedded model reads: {total:,} of {whole:,} tokens", remaining)
 
 
-def _mapped(error: Mapping[str, Any]) -> ModelError:
+def _to_error(error: Mapping[str, Any]) -> ModelError:
     if error.get("type") == "exceed_context_size_error":
         return ContextOverflow(f"The prompt has {error['n_prompt_tokens']} tokens, the window is {error['n_ctx']}.")
     return ModelError(f"The embedded model failed: {error.get('message', error)}")
@@ -264,10 +267,10 @@ def _require_gguf(path: Path) -> None:
         raise SetupError(f"The model file {path} cannot be read: {error.strerror}.") from error
     if magic != b"GGUF":
         raise SetupError(f"{path} is not a model file (GGUF).")
-    if wrong := damage(path):
+    if problem := damage(path):
         raise SetupError(
-            f"{path} is damaged: {wrong}. Get the file again; the embedded model with `autoagent model remove`, then "
-            "`autoagent model fetch`."
+            f"{path} is damaged: {problem}. Download it again; for the embedded model: `autoagent model remove`, "
+            "then `autoagent model fetch`."
         )
 
 
@@ -278,27 +281,27 @@ def _usable_cores() -> int:
 
 
 def _free_cores() -> int:
-    """Return the number of cores that are idle now, at least 1.
+    """Return the number of idle cores, at least 1.
 
-    The threads of a reply wait for one another at every token, so a thread on a shared core slows down all of them.
+    The threads of a reply synchronize at every token, so a thread on a shared core slows down all of them.
     """
     try:
-        before = _idle_ticks()
-        time.sleep(_LOOK)
-        idle = (_idle_ticks() - before) / (os.sysconf("SC_CLK_TCK") * _LOOK)
+        ticks = _idle_ticks()
+        time.sleep(_MEASURE_SECONDS)
+        idle = (_idle_ticks() - ticks) / (os.sysconf("SC_CLK_TCK") * _MEASURE_SECONDS)
     except (OSError, ValueError):  # not Linux
         idle = (os.cpu_count() or 1) - os.getloadavg()[0]
     return max(1, min(_usable_cores(), round(idle)))
 
 
 def _idle_ticks() -> int:
-    """Return the clock ticks that all cores have been idle for, as Linux counts them. Raises OSError elsewhere."""
+    """Return the clock ticks that all cores have been idle, on Linux. Raises OSError elsewhere."""
     fields = Path("/proc/stat").read_text().split(maxsplit=6)
     return int(fields[4]) + int(fields[5])
 
 
 def open_model(opening: ModelOpening) -> LocalModel:
-    """Open the embedded model, or the model in the file given as the argument. Raises SetupError if it is missing."""
+    """Open the embedded model, or the file in the argument. Raises SetupError if it is missing."""
     settings = opening.settings
     path = weights.locate(opening.argument) if opening.argument else opening.weights()
     window = settings.window or DEFAULT_WINDOW

@@ -1,11 +1,12 @@
-"""The grammar of a reply with one of the offered commands, in llguidance's format.
+"""Build the grammar of a reply with one of the offered commands, in llguidance's format.
 
-    %llguidance {}
-    start: "{"command": {"name": "" (call_0 | call_1 | …)
+%llguidance {}
+
+start: "{"command": {"name": "" (call_0 | call_1 | …)
 
 The lexer takes the longest match and never backtracks, so common prefixes of commands come first. Each value is bound
-by its JSON schema. Code is free up to the line that ends its block (`autoagent/text/code_block.py`), and the content of
-a JSON file starts and ends as an object or a list.
+by its JSON schema, and the content of a JSON file starts and ends as an object or a list. Code is free, but only the
+line that ends its block begins with a backtick (`autoagent/text/code_block.py`): small models go on after a broken end.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from autoagent.core import command_schema
 from autoagent.core.commands import CODE, CommandSpec
 from autoagent.text import code_block
 
-# No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.
+# The only whitespace between JSON tokens: otherwise small models fill their reply with it.
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
-_LETTER = r'([^"\\\x00-\x1f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{4}))'  # of a string of JSON
-_UNFENCED = r"^(`{0,2}([^`][\s\S]*)?)$"  # a string that is not meant as the place of a block, for a JSON schema
+_LETTER = r'([^"\\\x00-\x1f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{4}))'  # in a JSON string
+_UNFENCED = r"^(`{0,2}([^`][\s\S]*)?)$"  # a string that does not stand for a block, for a JSON schema
 _NAME = r'[^"\\\x00-\x1f]+'
 _RULES = (
     r'block: LANGUAGE "\n" code',
-    f"LANGUAGE: /({'|'.join(code_block.LANGUAGES)})?/",  # left free, an object such as the reply's is written there
-    rf"code[lazy]: /[^{code_block.HIDDEN}](?s:.*)\n{code_block.PLACE}/",
+    f"LANGUAGE: /({'|'.join(code_block.LANGUAGES)})?/",  # otherwise an object such as the reply's is written there
+    rf"code[lazy]: /[^{code_block.HIDDEN}`]([^\n]|\n[^`])*\n{code_block.PLACE}/",
     rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.SUFFIXES)})/",
     rf"JSON_FILE: /{_NAME}\.json/",
     rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE & ~JSON_FILE",
-    # Strings of JSON; one that begins like a block would be meant as its place.
+    # JSON strings; one that begins like a block would stand for one
     rf'UNFENCED: /"{_LETTER}*"/ & ~/"{code_block.PLACE}(?s:.*)/',
     rf'JSON_TEXT: /"[{{\[]{_LETTER}*[}}\]](\\n)?"/',
 )
@@ -51,7 +52,7 @@ def schema_grammar(schema: Mapping[str, Any]) -> str:
 
 
 def _call(spec: CommandSpec) -> str:
-    """Return the reply from the name of the command on."""
+    """Return the grammar of the reply from the command's name on."""
     begin = _text(f'{spec.name}", "args": ')
     code = next((parameter for parameter in spec.parameters if parameter.code), None)
     file = next((parameter for parameter in spec.parameters if parameter.meaning == "path"), None)
@@ -65,14 +66,14 @@ def _call(spec: CommandSpec) -> str:
     if code.code == CODE:
         return f"{begin} {_arguments(spec, place)} {_BLOCK}"
     assert file is not None, f"{spec.name} declares the text of a file and no file"
-    is_code = _arguments(spec, {file.name: _QUOTED.format("CODE_FILE"), **place})
-    is_json = _arguments(spec, {file.name: _QUOTED.format("JSON_FILE"), code.name: "JSON_TEXT"})
-    other = _arguments(spec, {file.name: _QUOTED.format("OTHER_FILE"), code.name: "UNFENCED"})
-    return f"{begin} ({is_code} {_BLOCK} | ({is_json} | {other}) {_text(_END)})"
+    code_arguments = _arguments(spec, {file.name: _QUOTED.format("CODE_FILE"), **place})
+    json_arguments = _arguments(spec, {file.name: _QUOTED.format("JSON_FILE"), code.name: "JSON_TEXT"})
+    other_arguments = _arguments(spec, {file.name: _QUOTED.format("OTHER_FILE"), code.name: "UNFENCED"})
+    return f"{begin} ({code_arguments} {_BLOCK} | ({json_arguments} | {other_arguments}) {_text(_END)})"
 
 
 def _arguments(spec: CommandSpec, given: Mapping[str, str]) -> str:
-    """Return the `args` object with some values given."""
+    """Return the grammar of the `args` object with some fixed values."""
     parts = []
     for number, parameter in enumerate(spec.parameters):
         parts.append(_text(f"{', ' if number else '{'}{json.dumps(parameter.name)}: "))

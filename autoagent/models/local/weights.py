@@ -1,4 +1,4 @@
-"""The weights of the embedded model: digest, place, and whether they can be loaded. `download` fetches them."""
+"""Describe the weights of the embedded model: digest, location, usability. `download` fetches them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from autoagent.core.services import Finding
 from autoagent.registry.models import LOCAL, ModelSettings
 
 Notice = Callable[[str], None]
-"""Hears one line about what is happening: another source is tried, another process is waited for."""
+"""Receive one line about the progress, such as another source or a wait for another process."""
 
 FETCH = "autoagent model fetch"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model file that can be fetched: `size` in bytes, `parts` a file of pinned pip requirements, in order."""
+    """Describe a downloadable model file: `size` in bytes, `parts` a file of pinned pip requirements, in order."""
 
     name: str
     license: str
@@ -49,15 +49,15 @@ EMBEDDED = ModelFile(
 
 
 def folder() -> Path:
-    """Return the folder for models: in XDG_CACHE_HOME, or in the platform's usual cache."""
+    """Return the folder for models, in XDG_CACHE_HOME or the platform's usual cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # a relative one is to be ignored (XDG Base Directory Specification)
+    if not cache.is_absolute():  # a relative path is ignored (XDG Base Directory Specification)
         cache = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     return cache / "autoagent" / "models"
 
 
 def path(weights: ModelFile = EMBEDDED) -> Path:
-    """Return the path at which the file is, or will be."""
+    """Return the path of the file, which may be missing."""
     return folder() / f"{weights.name}.gguf"
 
 
@@ -76,7 +76,9 @@ def locate(choice: str = "") -> Path:
     """
     if choice in ("", LOCAL.name, EMBEDDED.name):
         if not installed():
-            raise SetupError(f"The embedded model is not here yet. Fetch it once ({readable(EMBEDDED.size)}): {FETCH}")
+            raise SetupError(
+                f"The embedded model is not downloaded yet. Fetch it once ({readable(EMBEDDED.size)}): {FETCH}"
+            )
         return path()
     file = Path(choice).expanduser()
     if not file.is_file():
@@ -86,11 +88,11 @@ def locate(choice: str = "") -> Path:
 
 def remove(weights: ModelFile = EMBEDDED) -> bool:
     """Delete the file and the remains of an interrupted download. Return False if there was nothing."""
-    kept = [file for file in (path(weights), partial(weights), parts_folder(weights)) if file.exists()]
-    if not kept:
+    files = [file for file in (path(weights), partial(weights), parts_folder(weights)) if file.exists()]
+    if not files:
         return False
-    with refused_by_disk(), locked(weights, silent):
-        for file in kept:
+    with disk_errors(), locked(weights, silent):
+        for file in files:
             if file.is_dir():
                 shutil.rmtree(file)
             else:
@@ -99,14 +101,14 @@ def remove(weights: ModelFile = EMBEDDED) -> bool:
 
 
 def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Tell whether the model can be loaded. `weights` is the path of another file, '' for the embedded model's."""
+    """Report whether the model can be loaded. `weights` is the path of another file, '' for the embedded model's."""
     if importlib.util.find_spec("xllamacpp") is None:
         yield Finding("model", "fail", "the runtime xllamacpp is not installed", "pip install 'autoagent[local]'")
     elif weights and not Path(weights).expanduser().is_file():
         yield Finding("model", "fail", f"{weights} is not there", "give the path of a GGUF file, or `local` alone")
     elif not weights and not installed():
-        found = "the embedded model is not here yet; the first run fetches it"
-        yield Finding("model", "warn", found, "autoagent model fetch")
+        problem = "the embedded model is not downloaded yet; the first run does so"
+        yield Finding("model", "warn", problem, "autoagent model fetch")
     else:
         yield Finding("model", "ok", f"{weights or 'the embedded model'} and its runtime are here")
 
@@ -115,8 +117,8 @@ def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> It
 
 
 @contextlib.contextmanager
-def refused_by_disk() -> Iterator[None]:
-    """Turn errors of the disk into errors for the user."""
+def disk_errors() -> Iterator[None]:
+    """Convert disk errors into errors for the user."""
     try:
         yield
     except OSError as error:
@@ -128,7 +130,7 @@ def refused_by_disk() -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
-    """Hold the lock for one process at a time. The kernel frees it when the process dies."""
+    """Hold the lock for one process at a time. The kernel frees it when the process ends."""
     with open_private(folder() / f"{weights.name}.lock", "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,7 +141,7 @@ def locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
 
 
 def open_private(file: Path, mode: str) -> BinaryIO:
-    """Open a file that, if it is new, only its owner may read."""
+    """Open a file, readable only by its owner if new."""
     return open(file, mode, opener=lambda name, flags: os.open(name, flags, 0o600))  # type: ignore[return-value]
 
 
@@ -149,12 +151,12 @@ def partial(weights: ModelFile) -> Path:
 
 
 def parts_folder(weights: ModelFile) -> Path:
-    """Return the folder of the parts already fetched from the package index."""
+    """Return the folder of the parts already downloaded from the package index."""
     return folder() / f"{weights.name}.parts"
 
 
 def readable(count: int) -> str:
-    """Render a number of bytes as people say it."""
+    """Format a number of bytes for people."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 

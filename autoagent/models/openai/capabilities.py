@@ -1,4 +1,4 @@
-"""The capabilities of each model found by probing, cached in a file.
+"""Cache each model's probed capabilities in a file.
 
 Losing the file costs another probe and nothing else.
 """
@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from autoagent.core.durable_files import replacing
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Asking
 
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """The capabilities of a model: the way of asking (None: not probed), parameters to leave out, and the window.
+    """Hold the capabilities of a model: the way of asking (None: not probed), unsupported parameters, and the window.
 
     `thinks`: it was seen to think before answering and needs room for that.
     """
@@ -29,7 +29,7 @@ class Capability:
 
 
 class Capabilities:
-    """The capabilities of all models in a JSON file (mode 0600), or in memory without a path."""
+    """Store the capabilities of all models in a JSON file (mode 0600), or in memory without a path."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -42,19 +42,19 @@ class Capabilities:
             self._by_model[key] = _capability(self._read().get(key))
         return self._by_model[key]
 
-    def put(self, endpoint: str, model: str, known: Capability) -> None:
+    def put(self, endpoint: str, model: str, capability: Capability) -> None:
         key = f"{endpoint} {model}"
-        self._by_model[key] = known
+        self._by_model[key] = capability
         if self._path is None:
             return
         lines = self._read()
         lines[key] = {
-            "asking": known.asking,
-            "without": list(known.without),
-            "window": known.window,
-            "thinks": known.thinks,
+            "asking": capability.asking,
+            "without": list(capability.without),
+            "window": capability.window,
+            "thinks": capability.thinks,
         }
-        with contextlib.suppress(OSError):  # an unwritable cache costs one more probe next time, no more
+        with contextlib.suppress(OSError):  # an unwritable cache only costs another probe
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path) as file:
                 file.write(json.dumps(lines, indent=1, sort_keys=True).encode())

@@ -1,4 +1,4 @@
-"""The findings of `autoagent doctor` on an endpoint: whether it answers, takes the key, and has the models."""
+"""Report for `autoagent doctor` whether an endpoint answers, accepts the key, and has the models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
     base_url, key = settings.base_url or OPENAI_URL, settings.api_key
     if not (settings.api_key or settings.base_url):
         mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
-        yield Finding("model", "fail", "no key, no server and no embedded model is chosen", mend)
+        yield Finding("model", "fail", "no key, server or embedded model is chosen", mend)
         return
     if base_url.startswith("https:"):
         yield _certificates()
@@ -29,56 +29,56 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
     if answer.status == 0:
         yield _unreachable(base_url, answer, env)
     elif answer.status in (401, 403):
-        found = f"{base_url} refuses the key" if key else f"{base_url} wants a key"
-        yield Finding("model", "fail", found, "set OPENAI_API_KEY to a valid key of this endpoint")
+        problem = f"{base_url} refuses the key" if key else f"{base_url} wants a key"
+        yield Finding("model", "fail", problem, "set OPENAI_API_KEY to a valid key of this endpoint")
     elif answer.status != 200 or not answer.models:
-        found = f"{base_url} answers, but gives no list of models (HTTP {answer.status})"
-        yield Finding("model", "warn", found, "if the first step fails, check the address; most end in /v1")
+        problem = f"{base_url} answers, but does not list models (HTTP {answer.status})"
+        yield Finding("model", "warn", problem, "if the first step fails, check the address; most end in /v1")
     else:
         yield _listed(model or settings.smart, settings.fast, base_url, answer.models)
 
 
-def offered_instead(settings: ModelSettings, model: str, *, named: bool) -> tuple[str, ...]:
-    """Return the models of an endpoint whose list lacks one, or () if it has it, or no list comes at once.
+def alternatives(settings: ModelSettings, model: str, *, named: bool) -> tuple[str, ...]:
+    """Return the models of an endpoint that lacks this one, or () if it has it, or lists nothing at once.
 
-    A model that the user has `named` is looked for on his own servers alone, and only until it was used there once:
-    some lists leave out models that work.
+    A model that the user has `named` is checked on the user's own servers alone, and only until it was used there once:
+    some lists omit working models.
     """
     endpoint = settings.base_url.rstrip("/")
     try:
         is_own = is_private(urlsplit(endpoint).hostname or "")
-    except ValueError:  # it is no address, which opening it says
+    except ValueError:  # an invalid address, reported when it is opened
         return ()
-    kept = Capabilities(settings.state_dir / "models.json").get(endpoint, model)
-    if named and not (is_own and kept == Capability()):
+    capability = Capabilities(settings.state_dir / "models.json").get(endpoint, model)
+    if named and not (is_own and capability == Capability()):
         return ()
-    offered = list_models(endpoint, settings.api_key, timeout=3.0).models
-    return () if _has(offered, model) else tuple(name for name in offered if re.fullmatch(r"\S{1,100}", name))
+    names = list_models(endpoint, settings.api_key, timeout=3.0).models
+    return () if _includes(names, model) else tuple(name for name in names if re.fullmatch(r"\S{1,100}", name))
 
 
-def _has(offered: Sequence[str], model: str) -> bool:
+def _includes(offered: Sequence[str], model: str) -> bool:
     return model in offered or f"{model}:latest" in offered
 
 
 def first_names(offered: Sequence[str]) -> str:
-    """Return the first models in words."""
+    """List the first models."""
     return ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
 
 
 def _unreachable(base_url: str, answer: ProbeAnswer, env: Mapping[str, str]) -> Finding:
-    found = f"{base_url} cannot be reached: {answer.problem}"
+    problem = f"{base_url} cannot be reached: {answer.problem}"
     if env.get("HTTPS_PROXY") or env.get("https_proxy"):
-        return Finding("model", "warn", f"{found} (without the proxy, which this check does not use)")
-    return Finding("model", "fail", found, "start the server, or correct OPENAI_BASE_URL")
+        return Finding("model", "warn", f"{problem} (without the proxy, which this check does not use)")
+    return Finding("model", "fail", problem, "start the server, or correct OPENAI_BASE_URL")
 
 
 def _listed(smart: str, fast: str, base_url: str, offered: tuple[str, ...]) -> Finding:
-    missing, some = [name for name in (smart, fast) if not _has(offered, name)], first_names(offered)
+    missing, some = [name for name in (smart, fast) if not _includes(offered, name)], first_names(offered)
     if smart in missing:
         return Finding("model", "fail", f"{base_url} has no model {smart}", f"set SMART_LLM to one of: {some}")
     if missing:
-        found = f"{base_url} has {smart}, but no {missing[0]}"
-        return Finding("model", "warn", found, f"set FAST_LLM to one of: {some}")
+        problem = f"{base_url} has {smart}, but no {missing[0]}"
+        return Finding("model", "warn", problem, f"set FAST_LLM to one of: {some}")
     return Finding("model", "ok", f"{smart} at {base_url}")
 
 
@@ -91,11 +91,11 @@ def _certificates() -> Finding:
 
 
 def examine_embedder(settings: ModelSettings, model: str) -> Iterator[Finding]:
-    """Ask the endpoint for a vector of the model, '' for OpenAI's default."""
+    """Request a vector from the model, '' for OpenAI's default."""
     name, base_url = model or EMBEDDER, settings.base_url or OPENAI_URL
     answer = request(base_url, "/embeddings", settings.api_key, {"model": name, "input": "doctor"})
     if answer.status == 200 and isinstance(answer.body, dict) and answer.body.get("data"):
         yield Finding("embedder", "ok", f"{name} at {base_url}")
         return
-    found = f"{base_url} gives no embeddings with {name} ({answer.problem or f'HTTP {answer.status}'})"
-    yield Finding("embedder", "warn", found, "set EMBEDDING_MODEL to one that the endpoint has")
+    problem = f"{base_url} gives no embeddings with {name} ({answer.problem or f'HTTP {answer.status}'})"
+    yield Finding("embedder", "warn", problem, "set EMBEDDING_MODEL to one that the endpoint has")

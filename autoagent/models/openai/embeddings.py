@@ -1,4 +1,4 @@
-"""The embeddings of any OpenAI-compatible endpoint."""
+"""Embed texts with any OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from autoagent.models.openai.response import read_object, tokens_in
 from autoagent.models.pricing import cost
 from autoagent.text.sanitize import valid
 
-_AT_ONCE = 128  # texts in one request
-_FEW = 8  # texts that a step embeds
-_REST = 60.0  # seconds for which an endpoint that did not answer is left alone: no step waits for it twice
-_LIMIT = 8000  # tokens of one text; OpenAI's embedders take at most 8191
+_BATCH_SIZE = 128  # texts per request
+_STEP_TEXTS = 8  # texts embedded in a step
+_FAILURE_PAUSE = 60.0  # seconds without requests after a failure, so that no step waits for it twice
+_MAX_TOKENS = 8000  # tokens per text; OpenAI's embedders accept at most 8191
 
 
 class OpenAIEmbedder:
-    """An embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is learned at the first call if not given.
+    """Use an embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is learned at the first call if
+    unset.
 
-    Its name includes the host, as equal model names on two hosts need not give the same vectors. `listener` hears of
-    waits before retries and of long silences. `brief` is the same endpoint with less patience, used while a step waits.
+    Its name includes the host, as equal model names on two hosts need not give the same vectors. `listener` is notified
+    of waits and long silences. `brief` is the same endpoint with less patience, used while a step waits.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class OpenAIEmbedder:
         self._price = price or endpoint.price(model)
         self._listener = listener
         self._pending_usage = Usage()
-        self._failed: tuple[float, str] | None = None  # when it did not answer, and why
+        self._last_failure: tuple[float, str] | None = None  # the time and reason of the last failure
 
     @property
     def dim(self) -> int:
@@ -59,7 +60,7 @@ class OpenAIEmbedder:
         return self._dim
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        """See protocols.Embedder. A text past the model's limit is embedded by its beginning.
+        """Embed texts. A text past the model's limit is embedded by its beginning.
 
         The cost of a failed call is reported by the next call. After a failure the endpoint is not asked for a while.
 
@@ -67,9 +68,9 @@ class OpenAIEmbedder:
             ModelError: the endpoint fails, or does not answer with one finite vector of `dim` values per text.
         """
         vectors: dict[int, bytes] = {}
-        wanted = [(place, self._cut(valid(text))) for place, text in enumerate(texts) if text.strip()]
-        for start in range(0, len(wanted), _AT_ONCE):
-            batch = wanted[start : start + _AT_ONCE]
+        pending = [(place, self._cut(valid(text))) for place, text in enumerate(texts) if text.strip()]
+        for start in range(0, len(pending), _BATCH_SIZE):
+            batch = pending[start : start + _BATCH_SIZE]
             made = self._embed([text for _, text in batch])
             vectors.update(zip((place for place, _ in batch), made, strict=True))
         if len(vectors) < len(texts):
@@ -79,18 +80,18 @@ class OpenAIEmbedder:
 
     def _embed(self, texts: list[str]) -> list[bytes]:
         body = {"model": self._model, "input": texts}
-        if self._failed and time.monotonic() < self._failed[0] + _REST:
-            raise Unreachable(self._failed[1])
+        if self._last_failure and time.monotonic() < self._last_failure[0] + _FAILURE_PAUSE:
+            raise Unreachable(self._last_failure[1])
         try:
-            endpoint = self._brief if len(texts) <= _FEW else self._endpoint
+            endpoint = self._brief if len(texts) <= _STEP_TEXTS else self._endpoint
             answer, _ = endpoint.post("/embeddings", body, read_object, self._listener)
         except Unreachable as error:
-            self._failed = time.monotonic(), str(error)
+            self._last_failure = time.monotonic(), str(error)
             raise
-        self._failed = None
+        self._last_failure = None
         usage = answer.get("usage")
-        said = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-        tokens = said or sum(map(self._count, texts))
+        reported = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+        tokens = reported or sum(map(self._count, texts))
         self._pending_usage += Usage(tokens, cost=cost(self._price, tokens, 0, 0))
         data = answer.get("data")
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
@@ -109,7 +110,7 @@ class OpenAIEmbedder:
         largest = max(map(abs, numbers), default=0.0)
         if largest == 0:
             raise ModelError(f"{self.name} gave an empty embedding; use another EMBEDDING_MODEL")
-        numbers = [value / largest for value in numbers]  # the length of the smallest numbers there are is inexact
+        numbers = [value / largest for value in numbers]  # the norm of denormal numbers is inexact
         length = math.hypot(*numbers)
         if self._dim is None:
             self._dim = len(numbers)
@@ -118,9 +119,9 @@ class OpenAIEmbedder:
         return struct.pack(f"<{len(numbers)}f", *(value / length for value in numbers))
 
     def _cut(self, text: str) -> str:
-        # A token is a character or more (but for rare ones): so many characters hold at most as many tokens.
-        short = len(text) <= _LIMIT or (len(text) <= 8 * _LIMIT and self._count(text) <= _LIMIT)
-        return text if short else text[:_LIMIT]
+        # A token is at least a character, with rare exceptions, so these characters hold at most as many tokens.
+        short = len(text) <= _MAX_TOKENS or (len(text) <= 8 * _MAX_TOKENS and self._count(text) <= _MAX_TOKENS)
+        return text if short else text[:_MAX_TOKENS]
 
 
 def _numbers(values: Any) -> list[float] | None:
@@ -129,6 +130,6 @@ def _numbers(values: Any) -> list[float] | None:
         return None
     try:
         numbers = [float(value) for value in values]
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer with hundreds of digits
         return None
     return numbers if math.isfinite(math.hypot(*numbers)) else None

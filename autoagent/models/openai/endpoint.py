@@ -1,12 +1,12 @@
-"""An OpenAI-compatible endpoint: the client of the `openai` package, its time limits, and its errors as ours.
+"""Connect to an OpenAI-compatible endpoint: the `openai` client, its time limits, and its errors as ours.
 
 This module alone uses `openai`, imported at first use (late_import). Requests go through the client's `post`, as the
 typed `create` copies all messages at every call.
 
 The server is untrusted: its answers, including refusals, are bounded and read by `body` and `response`. Redirects are
-followed only on the same server, as the prompt and the key go along.
+followed only on the same server, as prompt and key go along.
 
-Not covered by the total limit: a server that sends its headers byte by byte. The user is told of a silence and can
+Not covered by the total limit: a server that sends its headers byte by byte. The user is notified of a silence and can
 press Ctrl-C.
 """
 
@@ -30,7 +30,7 @@ from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai.late_import import import_openai
 from autoagent.models.openai.refusals import Refusals, Refused, error_in
-from autoagent.models.openai.response import LARGEST, Broken, StreamError, TooLong, read_object, unpacked, within
+from autoagent.models.openai.response import MAX_BYTES, Broken, StreamError, TooLong, read_object, unpacked, within
 from autoagent.models.openai.retry import Fault, Policy, persist
 from autoagent.models.openai.timers import LONGEST, Heartbeat, Timers
 from autoagent.network.addresses import is_private
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Read = Callable[[str, Iterable[bytes]], T]
-"""Makes something of a content type and the chunks of a body; raises Broken where they hold only a part of it."""
+"""Parse the chunks of a body with a content type; raise Broken if they are incomplete."""
 
-ERROR_LIMIT = 100_000  # bytes of a refusal that are read
-MOST_REDIRECTS = 20
-END_SECONDS = 0.1  # for the end of an answer that has said all; waiting longer would cost more than a new connection
+ERROR_LIMIT = 100_000  # bytes read of a refusal
+MAX_REDIRECTS = 20
+END_SECONDS = 0.1  # for the end of a complete answer; waiting longer would cost more than a new connection
 
-_REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want the request again, body and all
+_REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter require the same request, with its body
 
 
 def preload() -> None:
@@ -61,7 +61,7 @@ def preload() -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestTimeouts:
-    """Seconds: to connect, between two pieces of an answer, for the whole answer, and for the body of a refusal."""
+    """Hold timeouts in seconds: to connect, between two pieces, for the whole answer, for a refusal."""
 
     connect: float = 10.0
     silence: float = 60.0
@@ -69,11 +69,12 @@ class RequestTimeouts:
     refusal: float = 10.0
 
 
-_OWN_MACHINE = RequestTimeouts(
+_LOCAL_TIMEOUTS = RequestTimeouts(
     silence=300.0, total=1800.0
 )  # a CPU may read a long prompt for minutes before its first word
 
-_AT_ONCE = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1.0)  # for what only helps to mend an error
+# for requests that only improve an error message
+_QUICK_TIMEOUTS = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1.0)
 
 
 class _RefusedAnswer(Exception):
@@ -87,7 +88,7 @@ class _RefusedAnswer(Exception):
 
 
 class Endpoint:
-    """The endpoint and its connections, shared by its models and embedders.
+    """Hold the endpoint and its connections, shared by its models and embedders.
 
     `silence`: seconds that one request may stay silent, or 0 for a default that depends on whether the server is local.
     `around` sends each request, given how to heed a listener while it waits and how to send.
@@ -117,10 +118,10 @@ class Endpoint:
         if not re.fullmatch(r"[!-~]*", self._key):
             raise SetupError("OPENAI_API_KEY holds a space or a character that no key has; copy it again")
         self._organization = organization or None
-        self._limits = limits or _limits(_OWN_MACHINE if self.private else RequestTimeouts(), silence)
+        self._with_silence = limits or _with_silence(_LOCAL_TIMEOUTS if self.private else RequestTimeouts(), silence)
         self._policy = policy or Policy()
         self._around = around
-        limits = self._limits
+        limits = self._with_silence
         self._refusals = Refusals(
             self.base_url, self.host, self._key, limits.connect, limits.silence, self._policy.clock
         )
@@ -128,9 +129,9 @@ class Endpoint:
         self._has_answered = False
 
     def price(self, model: str) -> Price | None:
-        """Return a model's price: from the table, also behind a proxy; of others 0 on a private endpoint."""
-        if known := pricing.known(model):
-            return known.price
+        """Return a model's price from the table, even behind a proxy, or 0 for others on a private endpoint."""
+        if entry := pricing.known(model):
+            return entry.price
         return Price(0.0, 0.0, 0.0) if self.private else None
 
     def post(
@@ -140,13 +141,13 @@ class Endpoint:
         read: Read[T],
         listener: Listener | None,
         *,
-        known: bool = True,
-        given_up: Callable[[], None] = lambda: None,
+        is_known: bool = True,
+        on_charge: Callable[[], None] = lambda: None,
     ) -> tuple[T, tuple[str, ...]]:
         """Return the result of `read` for the answer, and the reasons for retries. Raises as Model.complete does.
 
-        The listener hears of each wait before a retry and of each long silence. `known`: this endpoint answered an
-        earlier process. `given_up` is called for each unanswered request that may be charged.
+        The listener is notified of each wait and each long silence. `is_known`: this endpoint answered an earlier
+        process. `on_charge` is called for each unanswered request that may be charged.
 
         Raises:
             Refused: the endpoint rejects the request as it is.
@@ -159,14 +160,14 @@ class Endpoint:
                     return cast(T, self._around(heed, partial(self._attempt, path, body, read, listener)))
                 return self._attempt(path, body, read, listener)
             except BaseException as error:  # Ctrl-C too
-                if _may_cost(error):
-                    given_up()
+                if _is_charged(error):
+                    on_charge()
                 raise
 
-        known = known or self._has_answered
+        is_known = is_known or self._has_answered
         if listener is None:
-            return persist(attempt, self._policy, _unheard, known=known)
-        return persist(attempt, self._policy, listener.waiting, listener.heed, known=known)
+            return persist(attempt, self._policy, _ignore_retry, known=is_known)
+        return persist(attempt, self._policy, listener.waiting, listener.heed, known=is_known)
 
     def models(self) -> list[dict[str, Any]]:
         """Return the endpoint's list of models. Each has an `id`. Raises as Model.complete does, without retries."""
@@ -175,55 +176,59 @@ class Endpoint:
         except Fault as fault:
             raise ModelError(f"{self.base_url}/models lists no models: {fault.reason}") from fault
         models = data if isinstance(data, list) else []
-        named = [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
-        return [model for model in named if model["id"].isprintable()]
+        valid_models = [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
+        return [model for model in valid_models if model["id"].isprintable()]
 
-    def _offered(self) -> list[str]:
+    def _model_names(self) -> list[str]:
         """Return the names of the endpoint's models from a short request, or [] if unknown."""
-        short = Endpoint(api_key=self._key, base_url=self.base_url, organization=self._organization, limits=_AT_ONCE)
+        short = Endpoint(
+            api_key=self._key, base_url=self.base_url, organization=self._organization, limits=_QUICK_TIMEOUTS
+        )
         try:
             return [model["id"] for model in short.models()]
         except (ModelError, SetupError):
             return []
 
     def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
-        """Send one request. Only here the client's errors become ours, or a Fault to retry."""
+        """Send one request, and convert the client's errors to ours, or to a Fault to retry."""
         import_openai()
         import httpx2
         import openai
 
-        left = listener.heed() if listener else math.inf
-        end = time.monotonic() + self._limits.total
+        remaining = listener.heed() if listener else math.inf
+        end = time.monotonic() + self._with_silence.total
         try:
             with (
                 self._breaking_silence(listener) as silence,
-                contextlib.closing(self._send(path, body, left)) as response,
+                contextlib.closing(self._send(path, body, remaining)) as response,
             ):
-                chunks = self._in_time(within(response.iter_raw(), LARGEST), end, silence, listener)
+                chunks = self._in_time(within(response.iter_raw(), MAX_BYTES), end, silence, listener)
                 packing = response.headers.get("content-encoding", "")
                 answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
-                self._read_out(response, chunks)
+                self._drain(response, chunks)
                 return answer
         except _RefusedAnswer as error:
-            said = error_in(error.body)
-            raise self._refusals.of_status(error.status, error.headers, said, body, self._offered) from error
+            error_body = error_in(error.body)
+            raise self._refusals.from_status(
+                error.status, error.headers, error_body, body, self._model_names
+            ) from error
         except openai.APIConnectionError as error:
             if listener:
-                listener.heed()  # it may have been the run's time that was up
-            raise self._refusals.of_connection(error.__cause__ or error) from error
-        except httpx2.HTTPError as error:  # while the body was read
+                listener.heed()  # perhaps the run's time is up
+            raise self._refusals.from_connection(error.__cause__ or error) from error
+        except httpx2.HTTPError as error:  # while reading the body
             if listener:
                 listener.heed()
-            raise self._refusals.of_connection(error) from error
+            raise self._refusals.from_connection(error) from error
         except StreamError as error:
-            raise self._refusals.of_status(200, {}, error.error, body) from error
+            raise self._refusals.from_status(200, {}, error.error, body) from error
         except Broken as error:
             raise Fault(f"{self.host}: {error}") from error
         except TooLong as error:
             raise ModelError(f"{self.host} does not stop: {error}; retry, or use another model") from error
 
     def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
-        """POST the body, or GET without one. Silence ends after `left` seconds. The response still streams.
+        """POST the body, or GET without one. Silence ends after `timeout` seconds. The response still streams.
 
         Raises:
             _RefusedAnswer: it has an error status.
@@ -233,15 +238,15 @@ class Endpoint:
         import httpx2
         import openai
 
-        stream_cls = openai.Stream[object]  # never made: a Response is asked for, and given as it is
-        limits = self._limits
+        stream_cls = openai.Stream[object]  # never instantiated: a Response is requested and returned unchanged
+        limits = self._with_silence
         timeout = httpx2.Timeout(max(0.01, min(limits.silence, left)), connect=max(0.01, min(limits.connect, left)))
         options = openai.RequestOptions(timeout=timeout)
         ask = self._client.get if body is None else partial(self._client.post, body=body)
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             try:
-                got = ask(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
-                return cast("httpx2.Response", got)
+                response = ask(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
+                return cast("httpx2.Response", response)
             except _RefusedAnswer as no:
                 location = no.headers.get("location")
                 if no.status not in _REDIRECTS or not location:
@@ -249,51 +254,44 @@ class Endpoint:
                 path = self._redirected(path, body is None or no.status in _REPEATS, location)
         raise Fault(f"{self.host} redirects in a circle")
 
-    def _redirected(self, path: str, to_be_repeated: bool, location: str) -> str:
-        """Return where a redirect leads. Raises SetupError if it is another server, or wants another request."""
-        here = urlsplit(urljoin(f"{self.base_url}/", path.lstrip("/")))
+    def _redirected(self, path: str, needs_body: bool, location: str) -> str:
+        """Return a redirect's target. Raises SetupError for another server or another method."""
+        source = urlsplit(urljoin(f"{self.base_url}/", path.lstrip("/")))
         try:
-            there = urlsplit(urljoin(here.geturl(), location))
-            origin = _origin(there)
-        except ValueError:  # an address that is none
-            there, origin = here, ""
-        if origin != _origin(here):
-            to = ascii(origin)[1:-1] or "an address that is none"
+            target = urlsplit(urljoin(source.geturl(), location))
+            origin = _origin(target)
+        except ValueError:  # an invalid address
+            target, origin = source, ""
+        if origin != _origin(source):
+            label = ascii(origin)[1:-1] or "an address that is none"
             raise SetupError(
-                f"{self.host} redirects to {to[:200]}; prompts and keys go to the server in OPENAI_BASE_URL and to no "
-                "other: set it to the address that is meant"
+                f"{self.host} redirects to {label[:200]}; prompts and keys go to the server in OPENAI_BASE_URL and to "
+                "no other: set it to the address that is meant"
             )
-        if not to_be_repeated:
-            raise SetupError(f"{self.host} redirects to {there.path[:200]!r}; check the path in OPENAI_BASE_URL")
-        return there.geturl()
+        if not needs_body:
+            raise SetupError(f"{self.host} redirects to {target.path[:200]!r}; check the path in OPENAI_BASE_URL")
+        return target.geturl()
 
     def _refuse(self, response: httpx2.Response) -> None:
-        """Note that the endpoint answers. Raise _RefusedAnswer for an error status, with the body as far as it arrives
-        in time.
-        """
+        """Note the endpoint's answer. Raise _RefusedAnswer for an error status, with the body that arrives in time."""
         import httpx2
 
         self._has_answered = True
         if response.status_code < 300:
             return
-        said = bytearray()
+        received = bytearray()
         connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
-        cancel = self._timers.after(self._limits.refusal, lambda: _shut(connection))
+        cancel = self._timers.after(self._with_silence.refusal, lambda: _close(connection))
         try:
             for piece in unpacked(response.iter_raw(), response.headers.get("content-encoding", "")):
-                said += piece
-                if len(said) >= ERROR_LIMIT:
+                received += piece
+                if len(received) >= ERROR_LIMIT:
                     break
         except (httpx2.HTTPError, Broken):
-            pass  # the status counts; of the reason there is what came until then
+            pass  # the status matters, with as much of the reason as arrived
         finally:
             cancel()
-        raise _RefusedAnswer(response.status_code, response.headers, bytes(said[:ERROR_LIMIT]))
-
-    @property
-    def _is_plain_http(self) -> bool:
-        """Whether no request of it uses TLS: it has no proxy, and its redirects stay on the server."""
-        return self.private and self.base_url.startswith("http:")
+        raise _RefusedAnswer(response.status_code, response.headers, bytes(received[:ERROR_LIMIT]))
 
     @cached_property
     def _client(self) -> openai.OpenAI:
@@ -301,9 +299,9 @@ class Endpoint:
         import httpx2
         import openai
 
-        timeout = httpx2.Timeout(self._limits.silence, connect=self._limits.connect)
+        timeout = httpx2.Timeout(self._with_silence.silence, connect=self._with_silence.connect)
         client = openai.OpenAI(
-            api_key=self._key or "none",  # servers of one's own want no key, the client wants one
+            api_key=self._key or "none",  # private servers need no key, but the client does
             base_url=self.base_url,
             organization=self._organization,
             max_retries=0,
@@ -312,23 +310,23 @@ class Endpoint:
             http_client=openai.DefaultHttpxClient(
                 follow_redirects=False,
                 event_hooks={"response": [self._refuse]},
-                # no proxy stands before a server of one's own
+                # no proxy in front of a private server
                 mounts={f"all://{self.host}": None} if self.private else None,
-                verify=_without_authorities() if self._is_plain_http else True,
+                verify=_tls_without_certificates() if (self.private and self.base_url.startswith("http:")) else True,
             ),
         )
         weakref.finalize(self, client.close)  # the connections end with the endpoint
         return client
 
     def _breaking_silence(self, listener: Listener | None) -> Heartbeat:
-        """Tell the listener halfway through the patience there is, and at least every so often."""
-        longest = self._limits.silence
+        """Notify the listener halfway through the available patience, and at regular intervals."""
+        longest = self._with_silence.silence
         if listener is None:
             return Heartbeat(self._timers)
 
         def tell(seconds: float) -> None:
-            what = f"waiting for {self.host}, which has said nothing for {seconds:.0f} s"
-            listener.working(what, max(0.0, longest - seconds))
+            message = f"waiting for {self.host}, which has said nothing for {seconds:.0f} s"
+            listener.working(message, max(0.0, longest - seconds))
 
         return Heartbeat(self._timers, min(LONGEST, max(1.0, longest / 2)), tell)
 
@@ -340,17 +338,17 @@ class Endpoint:
             if listener:
                 listener.heed()
             if time.monotonic() > end:
-                limit = f"{self._limits.total:g} s"
+                limit = f"{self._with_silence.total:g} s"
                 raise ModelError(f"{self.host} did not finish its answer within {limit}; retry, or use another model")
             yield chunk
 
-    def _read_out(self, response: httpx2.Response, chunks: Iterator[bytes]) -> None:
-        """Read the end of an answer that has said all, so that its connection serves the next request as well.
+    def _drain(self, response: httpx2.Response, chunks: Iterator[bytes]) -> None:
+        """Read the end of a complete answer, so that its connection can serve the next request.
 
-        A connection on which the end does not come at once is given up, as it is when it is not read out.
+        If the end does not arrive at once, the connection is closed.
         """
         connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
-        cancel = self._timers.after(END_SECONDS, lambda: _shut(connection))
+        cancel = self._timers.after(END_SECONDS, lambda: _close(connection))
         try:
             for _ in chunks:
                 pass
@@ -365,12 +363,12 @@ def _origin(address: SplitResult) -> str:
     return f"{address.scheme}://{address.hostname}:{port}"
 
 
-def _limits(usual: RequestTimeouts, silence: float) -> RequestTimeouts:
+def _with_silence(usual: RequestTimeouts, silence: float) -> RequestTimeouts:
     return replace(usual, silence=silence, total=max(usual.total, silence)) if silence else usual
 
 
-def _may_cost(error: BaseException) -> bool:
-    """Return whether the server may charge for a request that ended so: it took it, and did not refuse."""
+def _is_charged(error: BaseException) -> bool:
+    """Return whether the server may charge for a failed request: accepted and not refused."""
     if isinstance(error, Fault):
         return error.stage == "begun"
     if isinstance(error, (Refused, ContextOverflow, QuotaExceeded)):
@@ -378,19 +376,19 @@ def _may_cost(error: BaseException) -> bool:
     return isinstance(error, (ModelError, StopRun, KeyboardInterrupt))
 
 
-def _unheard(reason: str, seconds: float, until: float) -> None:
-    """Hear of the retries if nobody else does."""
+def _ignore_retry(reason: str, seconds: float, until: float) -> None:
+    """Ignore the notice of a retry."""
 
 
-def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it ended just now
+def _close(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has just ended
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _without_authorities() -> ssl.SSLContext:
-    """Return a TLS context for connections without TLS: reading the certificates takes a tenth of a second.
+def _tls_without_certificates() -> ssl.SSLContext:
+    """Return a TLS context for plain connections, since loading certificates takes a tenth of a second.
 
-    Were it used all the same, no certificate would be good enough.
+    If it were used, no certificate would be accepted.
     """
     import ssl
 
@@ -401,11 +399,11 @@ def _host(base_url: str) -> str:
     try:
         parts = urlsplit(base_url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        (parts.hostname or "").encode("idna")  # as a name is looked up
+        (parts.hostname or "").encode("idna")  # as in a DNS lookup
     except ValueError:  # UnicodeError is one
         usable = False
     if not usable:
         raise SettingsError(f"OPENAI_BASE_URL is {base_url!r}; it must be an address such as http://localhost:8080/v1")
-    if parts.username or parts.password:  # the address is shown, and kept in a file
+    if parts.username or parts.password:  # the address is shown, and saved in a file
         raise SettingsError("OPENAI_BASE_URL holds a name or a password; keep them out of it and use OPENAI_API_KEY")
     return parts.hostname or ""

@@ -1,7 +1,7 @@
-"""Imports the `openai` package without its answer models, which nothing here needs.
+"""Import the `openai` package without its answer models, which nothing here needs.
 
 They are two thirds of its import: 450 modules, a quarter of a second and 11 MB. `openai.types` and the helpers of
-`openai.lib` are loaded at the first access by anybody. If a release is laid out differently, everything is imported.
+`openai.lib` are loaded at first access. If a release is laid out differently, everything is imported.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 _PACKAGE = "openai"
 _LATE = ("types", "lib")
-_OF_LIB = ("pydantic_function_tool", "pydantic_responses_function_tool")  # that the package looks at by itself
+_LIB_HELPERS = ("pydantic_function_tool", "pydantic_responses_function_tool")  # that the package itself accesses
 _lock = threading.Lock()
-_running = threading.RLock()  # held while the code of a late package runs: one for all, as they look into each other
-_being_run: set[str] = set()  # their names
+_import_lock = threading.RLock()  # held while a late package's code runs; a single lock, since they access each other
+_importing: set[str] = set()  # their names
 
 
 class _Late(ModuleType):
-    """A package whose own code runs at the first access to a name that is no module of it.
+    """Run a package's code at the first access to a name that is no module of it.
 
     Other threads wait meanwhile. If the code fails, the error is raised, and the next access runs it again.
     """
@@ -37,8 +37,8 @@ class _Late(ModuleType):
         spec = self.__spec__
         if PathFinder.find_spec(f"{spec.name}.{name}", spec.submodule_search_locations):
             return importlib.import_module(f"{spec.name}.{name}")
-        with _running:
-            if spec.name in _being_run:  # its own code asks for what it has not made yet
+        with _import_lock:
+            if spec.name in _importing:  # its own code accesses a name that it has not defined yet
                 raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=self)
             if type(self) is _Late:
                 self._run()
@@ -47,21 +47,21 @@ class _Late(ModuleType):
     def _run(self) -> None:
         spec = self.__spec__
         assert spec.loader is not None, "only what has one is made late"
-        _being_run.add(spec.name)
+        _importing.add(spec.name)
         try:
             spec.loader.exec_module(self)
         finally:
-            _being_run.remove(spec.name)
+            _importing.remove(spec.name)
         self.__class__ = ModuleType  # type: ignore[assignment]
 
 
 def import_openai() -> None:
-    """Import the package, if nobody has yet. Raises ImportError where it is missing."""
+    """Import the package unless it is imported. Raises ImportError if it is missing."""
     with _lock:
         if _PACKAGE in sys.modules:
             return
         try:
-            _make_late()
+            _install_late_packages()
             import openai
 
             for name in _LATE:
@@ -72,7 +72,7 @@ def import_openai() -> None:
             importlib.import_module(_PACKAGE)
 
 
-def _make_late() -> None:
+def _install_late_packages() -> None:
     package = find_spec(_PACKAGE)
     if package is None:
         return
@@ -83,11 +83,11 @@ def _make_late() -> None:
         module = module_from_spec(spec)
         module.__class__ = _Late
         sys.modules[spec.name] = module
-    for name in _OF_LIB:
-        setattr(sys.modules[f"{_PACKAGE}.lib"], name, _later(name))
+    for name in _LIB_HELPERS:
+        setattr(sys.modules[f"{_PACKAGE}.lib"], name, _late_helper(name))
 
 
-def _later(name: str) -> Callable[..., Any]:
+def _late_helper(name: str) -> Callable[..., Any]:
     """Return a stand-in for a helper, which imports it when called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An endpoint, its models and its embedders, as the settings have them."""
+"""Open an endpoint, its models and its embedders from the settings."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from autoagent.registry.embedders import EmbedderOpening
     from autoagent.registry.models import ModelOpening
 
-UNATTENDED_PATIENCE = 600.0  # seconds for which an endpoint that fails is asked again, where nobody watches
-ATTENDED_PATIENCE = 60.0  # and before the user is asked whether to wait on
-EMBEDDING_SILENCE = 10.0  # seconds for which a step waits for an embedder that says nothing
+UNATTENDED_PATIENCE = 600.0  # seconds of retrying a failing endpoint without a user
+ATTENDED_PATIENCE = 60.0  # seconds of retrying before the user is asked whether to wait
+EMBEDDING_SILENCE = 10.0  # seconds that a step waits for a silent embedder
 
 
 def open_endpoint(settings: ModelSettings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
-    """Open the OpenAI-compatible endpoint that the settings name, with their patience and silence or others.
+    """Open the configured OpenAI-compatible endpoint, with its patience and silence or others.
 
     Raises SettingsError, SetupError.
     """
     usual = Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE)
-    set_here = Policy(patience=settings.patience, at_first=settings.patience) if settings.patience else None
+    configured = Policy(patience=settings.patience, at_first=settings.patience) if settings.patience else None
     return Endpoint(
         api_key=settings.api_key,
         base_url=settings.base_url or None,
         organization=settings.organization or None,
         silence=settings.silence or silence,
-        policy=policy or set_here or usual,
+        policy=policy or configured or usual,
         around=GUESTS.get("request"),
     )
 
@@ -47,14 +47,14 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
 
     settings = opening.settings
     name = opening.argument or settings.smart
-    of_fast = settings.fast_window if name == settings.fast else 0
+    fast_window = settings.fast_window if name == settings.fast else 0
     return OpenAIModel(
         name=name,
         endpoint=open_endpoint(settings),
         count=counter(name),
         overrides=Overrides(
             temperature=settings.temperature,
-            window=of_fast or settings.window or None,
+            window=fast_window or settings.window or None,
             asking=cast("Asking", settings.asking) if settings.asking else None,
             style=settings.style,
         ),
@@ -64,7 +64,7 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
 
 
 def model_names(settings: ModelSettings) -> list[str]:
-    """Return the names that the endpoint lists, none where it lists none. Raises as `open_endpoint`."""
+    """Return the names that the endpoint lists, or []. Raises as `open_endpoint`."""
     try:
         return sorted(str(model["id"]) for model in open_endpoint(settings).models())
     except ModelError:
@@ -76,7 +76,7 @@ def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:
     from autoagent.models.openai.embeddings import OpenAIEmbedder
 
     settings = opening.settings
-    at_once = Policy(patience=0.0, at_first=0.0)  # what is not embedded now is later, and words find it until then
-    model, endpoint = opening.argument or EMBEDDER, open_endpoint(settings, at_once)
-    brief = open_endpoint(settings, at_once, EMBEDDING_SILENCE)
+    no_retries = Policy(patience=0.0, at_first=0.0)  # skipped texts are embedded later, and found by words until then
+    model, endpoint = opening.argument or EMBEDDER, open_endpoint(settings, no_retries)
+    brief = open_endpoint(settings, no_retries, EMBEDDING_SILENCE)
     return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, brief=brief)

@@ -1,4 +1,4 @@
-"""Translates an endpoint's refusals, by status, wording or silence, into our errors.
+"""Translate an endpoint's refusals, by status, wording or silence, into our errors.
 
 Servers word the same refusal in many ways. The patterns are here. Their words are shown on one line without keys.
 """
@@ -13,9 +13,9 @@ from typing import Any
 
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SetupError, causes
 from autoagent.models.openai.response import Broken, json_text, json_value
-from autoagent.models.openai.retry import Fault, deserves, retry_after
+from autoagent.models.openai.retry import Fault, is_retryable, retry_after
 
-_ASKED = ("tools", "response_format")  # what some servers fail at, without saying that they do not take it
+_SUSPECTS = ("tools", "response_format")  # parameters at which some servers fail without naming them
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceed_context", re.I
 )
@@ -25,13 +25,13 @@ _QUOTA = re.compile(
 _UNSUPPORTED = re.compile(
     r"not support|unsupported|that support|not implemented|requires --|must alternate|are supported", re.I
 )
-_NAMED = 5  # models of an endpoint that has another one than was asked for
-_NAME_LENGTH = 60  # of one of them
+_MAX_NAMED = 5  # models suggested in place of a missing one
+_MAX_NAME = 60  # characters per name
 _KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
 class Refused(ModelError):
-    """The endpoint rejects the request as it is. `param` is the parameter it blames, '' for none."""
+    """The endpoint rejects the request as it is. `param` is the parameter it blames, or ''."""
 
     def __init__(self, text: str, param: str, said: str) -> None:
         super().__init__(text)
@@ -41,7 +41,7 @@ class Refused(ModelError):
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Turns the refusals of one endpoint into errors. `connect` and `silence` are the seconds it was waited for."""
+    """Convert the refusals of one endpoint into errors. `connect` and `silence` are its timeouts in seconds."""
 
     base_url: str
     host: str
@@ -50,7 +50,7 @@ class Refusals:
     silence: float
     clock: Callable[[], float]
 
-    def of_status(
+    def from_status(
         self,
         status: int,
         headers: Mapping[str, str],
@@ -60,7 +60,7 @@ class Refusals:
     ) -> Exception:
         """Return our error for an answer that refuses this body. Status 200 stands for an error inside a stream.
 
-        `offered` asks for the names of the endpoint's models. It is called if the wanted model is missing.
+        `offered` returns the endpoint's model names, requested if the wanted model is missing.
         """
         said, message, param = self._error_parts(error)
         if _QUOTA.search(said) or status == 402:
@@ -74,47 +74,47 @@ class Refusals:
             return refused
         if status == 404:
             model = body["model"] if body else ""
-            what = f"model {model!r}" if body else "list of models"
-            mend = (model and _instead(model, offered())) or "check --model and OPENAI_BASE_URL"
-            return SetupError(f"{self.base_url} has no {what} (404: {message}); {mend}")
+            subject = f"model {model!r}" if body else "list of models"
+            mend = (model and _suggest(model, offered())) or "check --model and OPENAI_BASE_URL"
+            return SetupError(f"{self.base_url} has no {subject} (404: {message}); {mend}")
         if status == 200:
             return Fault(f"{self.host} broke off its answer: {message}")
-        if deserves(status, headers):
-            refusal = refused if status == 500 and body and not body.keys().isdisjoint(_ASKED) else None
-            after = retry_after(headers, self.clock())
-            return Fault(f"{self.host} answered {status}: {message}", after, "refused", refusal)
+        if is_retryable(status, headers):
+            refusal = refused if status == 500 and body and not body.keys().isdisjoint(_SUSPECTS) else None
+            delay = retry_after(headers, self.clock())
+            return Fault(f"{self.host} answered {status}: {message}", delay, "refused", refusal)
         return refused
 
     def _error_parts(self, body: Any) -> tuple[str, str, str]:
-        """Return the whole text of an error body, its message on one line without keys, and the parameter it names."""
+        """Return the whole text of an error body, its message on one line without keys, and its parameter."""
         body = body[0] if isinstance(body, list) and body else body  # Gemini
         error = body.get("error", body) if isinstance(body, dict) else body
-        said = error if isinstance(error, str) else _as_text(error)
+        text = error if isinstance(error, str) else _as_text(error)
         fields = error if isinstance(error, dict) else {}
-        message, param = fields.get("message") or fields.get("detail") or said, fields.get("param")
+        message, param = fields.get("message") or fields.get("detail") or text, fields.get("param")
         line = " ".join((message if isinstance(message, str) else _as_text(message)).split())
         if self.key:
             line = line.replace(self.key, "***")
         line = _KEYS.sub(r"\1-***", line).rstrip(".")
-        return said, line[:300] or "no reason given", param if isinstance(param, str) else ""
+        return text, line[:300] or "no reason given", param if isinstance(param, str) else ""
 
-    def of_connection(self, error: BaseException) -> Exception:
+    def from_connection(self, error: BaseException) -> Exception:
         """Return our error for a connection that fails, breaks, or stays silent."""
         import ssl
 
         import httpx2
 
-        came_from = list(causes(error))
-        if any(isinstance(cause, ssl.SSLError) for cause in came_from):
+        chain = list(causes(error))
+        if any(isinstance(cause, ssl.SSLError) for cause in chain):
             return ModelError(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
         if isinstance(error, httpx2.ConnectTimeout):
             return Fault(f"{self.host} did not take the connection within {self.connect:g} s", stage="unreached")
         if isinstance(error, httpx2.TimeoutException):
             return Fault(f"{self.host} said nothing for {self.silence:g} s")
-        if any(isinstance(cause, socket.gaierror) for cause in came_from):
+        if any(isinstance(cause, socket.gaierror) for cause in chain):
             reason = f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network"
             return Fault(reason, stage="unreached")
-        if any(isinstance(cause, ConnectionRefusedError) for cause in came_from):
+        if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
             reason = f"nothing answers at {self.base_url} (connection refused); is the server running?"
             return Fault(reason, stage="unreached")
         if isinstance(error, httpx2.ConnectError):
@@ -130,17 +130,17 @@ def error_in(body: bytes) -> Any:
         return body.decode("utf-8", "replace").strip()
 
 
-def _instead(model: str, offered: Sequence[str]) -> str:
-    """Suggest offered models, nearest names first, or '' if there is nothing to suggest."""
+def _suggest(model: str, offered: Sequence[str]) -> str:
+    """Suggest models of the endpoint, nearest names first, or ''."""
     from difflib import get_close_matches
 
-    names = [name for name in offered if len(name) <= _NAME_LENGTH and len(name.split()) == 1]
+    names = [name for name in offered if len(name) <= _MAX_NAME and len(name.split()) == 1]
     if not names or model in offered:
         return ""
-    near = get_close_matches(model, names, _NAMED)
-    named = [*near, *(name for name in names if name not in near)][:_NAMED]
-    more = f" and {len(offered) - len(named)} more" if len(offered) > len(named) else ""
-    return f"choose one that it has with --model or SMART_LLM: {', '.join(named)}{more}"
+    matches = get_close_matches(model, names, _MAX_NAMED)
+    suggestions = [*matches, *(name for name in names if name not in matches)][:_MAX_NAMED]
+    suffix = f" and {len(offered) - len(suggestions)} more" if len(offered) > len(suggestions) else ""
+    return f"choose one that it has with --model or SMART_LLM: {', '.join(suggestions)}{suffix}"
 
 
 def _as_text(error: Any) -> str:

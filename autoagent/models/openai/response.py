@@ -1,4 +1,4 @@
-"""Parses the bytes of a chat completion, streamed or in one piece, without knowing the client or the key.
+"""Parse the bytes of a chat completion, streamed or in one piece, without client or key.
 
 The format is OpenAI's with the variations of other servers: several usage blocks (the last counts), tool calls without
 an index or all under the same index, content in parts or as the whole delta, the older `function_call`, no `[DONE]`. A
@@ -22,30 +22,30 @@ from typing import Any
 from autoagent.core.model import ToolCall
 from autoagent.text.sanitize import valid
 
-LARGEST = 32 * 2**20  # bytes of an answer; a stream spends some 300 on each token
+MAX_BYTES = 32 * 2**20  # bytes of an answer; a stream takes some 300 per token
 
-_PIECE = 1 << 16  # bytes
+_PIECE_BYTES = 1 << 16  # bytes
 _ENCODINGS = ("gzip", "x-gzip", "deflate")
 
-LONGEST = 8 * 10**6  # characters of what the model says; no model offers a reply of a fourth of it
-MOST_CALLS = 1000  # tool calls of one answer; far fewer are ever run
-MOST_TOKENS = 10**9  # of one call; a larger figure is no count of tokens
+LONGEST = 8 * 10**6  # characters of a reply; no model offers a quarter of that
+MAX_TOOL_CALLS = 1000  # tool calls per answer; far fewer are ever run
+MAX_TOKENS = 10**9  # per call; a larger figure is no token count
 
-_CUT_OFF = ("length", "max_tokens", "content_filter")
+_TRUNCATED = ("length", "max_tokens", "content_filter")
 _THINKS = re.compile(r"\s*(<(think|thinking|thought|reasoning)>|<\|channel\|>analysis)|[^{]*</think>", re.I)
 _THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mistral; OpenRouter, Ollama, newer vLLM
 
 
 class Broken(Exception):
-    """The answer is incomplete or unreadable. The text says why. A retry may help."""
+    """An incomplete or unreadable answer. The text says why. A retry may help."""
 
 
 class TooLong(Exception):
-    """The answer exceeds every plausible reply. The text names the limit."""
+    """An answer beyond every plausible reply. The text names the limit."""
 
 
 class StreamError(Exception):
-    """The server reported an error inside a stream. `error` is its content."""
+    """An error that the server reported inside a stream. `error` is its content."""
 
     def __init__(self, error: Any) -> None:
         super().__init__("the server reports an error")
@@ -56,10 +56,10 @@ class StreamError(Exception):
 class _Call:
     id: str
     name: str = ""
-    pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, or a long one takes minutes
+    pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, as repeated joining is quadratic
 
     def continued_by(self, call_id: str, name: str, arguments: str) -> bool:
-        """Return whether a part with the same index belongs to this call: its id and name do not differ.
+        """Return whether a part with the same index continues this call: its id and name do not differ.
 
         The same name again starts another call if this call looks complete and the part looks like a beginning.
         """
@@ -73,15 +73,15 @@ class _Call:
 
 @dataclass(slots=True)
 class ResponseParts:
-    """The parts of a completion received so far. `usage` is as the server wrote it, None if missing."""
+    """Collect the parts of a completion. `usage` is as the server wrote it, None if missing."""
 
     finish: str = ""
     usage: Mapping[str, Any] | None = None
     _pieces: list[str] = field(default_factory=list)  # of the text
     _thoughts: list[str] = field(default_factory=list)
-    _length: int = 0  # of all that the model said, in characters
+    _length: int = 0  # of everything received, in characters
     _calls: list[_Call] = field(default_factory=list)
-    _latest: dict[int | str | None, _Call] = field(default_factory=dict)  # of the calls, by index
+    _latest: dict[int | str | None, _Call] = field(default_factory=dict)  # the latest call by index
 
     @property
     def text(self) -> str:
@@ -89,15 +89,15 @@ class ResponseParts:
 
     @property
     def reasoning(self) -> str:
-        """The model's thoughts before the answer, if the server separates them from the text."""
+        """Return the model's thoughts before the answer, if the server separates them from the text."""
         return valid("".join(self._thoughts))
 
     @property
     def thought(self) -> bool:
-        """Whether the model thought before it answered: the server tells or counts it, or the text begins with it."""
+        """Return whether the model thought before it answered, by the server's figures or the text."""
         details = self.usage.get("completion_tokens_details") if self.usage else None
-        counted = tokens_in(details.get("reasoning_tokens")) if isinstance(details, dict) else None
-        return bool(self._thoughts or counted or _THINKS.match(self.text))
+        tokens = tokens_in(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        return bool(self._thoughts or tokens or _THINKS.match(self.text))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -105,87 +105,87 @@ class ResponseParts:
 
     @property
     def truncated(self) -> bool:
-        return self.finish in _CUT_OFF
+        return self.finish in _TRUNCATED
 
-    def read(self, content_type: str, chunks: Iterable[bytes], heard: Callable[[str], None]) -> None:
-        """Read the body of a 200. `heard` gets each piece of text or of a call's arguments.
+    def read(self, content_type: str, chunks: Iterable[bytes], on_text: Callable[[str], None]) -> None:
+        """Read the body of a 200. `on_text` receives each piece of text or of a call's arguments.
 
         Raises:
             Broken: it ends early or is no chat completion.
-            TooLong: it exceeds LARGEST bytes, LONGEST characters or MOST_CALLS calls.
+            TooLong: it exceeds MAX_BYTES, MAX_CHARACTERS or MAX_TOOL_CALLS.
             StreamError: the server reports an error in it.
         """
-        chunks = within(chunks, LARGEST)
+        chunks = within(chunks, MAX_BYTES)
         if "json" in content_type:  # the server does not stream
             whole = json_object(b"".join(chunks).decode("utf-8", "replace"))
-            self._take(whole, heard)
+            self._take(whole, on_text)
             if not whole.get("choices"):
                 raise Broken("the answer is no chat completion")
         else:
             for chunk in _events(chunks):
-                self._take(chunk, heard)
+                self._take(chunk, on_text)
             if not self.finish:
                 raise Broken("the answer was cut short")
 
-    def _take(self, chunk: Mapping[str, Any], heard: Callable[[str], None]) -> None:
+    def _take(self, chunk: Mapping[str, Any], on_text: Callable[[str], None]) -> None:
         if error := chunk.get("error"):
             raise StreamError(error)
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         for choice in _list(chunk.get("choices")):
             fields = _fields(choice)
-            self._add(fields.get("delta") or fields.get("message"), heard)
+            self._add(fields.get("delta") or fields.get("message"), on_text)
             finish = _string(fields.get("finish_reason"))
             if finish == "error":
                 raise StreamError(fields.get("error") or "an error, without a reason")
             self.finish = finish or self.finish
 
-    def _add(self, said: Any, heard: Callable[[str], None]) -> None:
-        delta = {"content": said} if isinstance(said, str) else _fields(said or {})
+    def _add(self, delta_value: Any, on_text: Callable[[str], None]) -> None:
+        delta = {"content": delta_value} if isinstance(delta_value, str) else _fields(delta_value or {})
         if thought := _thought(delta):
             self._thoughts.append(thought)
-            self._lengthen(thought)
+            self._check_length(thought)
         if content := _text(delta.get("content")) or _text(delta.get("refusal")):
             self._pieces.append(content)
-            self._lengthen(content)
-            heard(valid(content))
+            self._check_length(content)
+            on_text(valid(content))
         for part in _list(delta.get("tool_calls")):
             if part is not None:
                 call = _fields(part)
                 index = call.get("index")
                 if not isinstance(index, (int, str, type(None))):
                     raise Broken("the answer is no chat completion: a tool call's index is no number")
-                self._add_call(index, _string(call.get("id")), _fields(call.get("function") or {}), heard)
+                self._add_call(index, _string(call.get("id")), _fields(call.get("function") or {}), on_text)
         if legacy := delta.get("function_call"):
-            self._add_call("function_call", "", _fields(legacy), heard)
+            self._add_call("function_call", "", _fields(legacy), on_text)
 
     def _add_call(
-        self, index: int | str | None, call_id: str, function: Mapping[str, Any], heard: Callable[[str], None]
+        self, index: int | str | None, call_id: str, function: Mapping[str, Any], on_text: Callable[[str], None]
     ) -> None:
         """Append to the call that this part continues, or begin another with it."""
         name, arguments = _string(function.get("name")), function.get("arguments")
         piece = arguments if isinstance(arguments, str) else "" if arguments is None else json_text(arguments)
         call = self._latest.get(index)
         if call is None or (index is None and name) or not call.continued_by(call_id, name, piece):
-            if len(self._calls) == MOST_CALLS:
-                raise TooLong(f"the reply has more than {MOST_CALLS:,} tool calls")
+            if len(self._calls) == MAX_TOOL_CALLS:
+                raise TooLong(f"the reply has more than {MAX_TOOL_CALLS:,} tool calls")
             call = self._latest[index] = _Call(call_id)
             self._calls.append(call)
         call.id, call.name = call.id or call_id, call.name or name
         if piece:
             call.pieces.append(piece)
-            self._lengthen(piece)
-            heard(valid(piece))
+            self._check_length(piece)
+            on_text(valid(piece))
 
-    def _lengthen(self, piece: str) -> None:
+    def _check_length(self, piece: str) -> None:
         self._length += len(piece)
         if self._length > LONGEST:
             raise TooLong(f"the reply has more than {LONGEST:,} characters")
 
 
 def tokens_in(value: Any) -> int | None:
-    """Return a server's number of tokens, or None if it is missing, negative, infinite or of another type."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
+    """Return a server's token count, or None if it is missing, invalid or implausible."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS else None
 
 
 def _text(content: Any) -> str:
@@ -242,23 +242,23 @@ def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             yield json_object("\n".join(data))
             data = []
     if data and not data[0].startswith("[DONE]"):
-        yield json_object("\n".join(data))  # some servers leave out the last blank line
+        yield json_object("\n".join(data))  # some servers omit the last blank line
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    begun: list[bytes] = []  # pieces of a line; joined once, or a long one takes minutes
+    pieces: list[bytes] = []  # pieces of a line; joined once, as repeated joining is quadratic
     for chunk in chunks:
         piece, *others = chunk.split(b"\n")
-        begun.append(piece)
-        for other in others:
-            yield b"".join(begun).rstrip(b"\r").decode("utf-8", "replace")
-            begun = [other]
-    if rest := b"".join(begun):
+        pieces.append(piece)
+        for line in others:
+            yield b"".join(pieces).rstrip(b"\r").decode("utf-8", "replace")
+            pieces = [line]
+    if rest := b"".join(pieces):
         yield rest.decode("utf-8", "replace")
 
 
 def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """Yield the chunks, up to `limit` bytes of them. Raises TooLong."""
+    """Yield the chunks, up to `limit` bytes. Raises TooLong."""
     size = 0
     for chunk in chunks:
         size += len(chunk)
@@ -268,21 +268,21 @@ def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """Yield the chunks without their compression (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
+    """Yield the chunks decompressed (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
-        for chunk in chunks:  # not `yield from`, which would close them with this: they may be read on
+        for chunk in chunks:  # not `yield from`, which would close the iterator that may be read on
             yield chunk
         return
     if encoding not in _ENCODINGS:
         raise Broken("the answer is compressed in a way that was not asked for")
-    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, as its first bytes say
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by the first bytes
     try:
         for chunk in chunks:
             while chunk and not unpacking.eof:
-                yield unpacking.decompress(chunk, _PIECE)
+                yield unpacking.decompress(chunk, _PIECE_BYTES)
                 chunk = unpacking.unconsumed_tail
-        yield unpacking.flush()  # less than a piece: all input was taken
+        yield unpacking.flush()  # less than a piece: all input was consumed
     except zlib.error as error:
         raise Broken("the answer is compressed and cannot be unpacked") from error
 
@@ -305,11 +305,11 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 def read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
     """Read the body as a JSON object, whatever its declared type. Raises Broken and TooLong."""
-    return json_object(b"".join(within(chunks, LARGEST)))
+    return json_object(b"".join(within(chunks, MAX_BYTES)))
 
 
 def json_text(value: Any) -> str:
-    """Serialise a value that came as JSON. Raises Broken if it is nested more deeply than can be written."""
+    """Serialise a JSON value. Raises Broken if it is nested too deeply."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError as error:

@@ -13,29 +13,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from random import random
 from typing import Literal, TypeVar
 
 from autoagent.core.errors import Unreachable
+from autoagent.core.frozen import dataclass
 
 T = TypeVar("T")
 
-_REFUSALS = 2  # faults of one kind that count as a refusal of the request
-_LOOK = 0.2  # seconds between two looks whether to wait on
+_REFUSAL_FAULTS = 2  # faults of one kind that count as a refusal of the request
+_CHECK_SECONDS = 0.2  # seconds between checks whether to continue waiting
 
 
 Stage = Literal["unreached", "refused", "begun"]
-"""How far a failed attempt came: to no server at all, to one that said no, or to an answer that may have to be paid."""
+"""How far a failed attempt came: to no server, to a refusal, or to an answer that may be charged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The limits of retrying: `patience` seconds from the first fault on, and a limit for attempts that may be charged.
+    """Limit retries: `patience` seconds from the first fault on, and a number of attempts that may be charged.
 
     `at_first`: the patience with an address that has never answered and may be wrong. The n-th wait is under `first *
     2**n` seconds and at most `longest`. `sleep`, `clock` (seconds since the epoch), `timer` (monotonic seconds) and
-    `chance` (in [0, 1)) are handed in.
+    `chance` (in [0, 1)) are injected.
     """
 
     patience: float = 60.0
@@ -48,11 +48,11 @@ class Policy:
     timer: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random
 
-    def wait(self, failed: int, after: float | None) -> float:
-        """Return the seconds before the next attempt after `failed` failures: the server's request plus jitter."""
-        if after is not None:
-            return after + self.first * self.chance()
-        return min(self.longest, self.first * 2.0 ** min(failed - 1, 30)) * self.chance()
+    def wait(self, failures: int, requested: float | None) -> float:
+        """Return the seconds before the next attempt: the server's request plus jitter."""
+        if requested is not None:
+            return requested + self.first * self.chance()
+        return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * self.chance()
 
 
 class Fault(Exception):
@@ -72,14 +72,14 @@ class Fault(Exception):
         self.refusal = refusal
 
 
-def deserves(status: int, headers: Mapping[str, str]) -> bool:
+def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
     """Return whether a retry may help after this status. `x-should-retry` overrides it."""
-    said = headers.get("x-should-retry", "").lower()
-    return said == "true" if said in ("true", "false") else status in (408, 409, 429) or status >= 500
+    header = headers.get("x-should-retry", "").lower()
+    return header == "true" if header in ("true", "false") else status in (408, 409, 429) or status >= 500
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that `retry-after-ms` or `Retry-After` (seconds or a date) asks for, or None."""
+    """Return the seconds requested by `retry-after-ms` or `Retry-After` (seconds or a date), or None."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * unit
@@ -87,7 +87,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
             continue
         if 0 <= seconds < float("inf"):
             return seconds
-    from email.utils import parsedate_to_datetime  # costs as much as all of this room, and is seldom wanted
+    from email.utils import parsedate_to_datetime  # large, and rarely needed
 
     try:
         return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - now)
@@ -105,7 +105,7 @@ def persist(
 ) -> tuple[T, tuple[str, ...]]:
     """Return the final result of `attempt`, and the reasons of the faults on the way.
 
-    `waiting` hears of each wait: the reason, the seconds, and the end of the patience (seconds since the epoch). `heed`
+    `waiting` receives each wait: the reason, the seconds, and the end of the patience (seconds since the epoch). `heed`
     is called several times a second during a wait and ends it by raising. `known`: the endpoint has answered before.
 
     Raises:
@@ -114,33 +114,33 @@ def persist(
         Exception: the refusal behind two faults.
     """
     reasons: list[str] = []
-    paid = refusals = 0
-    began = 0.0
+    charged = refusals = 0
+    started_at = 0.0
     while True:
         try:
             return attempt(), tuple(reasons)
         except Fault as fault:
             now = policy.timer()
-            began = began if reasons else now
+            started_at = started_at if reasons else now
             reasons.append(fault.reason)
-            paid += fault.stage == "begun"
+            charged += fault.stage == "begun"
             refusals += fault.refusal is not None
-            if fault.refusal is not None and refusals == _REFUSALS:
+            if fault.refusal is not None and refusals == _REFUSAL_FAULTS:
                 raise fault.refusal from fault
             patience = policy.patience if known or fault.stage != "unreached" else policy.at_first
-            left = began + patience - now
-            if left <= 0 or paid >= policy.attempts:
-                times = f"{len(reasons)} times in {now - began:.0f} s" if len(reasons) > 1 else "once"
-                longer = ", or set --patience" if left <= 0 else ""  # where that would not have been too often
+            remaining = started_at + patience - now
+            if remaining <= 0 or charged >= policy.attempts:
+                times = f"{len(reasons)} times in {now - started_at:.0f} s" if len(reasons) > 1 else "once"
+                longer = ", or set --patience" if remaining <= 0 else ""  # unless that would be too frequent
                 advice = f"; try again later{longer}" if patience else ""
                 raise Unreachable(f"{fault.reason} (tried {times}{advice})") from fault
-            if fault.after is not None and fault.after > left:
+            if fault.after is not None and fault.after > remaining:
                 raise Unreachable(
-                    f"{fault.reason} (it asks to wait {fault.after:.0f} s, the patience left is {left:.0f} s; "
+                    f"{fault.reason} (it asks to wait {fault.after:.0f} s, the patience left is {remaining:.0f} s; "
                     "try again later, or set --patience)"
                 ) from fault
-            seconds = min(left, policy.wait(len(reasons), fault.after))
-        waiting(reasons[-1], seconds, policy.clock() + left)
+            seconds = min(remaining, policy.wait(len(reasons), fault.after))
+        waiting(reasons[-1], seconds, policy.clock() + remaining)
         _pause(seconds, policy, heed)
 
 
@@ -149,6 +149,6 @@ def _pause(seconds: float, policy: Policy, heed: Callable[[], float] | None) -> 
         policy.sleep(seconds)
         return
     end = policy.timer() + seconds
-    while (left := end - policy.timer()) > 0:
-        policy.sleep(min(left, _LOOK, heed()))
+    while (remaining := end - policy.timer()) > 0:
+        policy.sleep(min(remaining, _CHECK_SECONDS, heed()))
     heed()

@@ -1,4 +1,4 @@
-"""Timers that share a thread, and the heartbeat that reports an endpoint's silence.
+"""Run timers in a shared thread, and report an endpoint's silence.
 
 threading.Timer costs half a millisecond each, several times a request, and nearly all timers are cancelled.
 """
@@ -13,67 +13,67 @@ from typing import Self
 
 from autoagent.core.errors import StopRun
 
-LONGEST = 30.0  # seconds without a word to the user
+LONGEST = 30.0  # seconds without a message to the user
 
 
 class Timers:
-    """Runs due calls in a daemon thread started with the first timer. Calls must be brief and must not raise."""
+    """Run due calls in a daemon thread started with the first timer. Calls must be brief and must not raise."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._due: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._looks = float("inf")  # when the thread looks next, if nobody wakes it
+        self._wakes_at = float("inf")  # when the thread wakes by itself
         self._thread: threading.Thread | None = None
 
     def after(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Schedule a call. Return a function that cancels it."""
         key, at = object(), time.monotonic() + seconds
-        with self._changed:
+        with self._condition:
             self._due[key] = at, call
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
                 self._thread.start()
-            elif at < self._looks:  # else it looks in time: it is not woken for a timer that is cancelled soon
-                self._changed.notify()
+            elif at < self._wakes_at:  # otherwise it wakes in time; most timers are cancelled soon
+                self._condition.notify()
 
         def cancel() -> None:
-            with self._changed:
+            with self._condition:
                 self._due.pop(key, None)
 
         return cancel
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._condition:
                 now = time.monotonic()
                 due = [key for key, (at, _) in self._due.items() if at <= now]
                 calls = [self._due.pop(key)[1] for key in due]
                 if not calls:
-                    self._looks = min((at for at, _ in self._due.values()), default=float("inf"))
-                    self._changed.wait(None if self._looks == float("inf") else self._looks - now)
+                    self._wakes_at = min((at for at, _ in self._due.values()), default=float("inf"))
+                    self._condition.wait(None if self._wakes_at == float("inf") else self._wakes_at - now)
             for call in calls:
                 call()
 
 
 class Heartbeat:
-    """While entered, calls `tell` with the seconds of silence after every further `every` seconds.
+    """While entered, call `tell` with the seconds of silence after every further `every` seconds.
 
     `tell` may be None. It runs in another thread, never while a received piece is being processed.
     """
 
-    def __init__(self, timers: Timers, every: float = 0.0, tell: Callable[[float], None] | None = None) -> None:
+    def __init__(self, timers: Timers, interval: float = 0.0, notify: Callable[[float], None] | None = None) -> None:
         self._timers = timers
-        self._every = every
-        self._tell = tell
+        self._interval = interval
+        self._notify = notify
         self._lock = threading.Lock()
-        self._since = time.monotonic()
-        self._reported = 0  # times in this silence
+        self._silent_since = time.monotonic()
+        self._reports = 0  # reports in this silence
         self._cancel: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
         with self._lock:
-            if self._tell is not None:
-                self._wait(self._every)
+            if self._notify is not None:
+                self._schedule(self._interval)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,21 +83,21 @@ class Heartbeat:
             self._cancel = None
 
     def heard(self) -> None:
-        """Note that a piece came: the silence starts over."""
+        """Restart the silence after a received piece."""
         with self._lock:
-            self._since, self._reported = time.monotonic(), 0
+            self._silent_since, self._reports = time.monotonic(), 0
 
-    def _wait(self, seconds: float) -> None:
+    def _schedule(self, seconds: float) -> None:
         """Schedule the next check. The caller holds the lock."""
-        self._cancel = self._timers.after(seconds, self._look)
+        self._cancel = self._timers.after(seconds, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         with self._lock:
-            if self._cancel is None or self._tell is None:
+            if self._cancel is None or self._notify is None:
                 return
-            silent = time.monotonic() - self._since
-            if silent >= (self._reported + 1) * self._every:
-                self._reported += 1
-                with suppress(StopRun):  # who ends what listens does so in the listener's own thread, at the next piece
-                    self._tell(silent)
-            self._wait(max(0.0, self._since + (self._reported + 1) * self._every - time.monotonic()))
+            silent = time.monotonic() - self._silent_since
+            if silent >= (self._reports + 1) * self._interval:
+                self._reports += 1
+                with suppress(StopRun):  # the listener's own thread raises it at the next piece
+                    self._notify(silent)
+            self._schedule(max(0.0, self._silent_since + (self._reports + 1) * self._interval - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Converts the messages of a prompt into a form that the endpoint accepts.
+"""Convert the messages of a prompt into a form that the endpoint accepts.
 
 Chat templates refuse messages they cannot render with an error about roles. The messages then go in a plainer form,
 found by retrying like refused parameters.
@@ -15,18 +15,18 @@ from typing import Any
 from autoagent.core.model import Message, without_calls
 from autoagent.text.sanitize import valid
 
-# What messages can do without, the dearest last.
-USER_AFTER_TOOL = "user after tool"  # Mistral's own models want a word of the assistant between them
+# Optional features of messages, the most valuable last.
+USER_AFTER_TOOL = "user after tool"  # Mistral's own models need an assistant message between them
 TOOL_MESSAGES = "tool messages"
 SYSTEM = "system message"
 IMAGES = "images"
 
-_UNSEEN = "(This model takes no images: you do not see the one above. Say so where it matters.)"
+_IMAGE_REFUSED = "(This model takes no images: you do not see the one above. Say so where it matters.)"
 _BRIDGE = "[The results of the tools were read.]"
 
 _USER_AFTER_TOOL = re.compile(r"role\W+user\W+after role\W+tool", re.I)
 _ROLES = re.compile(r"\broles?\b|alternat|system[ _](prompt|instruction|message)", re.I)
-_TOOL_MESSAGES = re.compile(  # the key `"message"` of every refusal is no word on messages
+_TOOL_MESSAGES = re.compile(  # the key `"message"` in every refusal does not count
     r"""\broles?\b|alternat|\bmessages?\b(?!"\s*:)|thought_?signature|tool_call|function[ _]call""", re.I
 )
 _IMAGES = re.compile(r"image|vision|visual|multi-?modal|mmproj|content\W+(part|type|must be a? ?string)", re.I)
@@ -36,15 +36,17 @@ _NO_SYSTEM = re.compile(r"(?<!optional )\b(system|developer)\b|only user and ass
 def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[str, Any]]:
     """Return the messages as JSON values, without the features in `without`."""
     if IMAGES in without:
-        messages = [replace(m, content=f"{m.content}\n\n{_UNSEEN}", images=()) if m.images else m for m in messages]
+        messages = [
+            replace(m, content=f"{m.content}\n\n{_IMAGE_REFUSED}", images=()) if m.images else m for m in messages
+        ]
     if TOOL_MESSAGES in without:
         messages = without_calls(messages)
     elif USER_AFTER_TOOL in without:
-        messages = _bridged(messages)
+        messages = _with_bridges(messages)
     if SYSTEM in without and len(messages) > 1 and messages[0].role == "system":
-        joined = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}")
-        messages = [joined, *messages[2:]]
-    return [_written(message) for message in messages]
+        merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}")
+        messages = [merged, *messages[2:]]
+    return [_to_json(message) for message in messages]
 
 
 def refused(said: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
@@ -61,31 +63,27 @@ def refused(said: str, messages: Sequence[Message], without: Collection[str]) ->
     return TOOL_MESSAGES if has_tools and _TOOL_MESSAGES.search(said) else None
 
 
-def _bridged(messages: Sequence[Message]) -> list[Message]:
-    found: list[Message] = []
+def _with_bridges(messages: Sequence[Message]) -> list[Message]:
+    bridged: list[Message] = []
     for message in messages:
-        if message.role == "user" and found and found[-1].role == "tool":
-            found.append(Message("assistant", _BRIDGE))
-        found.append(message)
-    return found
+        if message.role == "user" and bridged and bridged[-1].role == "tool":
+            bridged.append(Message("assistant", _BRIDGE))
+        bridged.append(message)
+    return bridged
 
 
-@lru_cache(maxsize=2048)  # most of a prompt was in the one before it; nobody changes what is returned
-def _written(message: Message) -> dict[str, Any]:
+@lru_cache(maxsize=2048)  # most messages repeat from the previous prompt; results are not mutated
+def _to_json(message: Message) -> dict[str, Any]:
     content = valid(message.content)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.answers, "content": content}
     if message.images:
-        shown = [{"type": "image_url", "image_url": {"url": image}} for image in message.images]
-        return {"role": message.role, "content": [{"type": "text", "text": content}, *shown]}
+        images = [{"type": "image_url", "image_url": {"url": image}} for image in message.images]
+        return {"role": message.role, "content": [{"type": "text", "text": content}, *images]}
     if not message.calls:
         return {"role": message.role, "content": content}
     calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": valid(call.arguments)},
-        }
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": valid(call.arguments)}}
         for call in message.calls
     ]
     return {"role": message.role, "content": content or None, "tool_calls": calls}

@@ -16,7 +16,8 @@ def test_it_registers_one_of_everything() -> None:
         "embedders": ["letters"],
         "sandbox": ["bare"],
     }
-    assert added.reaches == ["decide", "listen", "think", "authorize", "execute", "store", "render returned"]
+    hooks = ["decide", "listen", "think", "authorize", "execute", "store", "recall", "forget", "sleep"]
+    assert added.reaches == [*hooks, "render returned"]
 
 
 def test_the_command_counts(tmp_path: Path) -> None:

@@ -1,0 +1,216 @@
+"""Render the steps of a run as messages of a prompt: replies, cut to a number of tokens, and their results.
+
+With native tool calls, a step is a call and its tool message, and one reply may hold several. Feedback and notices
+remain user messages.
+
+A result from outside is shown between unforgeable marks. Whatever is cut, the marks and the heading before them stay
+whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
+
+from autoagent.core.command_schema import THOUGHTS
+from autoagent.core.commands import Call
+from autoagent.core.events import Rejected, RunStarted, Thought
+from autoagent.core.model import Message, ToolCall, make_call, parse_written_call
+from autoagent.text import code_block
+from autoagent.text.code_block import CodeBlock
+from autoagent.text.paging import ends
+from autoagent.text.quoting import Marks, split
+from autoagent.text.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
+
+_NOTHING = "(no result)"
+_MIN_QUOTE_TOKENS = 24  # tokens of a quoted text; a shorter quote is omitted
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Hold one step as two messages. `tokens` counts both; `texts` are their texts without marks.
+
+    `run` is the run of its events, which differs for the first steps of a fork. If `reply` is a native tool call,
+    `user` is the tool message and `extra` the other texts. `continues` marks a step of the same reply as the
+    previous step.
+    """
+
+    run: str
+    step: int
+    reply: str | ToolCall
+    user: list[str] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    continues: bool = False
+    tokens: int = 0
+    call: Call | None = None
+    summary: str = "an unusable reply"
+    worth: bool = False  # whether to remember it
+    outcome_known: bool = True
+    rendered: tuple[Message, ...] = field(default=(), repr=False)  # for all steps of a reply, once complete
+
+
+@dataclass(frozen=True, slots=True)
+class ResultText:
+    """Hold a result of the newest reply, or an extra text.
+
+    Its limit is larger if its command has paged it (`is_paged`). The `marks` around it and the `heading` before them
+    stay whole. `read_on` is the beginning of the command that shows the omitted part.
+    """
+
+    text: str
+    marks: Marks | None = None
+    heading: str = ""
+    _: KW_ONLY
+    is_extra: bool = False
+    is_paged: bool = False
+    read_on: str = ""
+
+
+def render(event: Thought | Rejected, start: RunStarted, limit: int, count: Count) -> str | ToolCall:
+    """Render a reply for the prompt in `limit` tokens. Only the beginning and end of an unusable reply are kept."""
+    if isinstance(event, Thought):
+        if start.native:
+            call, first = event.call, {THOUGHTS[0]: event.thoughts.text}
+            return _render_call(event.step, call.name, first, call.args, limit, count)
+        if start.style.writes_file:
+            return shorten(event.text, limit, count)
+        return _render_thought(event, start, limit, count)
+    limit //= 4
+    if start.native and (wanted := parse_written_call(event.text)):
+        return _render_call(event.step, *wanted, limit, count)
+    return shorten(event.text, limit, count) or "(no text)"
+
+
+def _render_call(
+    step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any], limit: int, count: Count
+) -> ToolCall:
+    """Render a native tool call as valid JSON within `limit` tokens. Long arguments keep head and tail."""
+
+    def whole(thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall | None:
+        call = make_call(step, name, thoughts, args)
+        return call if fits(call.arguments, limit, count) else None
+
+    if call := whole(thoughts, args):
+        return call
+    for part in (1, 2, 4, 8):  # JSON escapes add tokens
+        room = max(16, limit // (len(args) + len(thoughts) + 1) // part)
+        shorter = [
+            {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in values.items()}
+            for values in (thoughts, args)
+        ]
+        if call := whole(*shorter):
+            return call
+    return whole(shorter[0], {}) or make_call(step, name, {}, {})
+
+
+def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count) -> str:
+    """Render a reply in the response format. Long arguments keep head and tail.
+
+    If a schema enforces the format, the first thought suffices. A small model is shown none, since it would repeat
+    it and its action.
+    """
+    names = () if not start.style.thinks else THOUGHTS if start.asking == "text" else THOUGHTS[:1]
+    thoughts = {"thoughts": {name: getattr(event.thoughts, name) for name in names}} if names else {}
+
+    def render(args: Mapping[str, Any]) -> str:
+        return _format_reply(event, args, thoughts)
+
+    whole = render(event.call.args)
+    if fits(whole, limit, count):
+        return whole
+    room = max(16, (limit - count(render({}))) // max(1, len(event.call.args)))
+    args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
+    return shorten(render(args), limit, count)
+
+
+def _format_reply(event: Thought, args: Mapping[str, Any], thoughts: Mapping[str, Any]) -> str:
+    """Render a reply with these arguments, with its code after the object if it was written so."""
+
+    def reply(args: Mapping[str, Any]) -> str:
+        return json.dumps({**thoughts, "command": {"name": event.call.name, "args": args}}, ensure_ascii=False)
+
+    if found := code_block.split(event.text):
+        block = found[1]
+        for name, value in event.call.args.items():
+            if value == block.code and name in args:
+                text = reply({**args, name: code_block.PLACE})
+                return code_block.join(text, CodeBlock(block.language, args[name]))
+    return reply(args)
+
+
+def elide_code(event: Thought, text: str, block: CodeBlock) -> Thought:
+    """Replace the code after the object by an ellipsis."""
+    hidden = CodeBlock(block.language, f"{code_block.HIDDEN}\n")
+    args = {name: hidden.code if value == block.code else value for name, value in event.call.args.items()}
+    return replace(event, text=code_block.join(text, hidden), call=replace(event.call, args=args))
+
+
+def unquoted(text: str) -> str:
+    """Return the text without quotes from outside."""
+    return "".join("(text from outside)" if marks else part for part, marks in split(text))
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return the text on one line of at most `limit` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"
+
+
+def tokens_of(reply: str | ToolCall, count: Count) -> int:
+    """Count the tokens of a rendered reply, and of the frame of its result."""
+    if isinstance(reply, str):
+        return count(reply) + 2 * PER_MESSAGE
+    return count(reply.name) + count(reply.arguments) + PER_CALL + 2 * PER_MESSAGE
+
+
+def fit(result: ResultText, limit: int, count: Count) -> tuple[str, str]:
+    """Return the text cut to its limit, and its rendering."""
+    frame = count(result.heading + result.marks.around("") if result.marks else result.heading)
+    text = _cut(result.text, max(32, limit - frame), result.read_on, count)
+    return text, f"{result.heading}\n{result.marks.around(text)}" if result.marks else result.heading + text
+
+
+def _cut(text: str, limit: int, read_on: str, count: Count) -> str:
+    """Cut the text to `limit` tokens. Quotes are cut within their marks, or omitted."""
+    parts = split(text)
+    frames = [count(marks.around("")) for _, marks in parts if marks]
+    if not frames or fits(text, limit, count):
+        return ends(text, limit, count, read_on)
+    plain = unquoted(text)
+    room = (limit - count(plain) - sum(frames)) // len(frames)
+    if room < _MIN_QUOTE_TOKENS:
+        return shorten(plain, limit, count)
+    cut = (marks.around(shorten(part, room, count)) if marks else part for part, marks in parts)
+    return "".join(cut)
+
+
+def by_reply(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
+    """Group the steps by reply, so that native tool calls of one reply stay together."""
+    reply: list[Exchange] = []
+    for exchange in exchanges:
+        calls = reply and not isinstance(reply[0].reply, str) and not isinstance(exchange.reply, str)
+        if calls and exchange.continues:
+            reply.append(exchange)
+            continue
+        if reply:
+            yield reply
+        reply = [exchange]
+    if reply:
+        yield reply
+
+
+def messages_of(reply: Sequence[Exchange]) -> Iterator[Message]:
+    """Yield the messages of one reply: call and result, or calls, tool messages and other texts."""
+    if isinstance(reply[0].reply, str):
+        yield Message("assistant", reply[0].reply)
+        yield Message("user", "\n\n".join(reply[0].user) or _NOTHING)
+        return
+    calls = [exchange.reply for exchange in reply if isinstance(exchange.reply, ToolCall)]
+    yield Message("assistant", "", tuple(calls))
+    for call, exchange in zip(calls, reply, strict=True):
+        yield Message("tool", "\n\n".join(exchange.user) or _NOTHING, answers=call.id)
+    if extra := [result for exchange in reply for result in exchange.extra]:
+        yield Message("user", "\n\n".join(extra))

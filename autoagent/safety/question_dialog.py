@@ -1,0 +1,415 @@
+"""Ask a person before a command.
+
+A proposal with a warning (see exfiltration_guard) needs a separate answer: no advance authorization covers it except a
+rule of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from autoagent.core.commands import ANY_TEXT, Proposal, Question, QuestionKind, Verdict
+from autoagent.core.errors import SettingsError, StateError, StopRun
+from autoagent.core.events import Dropped
+from autoagent.core.memory import memory_name
+from autoagent.core.task import Status
+from autoagent.safety.approval import NOBODY, stopped
+from autoagent.safety.rules import Rule, Rulebook
+from autoagent.safety.typed_answers import (
+    OWN_WORDS,
+    Steering,
+    UserAnswer,
+    edit_arguments,
+    no_continuous,
+    read_answer,
+    restore_secrets,
+)
+
+ASKS_AT_ONCE = "it asks the user"  # the command itself asks the user, so a question before it is redundant
+
+_TOLD_ELSEWHERE = ("thoughts", "help", "quit", "drop", "ask", "write")  # words that another line explains
+
+_DROP = "continue without the memories from outside, or one of them (/drop 12)"
+
+_NEW_ARGUMENTS = "New arguments: one line of JSON, or NAME=VALUE; Enter keeps them"
+
+
+class Questioner(Protocol):
+    """Asks a person at a keyboard, or reads the lines of a pipe."""
+
+    def ask(self, prompt: str, *, question: Question = ANY_TEXT) -> str:
+        """Ask for one line. Raises EOFError if nobody can answer, KeyboardInterrupt, TimeoutError to go on without."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Return whether the last answer came from another terminal."""
+
+    def say(self, text: str) -> None:
+        """Show a text of one or more lines."""
+
+    def show_whole(self, proposal: Proposal) -> None:
+        """Show a proposal with its complete arguments and diff."""
+
+    def edit(self, text: str, suffix: str) -> str | None:
+        """Return the text edited in the user's editor, or None without an editor or if it fails.
+
+        `suffix` is that of a file with such a text (`.py`).
+        """
+
+    def rewrite(self, text: str) -> str | None:
+        """Return the text edited on prefilled lines, or None without line editing."""
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """Return the words that the user may type after a slash, and the help of each."""
+
+    def show_word(self, word: str) -> None:
+        """Show the text of one of the `words`."""
+
+    def discard_typeahead(self) -> None:
+        """Discard input typed before the question was readable, if the input is a terminal."""
+
+
+class Ask:
+    """Ask a person about every command, unless it was authorized in advance.
+
+    Ctrl-C revokes all advance authorizations. An edited call comes back as a new proposal. A proposal with a warning is
+    always asked about, and uses up no advance authorization. `rulebook` stores rules made at the question. `mask` masks
+    secrets in arguments to be edited. `steering` changes the run at the person's request.
+    """
+
+    def __init__(
+        self,
+        terminal: Questioner,
+        yes: str = "y",
+        no: str = "n",
+        rulebook: Rulebook | None = None,
+        mask: Callable[[Any], Any] = lambda value: value,
+        steering: Steering | None = None,
+    ) -> None:
+        self._terminal = terminal
+        self._steering = steering
+        self._mask = mask
+        self._yes = yes
+        self._no = no
+        self._rulebook = rulebook
+        self._credit = 0  # commands that still run without a question
+        self._always: set[str] = set()
+        self._all = False  # whether only warnings are asked about
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        if (verdict := self._in_advance(proposal)) is not None:
+            return verdict
+        try:
+            return replace(self._asked(proposal), elsewhere=self._terminal.elsewhere)
+        except TimeoutError as error:
+            return Verdict(False, NOBODY, f"{error} So it was not run. Go on with what can be done without it.")
+
+    def _in_advance(self, proposal: Proposal) -> Verdict | None:
+        name, effects = proposal.call.name, proposal.spec.effects
+        if proposal.warning:
+            return None
+        if effects is not None and effects.asks_user:
+            return Verdict(True, ASKS_AT_ONCE)
+        if self._all:
+            return Verdict(True, "user (continuous)")
+        if name in self._always:
+            return Verdict(True, f"user (always {name})")
+        if self._credit:
+            self._credit -= 1
+            remainder = f"{self._credit} more to come" if self._credit else "the last one"
+            self._terminal.say(f"Authorized in advance; {remainder}.")
+            return Verdict(True, "user (in advance)")
+        return None
+
+    def _asked(self, proposal: Proposal) -> Verdict:
+        name, words = proposal.call.name, self._question(proposal)
+        decision = self._form("decision", proposal)
+        while True:
+            answer = read_answer(self._listen(words, decision), self._yes, self._no)
+            if answer.kind == "run":
+                if answer.count > 1 or not proposal.warning:
+                    self._credit = answer.count - 1
+                return Verdict(True, "user")
+            if answer.kind == "always" and not proposal.warning:
+                self._always.add(name)
+                return Verdict(True, f"user (always {name})")
+            if answer.kind == "rule" and (rule := self._confirm_rule(answer.text, proposal)) is not None:
+                return Verdict(True, f"user (rule {rule})")
+            if answer.kind == "feedback":
+                return Verdict(False, "user", answer.text)
+            if answer.kind == "stop":
+                raise stopped(Status.STOPPED)
+            if answer.kind == "edit" and (args := self._edit(proposal, answer.text)) is not None:
+                return Verdict(False, "user", args=args)
+            if answer.kind == "word" and (verdict := self._word(answer.text, proposal)) is not None:
+                return verdict
+            self._respond(answer, proposal)
+
+    def _respond(self, answer: UserAnswer, proposal: Proposal) -> None:
+        """Respond to an answer that does not decide."""
+        if answer.kind == "whole":
+            self._terminal.show_whole(proposal)
+        elif answer.kind == "explain" or (answer.kind == "word" and answer.text in ("help", "")):
+            self._terminal.say(self._explanation(proposal))
+        elif answer.kind == "always":
+            self._terminal.say(
+                f"'a' does not cover a warning: {self._yes} runs it this once, and a rule, such as "
+                f"'a {proposal.call.name}', holds from now on. Nothing was run."
+            )
+        elif answer.kind == "again" and answer.text:
+            self._terminal.say(f"{answer.text} Nothing was run.")
+
+    def _word(self, text: str, proposal: Proposal) -> Verdict | None:
+        """Execute a word after a slash. Return the verdict if it decides on the proposal."""
+        word, _, rest = text.partition(" ")
+        if word == "continuous":
+            if problem := no_continuous(rest, self._yes, warned=bool(proposal.warning)):
+                self._terminal.say(f"{problem} Nothing was run.")
+                return None
+            self._all, self._credit = not rest, int(rest or 1) - 1
+            return Verdict(True, "user")
+        if word == "ask":
+            self._revoke()
+            self._terminal.say("Every command is asked about.")
+        elif word == "write":
+            if (text_written := self._terminal.edit("", ".md")) is None:
+                self._terminal.say("No editor is set: set EDITOR. Alt-Enter begins a new line here.")
+            elif text_written.strip():
+                return Verdict(False, "user", text_written.strip())
+        elif word == "drop":
+            return self._drop_memories(rest, proposal.recalled)
+        elif self._steering is not None and word in self._steering.words:
+            if (change := self._steering.change(word, rest.strip())) is not None:
+                return Verdict(False, "user", change=change)
+        elif word not in ("help", ""):
+            self._show_word(word)
+        return None
+
+    def _drop_memories(self, name: str, recalled: Sequence[int]) -> Verdict | None:
+        """Return the verdict that removes recalled memories, all or one, from the run.
+
+        The call and the rest of its reply do not run, since they may stem from these memories. Advance authorizations
+        end.
+        """
+        memories = [memory for memory in recalled if name in ("", memory_name(memory))]
+        if not memories and not (recalled and name.isdecimal()) and self._steering and "drop" in self._steering.words:
+            steering_change = self._steering.change("drop", name)
+            return Verdict(False, "user", change=steering_change) if steering_change is not None else None
+        if not memories:
+            there = ", ".join(map(memory_name, recalled)) or "there is none"
+            self._terminal.say(f"/drop takes a memory that brought text from outside: {there}. Nothing was run.")
+            return None
+
+        def change(record: Callable[[Any], Any]) -> None:
+            for memory in memories:
+                record(Dropped(memory=memory, ends_reply=True))
+
+        self._revoke()
+        names = ", ".join(map(memory_name, memories))
+        reason = (
+            f"The user has taken out of this run what came from outside by memory {names}. Decide again without it."
+        )
+        return Verdict(False, "user (drop)", reason, change=change)
+
+    def _show_word(self, word: str) -> None:
+        if word in self._terminal.words:
+            self._terminal.show_word(word)
+        elif word in self._words:
+            self._terminal.say(f"/{word} is for the question before a command. Nothing was sent.")
+        else:
+            known_words = ", ".join(f"/{name}" for name in self._words)
+            self._terminal.say(f"There is no /{word}; use {known_words}. Nothing was run or sent.")
+
+    @property
+    def _words(self) -> Mapping[str, str]:
+        """Return everything available here with a slash."""
+        return {**self._terminal.words, **(self._steering.words if self._steering else {}), **OWN_WORDS}
+
+    def _revoke(self) -> None:
+        self._credit, self._all = 0, False
+        self._always.clear()
+
+    def interrupted(self) -> str:
+        self._revoke()
+        self._terminal.say("")  # the terminal has echoed ^C
+        question = f"Interrupted. Enter continues, text is feedback, {self._no} or Ctrl-C again saves and stops."
+        while True:
+            try:
+                line = self._answer(question, self._form("remark"))
+            except KeyboardInterrupt:
+                raise stopped(Status.INTERRUPTED) from None
+            except TimeoutError:
+                return ""
+            answer = read_answer(line, self._yes, self._no)
+            if answer.kind == "stop":
+                raise stopped(Status.STOPPED)
+            if answer.kind == "feedback":
+                return answer.text
+            if not line.strip() or answer == UserAnswer("run", 1):
+                return ""
+            if answer.kind == "word":
+                self._show_word(answer.text.partition(" ")[0])
+            else:
+                self._terminal.say("Nothing waits to be authorized now. Enter continues.")
+
+    def waits_on(self, reason: str) -> bool:
+        question = f"{reason}\nKeep trying? Enter = yes, {self._no} = save and stop"
+        while True:
+            self._terminal.discard_typeahead()
+            try:
+                line = self._terminal.ask(question, question=self._form("going on"))
+            except EOFError:
+                return False
+            except TimeoutError:
+                return True
+            answer = read_answer(line, self._yes, self._no)
+            if answer.kind == "stop":
+                raise stopped(Status.STOPPED)
+            if not line.strip() or answer == UserAnswer("run", 1):
+                return True
+            self._terminal.say("The model cannot read that now. Enter tries again.")
+
+    def accepts(self, claims: str) -> Verdict:
+        question = f"{claims}\nAccept it as done? {self._yes} = yes, {self._no} = leave it unverified, or type feedback"
+        while True:
+            try:
+                line = self._listen(question, self._form("decision"))
+            except (TimeoutError, StopRun):
+                return Verdict(False, NOBODY)
+            answer = read_answer(line, self._yes, self._no)
+            if answer == UserAnswer("run", 1):
+                return Verdict(True, "user")
+            if answer.kind == "stop":
+                return Verdict(False, "user")
+            if answer.kind == "feedback":
+                return Verdict(False, "user", answer.text)
+            self._terminal.say(f"Answer {self._yes} or {self._no}, or type what is still to do.")
+
+    def _question(self, proposal: Proposal) -> str:
+        if proposal.warning:
+            names = ", ".join(map(memory_name, proposal.recalled))
+            drop = f"/drop = continue without memory {names}, " if names else ""
+            return (
+                f"Run it anyway? {self._yes} = yes, this once, {self._no} = stop, {drop}or type feedback "
+                "(e, d, t, ? = help)"
+            )
+        return (
+            f"Run it? {self._yes} = yes, {self._yes} -N = N commands, {self._no} = stop, or feedback "
+            "(e, d, a, t, ? = help)"
+        )
+
+    def _explanation(self, proposal: Proposal) -> str:
+        name, yes, no = proposal.call.name, self._yes, self._no
+        rows = {
+            f"{yes}, {yes} -5": "run it; run it and the next 4 without a question",
+            no: "save and stop, as Ctrl-D and Ctrl-C twice do; it can be resumed",
+            "e": "edit the text to be written, then decide; e NAME: an argument",
+            "d, t": "show all arguments and the whole diff; all thoughts of this step",
+            "a": f"run every {name} unasked until the run ends, or Ctrl-C",
+            "a RULE": f"save a rule, such as {name}:PATTERN, for every run",
+            "text": "feedback; nothing is run. Alt-Enter: a new line; /write: your editor",
+            **{f"/{word}": what for word, what in self._words.items() if word not in _TOLD_ELSEWHERE},
+            **({"/drop": _DROP} if proposal.recalled else {}),
+        }
+        head = f"{proposal.spec.label} ({name}, risk: {proposal.risk})"
+        return "\n".join([head, *(f"{answer:<12}{what}" for answer, what in rows.items())])
+
+    def _confirm_rule(self, text: str, proposal: Proposal) -> Rule | None:
+        """Return the rule once the user has confirmed and saved it, or None if it stays unsaved."""
+        if self._rulebook is None:
+            self._terminal.say("No rules can be saved here. Nothing was run.")
+            return None
+        try:
+            rule = self._rulebook.parse(text)
+            if not self._rulebook.fits(rule, proposal.call):
+                self._terminal.say(f"The rule {rule} does not match this call. Nothing was run or saved.")
+                return None
+            self._terminal.say(self._rulebook.forecast(rule))
+            question = f"Save the rule {rule}? {self._yes} = yes, Enter = no"
+            confirmation = self._listen(question, self._form("going on"))
+            if read_answer(confirmation, self._yes, self._no) != UserAnswer("run", 1):
+                self._terminal.say("The rule was not saved. Nothing was run.")
+                return None
+            self._rulebook.save(rule)
+        except (SettingsError, StateError) as error:
+            self._terminal.say(f"{error} Nothing was run.")
+            return None
+        self._terminal.say(f"Saved; `autoagent rules remove '{rule}'` revokes it.")
+        return rule
+
+    def _form(self, kind: QuestionKind, proposal: Proposal | None = None) -> Question:
+        is_warned = proposal is not None and bool(proposal.warning)
+        return Question(kind, self._yes, self._no, is_warned, proposal, words=tuple(self._words))
+
+    def _listen(self, words: str, question: Question) -> str:
+        """Read an answer. The first Ctrl-C returns to the question, a second ends the run."""
+        try:
+            return self._answer(words, question)
+        except KeyboardInterrupt:
+            self._terminal.say("Nothing was run. Ctrl-C again saves and stops.")
+        try:
+            return self._answer(words, question)
+        except KeyboardInterrupt:
+            raise stopped(Status.INTERRUPTED) from None
+
+    def _answer(self, words: str, question: Question) -> str:
+        self._terminal.discard_typeahead()
+        try:
+            return self._terminal.ask(words, question=question)
+        except EOFError:
+            raise stopped(Status.UNANSWERED) from None
+
+    def _edit(self, proposal: Proposal, name: str) -> dict[str, Any] | None:
+        """Return new arguments, or None if unchanged. `name` is the one to change, '' for the default."""
+        args = dict(proposal.call.args)
+        displayed = dict(self._mask(args))
+        if name and not name.startswith("{") and name not in displayed:
+            self._terminal.say(f"There is no argument {name}; use {', '.join(displayed)}. Nothing was changed.")
+            return None
+        try:
+            if name.startswith("{"):
+                new_args: dict[str, Any] | None = edit_arguments(displayed, name, proposal.spec.parameters)
+            else:
+                new_args = self._edit_text(proposal, displayed, name)
+            if new_args is not None:
+                args_now = restore_secrets(new_args, displayed, args)
+                return args_now if args_now != args else None
+        except ValueError as error:
+            self._terminal.say(f"{error} Nothing was changed.")
+            return None
+        self._terminal.say(json.dumps(displayed, ensure_ascii=False, indent=2))
+        while line := self._listen(_NEW_ARGUMENTS, ANY_TEXT).strip():
+            try:
+                args_now = restore_secrets(edit_arguments(displayed, line, proposal.spec.parameters), displayed, args)
+            except ValueError as error:
+                self._terminal.say(f"{error} Nothing was changed.")
+                continue
+            return args_now if args_now != args else None
+        return None
+
+    def _edit_text(self, proposal: Proposal, displayed: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+        """Return the arguments with one text edited by the user, or None if only names can be edited.
+
+        Without a `name` it is the program or the text of the file, else the last text that is no path: an edit's
+        replacement, not its target.
+        """
+        texts = [p for p in proposal.spec.parameters if isinstance(displayed.get(p.name), str)]
+        if not texts or (name and not isinstance(displayed[name], str)):
+            return None
+        usual = max(texts, key=lambda p: (bool(p.code), p.meaning not in ("path", "entry"), texts.index(p))).name
+        name = name or usual
+        path = next((displayed[p.name] for p in texts if p.meaning == "path"), "")
+        before, others = displayed[name], ", ".join(f"e {p.name}" for p in texts if p.name != name)
+        self._terminal.say(f"Editing {name} of {proposal.call.name}{f' (or: {others})' if others else ''}.")
+        if (new_text := self._terminal.edit(before, PurePath(path).suffix or ".txt")) is None:
+            new_text = self._terminal.rewrite(before)
+        if new_text is None:
+            return None
+        if "\n" not in before:  # an editor ends each line
+            new_text = new_text.removesuffix("\n")
+        return {**displayed, name: new_text}

@@ -1,0 +1,118 @@
+"""The user's consent to commands that sources outside the program offer, such as servers.
+
+None reaches the agent before a person has seen its name, its texts and its arguments. One that changes is asked about
+again. All of them count as undeclared: each call is asked about, each result is untrusted and private.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from autoagent.core.commands import CommandSpec, Risk, source_in
+from autoagent.core.errors import SettingsError
+from autoagent.registry.parts import Offer, OfferedCommand, Place, UntrustedValue
+from autoagent.session.trust import Trusted
+from autoagent.terminal.output import echo
+from autoagent.text.wrapping import wrap
+
+if TYPE_CHECKING:
+    from autoagent.commands.registry import Command
+
+
+def allowed(place: Place, offer: Offer, warn: Callable[[str], None]) -> list[Command]:
+    """Return the allowed commands of an offer. Ask about the others if somebody can be asked.
+
+    Raises SettingsError if the answer cannot be kept, ValueError for a name that is none of an offered command.
+    """
+    commands = [(one, _as_undeclared(one.command)) for one in offer.commands]
+    new = waiting(place, offer)
+    if new and sys.stdin.isatty():
+        try:
+            if _is_allowed_now(place, offer, new):
+                _allow(place, offer, new)
+                new = ()
+        except EOFError:
+            warn("The input has ended; nothing new is offered.")
+    elif new:
+        names = ", ".join(one.name for one in new)
+        warn(f"Left out of the {offer.source} until you allow it (`{offer.allowed_by}`): {names}.")
+    return [command for one, command in commands if one not in new]
+
+
+def allow_at_once(place: Place, offer: Offer) -> tuple[int, bool]:
+    """Show all that waits to be allowed, and allow it, asking first at a terminal. Return how many, and whether.
+
+    Raises SettingsError if the input has ended, or the answer cannot be kept.
+    """
+    new, is_allowed = waiting(place, offer), True
+    try:
+        if new and sys.stdin.isatty():
+            is_allowed = _is_allowed_now(place, offer, new)
+        else:
+            for line in _described(place, offer, new):
+                echo(line)
+    except EOFError:
+        raise SettingsError("The input has ended; nothing is allowed.") from None
+    if new and is_allowed:
+        _allow(place, offer, new)
+    return len(new), is_allowed
+
+
+def waiting(place: Place, offer: Offer) -> Sequence[OfferedCommand]:
+    """Return the commands of an offer that the user has not allowed as they are."""
+    trusted = Trusted(place.user_state)
+    return tuple(one for one in offer.commands if not trusted.holds(offer.folder, _value(offer, one).mark))
+
+
+def _allow(place: Place, offer: Offer, new: Sequence[OfferedCommand]) -> None:
+    Trusted(place.user_state).add(offer.folder, [_value(offer, one) for one in new])
+
+
+def _value(offer: Offer, one: OfferedCommand) -> UntrustedValue:
+    return UntrustedValue(file=offer.source, name=one.name, value=f"{offer.written}\0{one.told}", about="")
+
+
+def _as_undeclared(command: Command) -> Command:
+    """Return the command with nothing that it says of itself but its texts, its arguments and that it reads alone.
+
+    Raises ValueError for a name that could pass for one of another source, or of the program.
+    """
+    from autoagent.commands.registry import Command
+
+    spec = command.spec
+    if not source_in(spec.name):
+        raise ValueError(f"{spec.name!r} is no name of an offered command")
+    risk: Risk = "network" if spec.risk == "network" else "irreversible"
+    own = CommandSpec(
+        spec.name, spec.label, source_in(spec.name), risk, spec.parameters, repeatable=True, always_offered=True
+    )
+    return Command(own, command.function)
+
+
+def _described(place: Place, offer: Offer, new: Sequence[OfferedCommand]) -> Iterator[str]:
+    """Yield lines with all that the agent would be told, and which of it was allowed as something else."""
+    known = Trusted(place.user_state).names(offer.folder)
+    for one in new:
+        spec = one.command.spec
+        changed = "  CHANGED since you allowed it" if _value(offer, one).called in known else ""
+        yield f"  {spec.signature()}{changed}"
+        yield f"      {spec.label}"
+        for parameter in spec.parameters:
+            yield f"      - {parameter.name}: {json.dumps(parameter.schema, ensure_ascii=False)}"
+        if one.remark:
+            yield f"      ({one.remark})"
+
+
+def _is_allowed_now(place: Place, offer: Offer, new: Sequence[OfferedCommand]) -> bool:
+    """Show a person at the terminal the new commands, and ask. Raises EOFError if there is no answer."""
+    from autoagent.terminal.answers import ClickTerminal
+
+    terminal = ClickTerminal()
+    terminal.say(f"The {offer.source} ({offer.file}) offers something new:")
+    for line in _described(place, offer, new):
+        echo(wrap(line, shutil.get_terminal_size().columns, indent=6), err=True)
+    return terminal.decide("Offer it to the agent, until it changes? Each call is still asked about. y = yes, n = no:")

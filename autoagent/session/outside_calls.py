@@ -1,0 +1,299 @@
+"""A run whose calls come from outside, such as from another agent, and the memory for other programs.
+
+Each call of a command is a step of the run, authorized, guarded, undoable and in its log. Nobody can be asked here:
+without `-c` only calls that a rule allows run; with it all do, except those that the guard warns of, which need a rule.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from autoagent.agent.authorize import Authorization
+from autoagent.agent.budget import Budget
+from autoagent.agent.execute import Execution
+from autoagent.agent.progress import LoopGuard
+from autoagent.agent.state import Events, Policy, State, Tools
+from autoagent.commands import selection
+from autoagent.commands.registry import Registry
+from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
+from autoagent.core.errors import CommandError, ForUser, ReplyError, SettingsError, StopRun
+from autoagent.core.events import Decided, Ended, Event, Returned, RunStarted, Thought
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Completion, Thoughts, Usage
+from autoagent.core.protocols import Model, Recorder
+from autoagent.core.task import Goal, Outcome, Status, Task
+from autoagent.registry.parts import Place
+from autoagent.safety.approval import NOBODY, Continuous, FailClosed, RuleAuthorizer
+from autoagent.session import build
+from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_registry, rendered
+from autoagent.session.plan import limits_of, logged_settings, persistent_settings
+from autoagent.session.session import Session, claimed_state
+from autoagent.settings import Settings
+from autoagent.terminal.console import Console, EventHooks
+from autoagent.terminal.screen import Style
+from autoagent.text.quoting import marked
+
+if TYPE_CHECKING:
+    from autoagent.memory.living_memory import LivingMemory
+
+
+WINDOW = 128_000  # tokens that another agent is taken to have, for how much one result may show
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a call from outside: the command's text, or why it failed or was refused."""
+
+    text: str
+    failed: bool = False
+
+
+class CallService:
+    """Carries out calls as steps of a run, which the console shows. Calls come from one thread.
+
+    Attributes:
+        place: the folder.
+        specs: the declarations of the commands that can be called.
+        waiting: returns a context to wait for a call in, where Ctrl-C interrupts.
+    """
+
+    def __init__(self, place: Place, tools: Tools, policy: Policy, start: RunStarted, log: Recorder, console: Console):
+        self.place = place
+        self.specs = tools.registry.specs
+        self.waiting: Callable[[], AbstractContextManager[object]] = policy.interruptible
+        self._state = State(start, tools, policy, log)
+        self._state.loop_guard = LoopGuard({})  # whoever calls decides what to repeat, and has no earlier step at hand
+        self._registry = tools.registry
+        self._user = Authorization(self._state, tools, policy, console)
+        self._execution = Execution(self._state, tools, policy, self._user)
+        self._show: Callable[[Event], None] = console.show
+
+    def begin(self) -> None:
+        """Record the start of the run."""
+        self._show(self._state.record(self._state.start))
+
+    def call(self, name: str, args: Mapping[str, Any]) -> Answer:
+        """Authorize and run one call. Raises StopRun if a limit is reached or a signal ends the service."""
+        state = self._state
+        state.budget.check_command()
+        state.step += 1
+        try:
+            call = self._registry.check(Call(str(state.step), name, args))
+        except ReplyError as error:
+            return Answer(str(error), failed=True)
+        self._show(state.record(Thought(thoughts=Thoughts(), call=call, text="", usage=Usage())))
+        answer = Answer("Refused.", failed=True)
+        for event in self._events_of(call):
+            self._show(event)
+            if isinstance(event, Decided) and not event.allowed:
+                answer = Answer(f"Refused, and not run: {event.reason}", failed=True)
+            elif isinstance(event, Returned):
+                answer = Answer(self._quoted(event), failed=not event.ok)
+        return answer
+
+    def end(self, outcome: Outcome) -> None:
+        """End the programs that were started, and record the end."""
+        for event in self._execution.close():
+            self._show(event)
+        self._show(self._state.record(Ended(status=outcome.status, reason=outcome.reason)))
+
+    def _events_of(self, call: Call) -> Events:
+        proposal = yield from self._user.authorize(call)
+        if proposal is not None:
+            yield from self._execution.run(proposal)
+
+    def _quoted(self, event: Returned) -> str:
+        """Return the result as the other agent is to see it: text from outside between marks."""
+        source = event.meta.untrusted
+        return marked(event.text, source, run=event.run, step=event.step) if source else event.text
+
+
+class _Nobody:
+    """Refuses calls that no rule allows. `started_by` is the subcommand that serves."""
+
+    def __init__(self, started_by: str) -> None:
+        self._started_by = started_by
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        """Refuse with advice."""
+        reason = (
+            f"{proposal.warning} Nobody can be asked here. Start `{self._started_by}` with --allow "
+            f"{proposal.call.name} for this command, or with -c for all that the guard does not warn of."
+        )
+        return Verdict(False, NOBODY, reason.strip())
+
+    def interrupted(self) -> str:
+        """End the service."""
+        raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C."))
+
+    def accepts(self, claims: str) -> Verdict:
+        """Accept nothing: nobody is there to ask."""
+        return Verdict(False, NOBODY)
+
+    def waits_on(self, reason: str) -> bool:
+        """Do not wait."""
+        return False
+
+
+class _ModelWhenAsked:
+    """The model for commands that ask one, opened on first use. Its errors fail the command."""
+
+    def __init__(self, open_model: Callable[[], Model]) -> None:
+        self._open = open_model
+        self._model: Model | None = None
+
+    def complete(self, *args: Any, **kwargs: Any) -> Completion:
+        """Raises CommandError where the model cannot be opened or asked."""
+        try:
+            self._model = self._model or self._open()
+            return self._model.complete(*args, **kwargs)
+        except ForUser as error:
+            raise CommandError(f"The model that this command asks cannot be used: {error}") from error
+
+    def take_usage(self) -> Usage:
+        """Return the usage besides completions since the last call."""
+        return self._model.take_usage() if self._model else Usage()
+
+
+def _served_registry(settings: Settings) -> Registry:
+    """Return the commands that can be served: those that need neither the user, nor a run, nor other agents.
+
+    Raises SettingsError for a wanted name that is none.
+    """
+    registry = selection.choose(selection.available(settings), settings.commands, WINDOW)
+    registry = hooked_registry(registry)
+    return registry.only([spec.name for spec in registry.specs if _is_served(spec)], "it is of no use to another agent")
+
+
+def _is_served(spec: CommandSpec) -> bool:
+    effects = spec.effects
+    return effects is None or not (
+        effects.asks_user or effects.tells_agents or effects.ends_run or effects.pages_results
+    )
+
+
+@contextmanager
+def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str) -> Iterator[CallService]:
+    """Open a run whose calls come from outside, and end it. Ask the user first whether to trust the folder.
+
+    `flags` are those of the run, later ones first, `over` is the protocol of the calls, `started_by` the subcommand.
+    Output goes to standard error. Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
+    """
+    session = _opened_session(*flags)
+    if session.flags.get("continuous_limit") and not session.settings.continuous:
+        raise SettingsError("-l/--continuous-limit goes with -c/--continuous.")
+    with claimed_state(session.settings.state_dir):
+        yield from _opened(session, over, started_by)
+
+
+def _opened_session(*flags: Mapping[str, Any] | None) -> Session:
+    """Open a session with the flags that were given. A 0 counts as given: it lifts a limit."""
+    found = ((name, value) for layer in flags for name, value in (layer or {}).items())
+    return Session.open({name: value for name, value in found if value not in (None, "", ()) and value is not False})
+
+
+def _opened(session: Session, over: str, started_by: str) -> Iterator[CallService]:
+    from autoagent.log.event_log import EventLog
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+    from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.session.restoring import open_snapshots
+    from autoagent.session.services import MemoryParts, open_context
+    from autoagent.terminal.signals import Interrupts
+    from autoagent.workspace.lock import sole_writer
+
+    settings = replace(session.settings, agents_at_once=0)  # there is nobody whose sub-agents they would be
+    hooks, style, mask = EventHooks(rendered, heard), Style(plain=True), build.mask_of(settings)
+    console = Console(sys.stderr, sys.stderr, sys.stdin, style=style, mask=mask, hooks=hooks)
+    registry = _served_registry(settings)
+    start = _started(settings, registry, persistent_settings(session), over)
+    workspace = build.workspace_of(start, settings)
+    tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
+    guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
+    rulebook = build.rulebook_of(settings, workspace)
+    guard.is_ruled = lambda call: rulebook.allows(call) is not None
+    inner = Continuous() if settings.continuous else _Nobody(started_by)
+    parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
+    model: Any = _ModelWhenAsked(lambda: build.open_model(settings, console))
+    with (
+        sole_writer(workspace.root, console.warn),
+        open_context(settings, workspace, guard, model, model, parts, ask=_nobody, say=console.say) as context,
+        EventLog.create(settings.state_dir, mask=mask) as log,
+        Interrupts().installed() as interrupts,
+    ):
+        tools = Tools(registry, context, open_snapshots(settings.state_dir, workspace, console.warn))
+        authorizer = FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
+        budget = Budget(limits_of(settings, start.task))
+        policy = Policy(authorizer, guard, budget, interrupts.allowed)
+        service = CallService(session.place, tools, policy, start, log, console)
+        service.begin()
+        outcome = Outcome(Status.FINISHED, "The client has left.")
+        try:
+            yield service
+        except KeyboardInterrupt:
+            outcome = Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")
+        except StopRun as stop:
+            outcome = stop.outcome
+        service.end(outcome)
+    if outcome.status != Status.FINISHED:
+        raise StopRun(outcome)
+
+
+def _nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Nobody can be asked here; decide yourself.")
+
+
+def _started(settings: Settings, registry: Registry, said: Mapping[str, Any], over: str) -> RunStarted:
+    from autoagent import __version__
+
+    return RunStarted(
+        version=__version__,
+        task=Task(over, "commands for other agents", (Goal(f"Run the commands that other agents call over {over}"),)),
+        model="",
+        window=WINDOW,
+        reply_tokens=0,
+        system="",
+        system_tokens=0,
+        asking="tools",
+        commands=tuple(spec.name for spec in registry.specs),
+        workspace=str(settings.workspace.absolute()),
+        settings=logged_settings(settings, None, said),
+    )
+
+
+class SharedMemory:
+    """The long-term memory for another program, whose texts count as text from outside, without secrets in them."""
+
+    def __init__(self, place: Place, memory: LivingMemory, mask: Callable[[str], str]) -> None:
+        self.place = place
+        self._memory = memory
+        self._mask = mask
+
+    def search(self, query: str, count: int) -> Sequence[RetrievedMemory]:
+        """Return memories that fit, the best first; they grow firmer. Raises ModelError, StateError."""
+        return self._memory.recall(query, count).memories
+
+    def recent(self, count: int) -> Sequence[RetrievedMemory]:
+        """Return the memories that were stored or used last. Raises StateError."""
+        return self._memory.store.listed(count)
+
+    def add(self, text: str, source: str) -> int | None:
+        """Remember a text from a source. Return its id, None if the text is empty. Raises ModelError, StateError."""
+        return self._memory.add(self._mask(text), source=source, trusted=False)
+
+    def forget(self, id: int) -> bool:
+        """Delete a memory, or return False if there is none. Raises StateError."""
+        return self._memory.forget(id)
+
+
+@contextmanager
+def opened_memory(flags: Mapping[str, Any] | None) -> Iterator[SharedMemory]:
+    """Open the memory of the current folder for another program. Raises SettingsError if it is switched off."""
+    from autoagent.session.memories import open_user_command_memory
+
+    session = Session.open(flags)
+    with open_user_command_memory(session.settings) as memory:
+        yield SharedMemory(session.place, memory, build.mask_of(session.settings))

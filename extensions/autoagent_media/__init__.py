@@ -1,0 +1,28 @@
+"""Pictures, recordings and the voice. Who draws, listens and speaks is chosen in the settings.
+
+`commands` draws and listens by the `providers`, `speech` says aloud the words meant for the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the first question does not wait for a voice that few want
+    from autoagent.extension import RunOpening, RunPart
+
+
+@contextmanager
+def opened(run: RunOpening) -> Iterator[RunPart | None]:
+    """Take part in a run that is to speak, and end the voice with it."""
+    if not run.place.setting("speak"):
+        yield None
+        return
+    from autoagent_media.speech import SpokenRun
+
+    spoken = SpokenRun(run.place.setting, run.say)
+    try:
+        yield spoken
+    finally:
+        spoken.end()
