@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
+import os
 import signal
+import sys
 import tomllib
+import zlib
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -28,12 +33,35 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("shared machine")
 
+# Hundreds of processes start the program, and each worker rewrites the asserts of all tests: kept bytecode spares both.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # What a shell that puts the tests in the background, or nohup, has them ignore is ignored by what they start as well. A
 # handler goes with exec, so that this begins as it would otherwise; the tests themselves still outlive a terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", metavar="K/N", default="0/1", help="run one test in N: part K; by name")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    try:
+        part, parts = map(int, config.getoption("shard").split("/"))
+        chosen = [zlib.crc32(item.nodeid.encode()) % parts == part % parts for item in items]
+    except (ValueError, ZeroDivisionError):
+        raise pytest.UsageError("--shard is K/N, two numbers, such as 3/8") from None
+    config.hook.pytest_deselected(items=list(itertools.compress(items, map(operator.not_, chosen))))
+    items[:] = itertools.compress(items, chosen)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are cores: tests often wait, for a person, a server or a limit of time."""
+    return (os.cpu_count() or 1) * 3 // 2
 
 
 @pytest.fixture

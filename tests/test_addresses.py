@@ -116,6 +116,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(url: str) -> None:
     assert "secret" not in refused(url)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60) | st.from_regex(r"https?://[a-z0-9@:./\\\[\]%#? -]{0,40}"))
 def test_any_text_is_an_address_or_refused_in_one_line(text: str) -> None:
     try:

@@ -113,6 +113,7 @@ def graph(*, at_start: bool) -> dict[str, set[str]]:
     return dict(house.arrows(named, at_start=at_start))
 
 
+@pytest.mark.slow
 def test_no_figure_of_the_house_is_above_its_bound() -> None:
     found = house.figures()
     assert {name: found[name] for name, bound in house.BOUNDS.items() if found[name] > bound} == {}

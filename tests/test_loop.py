@@ -342,6 +342,7 @@ def test_a_prompt_too_long_for_the_endpoint_is_shortened_some_times_and_then_giv
     assert shortened == sorted(shortened, reverse=True)
 
 
+@pytest.mark.slow
 def test_two_hundred_steps_in_a_small_window(bench: Bench) -> None:
     """The prompt fits at every step, and goals and last feedback are in every one."""
     asked = 0

@@ -143,6 +143,7 @@ THINGS = st.one_of(st.binary(max_size=3), st.just(None), st.sampled_from(["a", "
 STATES = st.dictionaries(NAMES, THINGS, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(STATES, min_size=2, max_size=4))
 def test_from_any_state_to_any_other(tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, object]]) -> None:

@@ -300,7 +300,7 @@ class Doubles(unittest.TestCase):
 
 
 @pytest.mark.parametrize("style", [FULL, BRIEF], ids=["full", "brief"])
-@pytest.mark.parametrize("factor", [2, 3])
+@pytest.mark.parametrize("factor", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_tests_in_the_workspace_are_run_in_a_copy_and_are_evidence(
     bench: Bench, style: PromptStyle, factor: int
 ) -> None:
@@ -356,6 +356,7 @@ def test_a_small_model_hears_of_files_of_a_group_that_it_has_left_out(bench: Ben
     assert "Ending with .md: 'b.md' not changed, others are." in model.prompts[4][-1].content
 
 
+@pytest.mark.slow
 def test_tests_are_run_only_where_nothing_is_asked_and_programs_are_confined(bench: Bench) -> None:
     bench.workspace.mkdir()
     (bench.workspace / "test_a.py").write_text("1 / 0\n")

@@ -271,11 +271,14 @@ def _followed_by(tracer: int) -> list[str]:
 
 def _load() -> None:
     """Import what a run imports, and do what it does once."""
-    package = ROOT / "autoagent"
-    for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-        if not name.endswith(("__main__", "__init__")):
-            importlib.import_module(name)
+    for name in ("encodings.idna", "requests"):
+        importlib.import_module(name)
+    for package in (ROOT / "autoagent", *(ROOT / "extensions").glob("autoagent_*")):
+        for path in sorted(package.rglob("*.py")):
+            name = path.relative_to(package.parent).with_suffix("").as_posix().replace("/", ".")
+            if not name.endswith(("__main__", "__init__")):
+                with contextlib.suppress(ImportError):  # an extension whose package is not installed here
+                    importlib.import_module(name)
     from autoagent.models.openai import endpoint
     from autoagent.terminal import line_editor, markup
     from autoagent.text.tokens import counter

@@ -123,9 +123,10 @@ def planned(
     shaped, guidance, added = shape(parts.extensions, task, guidance)
     task = task if began else shaped  # a resumed run already has its task as shaped by the extensions
     more = (*parts.commands, *added)
-    registry = build.open_registry(settings, model, attended=attended, more=more)
-    own = build.own_registry(registry, settings)
-    start = describe(task, settings, model, own, began, parts.texts, guidance)
+    with console.busy(f"asking {model.name} what it can do"):  # at the first run with it
+        registry = build.open_registry(settings, model, attended=attended, more=more)
+        own = build.own_registry(registry, settings)
+        start = describe(task, settings, model, own, began, parts.texts, guidance)
     settings_to_log = logged_settings(settings, began, persistent_settings(session))
     if not began:
         build.report_selection(registry, settings, model.window, console.say, more)

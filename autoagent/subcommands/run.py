@@ -133,11 +133,8 @@ class _Proposals:
         self.usage = Usage()
 
     def __call__(self, wish: str) -> str:
-        self._console.begins(f"{self._model.name} thinks about the task")
-        try:
+        with self._console.busy(f"{self._model.name} thinks about the task"):
             completion = self._model.complete(proposal_messages(wish), max_tokens=600, listener=self._console)
-        finally:
-            self._console.rests()
         self.usage += completion.usage
         return completion.text
 

@@ -12,8 +12,8 @@ import json as json_format
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -310,13 +310,14 @@ class Console:
     def heed(self) -> float:
         return float("inf")
 
-    def begins(self, what: str) -> None:
-        """Show that something goes on that no event tells of, until `rests`."""
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Show meanwhile that something goes on of which no event tells."""
         self._activity.says(what)
-
-    def rests(self) -> None:
-        """Show that nothing goes on any more."""
-        self._activity.rests()
+        try:
+            yield
+        finally:
+            self._activity.rests()
 
     def working(self, what: str, seconds: float) -> None:
         if self._activity.is_live:

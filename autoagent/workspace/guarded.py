@@ -14,6 +14,7 @@ names (`core.fsmonitor = ./tool`), but for hooks and included configuration; fol
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import os
 import posixpath
@@ -74,12 +75,16 @@ def program_in(root: Path) -> Iterator[str]:
 
     Programs of the agent that change these would run outside the sandbox, as soon as another module is imported.
     """
-    files = (getattr(module, "__file__", "") for name, module in [*sys.modules.items()] if "." not in name)
-    loaded = (file.removesuffix("/__init__.py") for file in files if file)
-    prefixes = (sys.prefix, sys.base_prefix)
-    for place in sorted({*map(os.path.realpath, loaded), *map(os.path.realpath, prefixes), *prefixes}):
-        if Path(place).is_relative_to(root) and Path(place) != root:
-            yield os.path.relpath(place, root)
+    files = {getattr(module, "__file__", None) or "" for name, module in [*sys.modules.items()] if "." not in name}
+    folder_of = functools.cache(os.path.realpath)  # hundreds of modules lie in a few folders
+    places = {sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)}
+    for file in files - {""}:
+        folder, name = os.path.split(file.removesuffix("/__init__.py"))
+        place = f"{folder_of(folder)}/{name}"
+        is_link = os.path.islink(place)  # noqa: PTH114 - a Path raises where the user may not look
+        places.add(os.path.realpath(place) if is_link else place)
+    top = f"{str(root).rstrip('/')}/"
+    return (os.path.relpath(place, root) for place in sorted(places) if place.startswith(top) and place != top)
 
 
 class GuardedNames:

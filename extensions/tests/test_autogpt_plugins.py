@@ -97,6 +97,7 @@ def test_what_a_plugin_adds_is_in_the_prompt_and_its_commands_run(served: Home, 
     assert "this goes to the log" in served.read(".autoagent/plugins/announcer.log")
 
 
+@pytest.mark.slow
 def test_the_role_of_a_team_that_declares_it_has_a_plugins_command(served: Home, server: ScriptedServer) -> None:
     put(served, "announcer")
     served.write("team.yaml", TEAM_OF_TWO.format("say_hello"))
@@ -267,6 +268,7 @@ def test_what_a_plugin_reads_of_the_environment_is_named(home: Home) -> None:
     assert "It reads LANTERN_TOKEN" in rows["lantern"]["problems"][0]
 
 
+@pytest.mark.slow
 def test_the_commands_of_published_forms_run(served: Home, server: ScriptedServer) -> None:
     """Labels before or after names; openai 0.27, the folders and the libraries that AutoGPT's own process had."""
     served.env["PLUGINS_DIR"] = "more_plugins"

@@ -88,6 +88,7 @@ def test_no_source_or_size_holds_up_the_start(home: Home) -> None:
     assert "cannot be read" in listed(home)["reason"]
 
 
+@pytest.mark.slow
 def test_many_zips_that_are_large_inside_hold_up_no_start(home: Home) -> None:
     data = placed(home, packed(**{"trap/x.bin": "\0" * 90_000_000})).read_bytes()
     for number in range(40):

@@ -65,6 +65,7 @@ def test_no_server_is_one_line_without_the_password() -> None:
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_is_tried_once_for_all_that_a_search_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "CONNECT", 1)
     monkeypatch.setattr(session, "REST", 3600.0)

@@ -114,7 +114,9 @@ RECOVERS: dict[str, dict[str, tuple[list[Any], float]]] = {  # the faults, and w
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param("waits", marks=pytest.mark.slow), "status", "streams", "no retry"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("waits", "status", "streams")), "no retry"]
+)
 def test_what_passes_is_waited_out(served: Home, server: ScriptedServer, kind: str) -> None:
     for name, (faults, _) in RECOVERS[kind].items():
         server.add(*faults, mark(name))
@@ -141,7 +143,7 @@ def test_the_last_of_two_usage_blocks_counts(served: Home, server: ScriptedServe
     assert (thought["usage"]["prompt"], thought["usage"]["completion"]) == (7, 3)
 
 
-@pytest.mark.parametrize("form", ["seconds", "date"])
+@pytest.mark.parametrize("form", ["seconds", pytest.param("date", marks=pytest.mark.slow)])
 def test_what_the_server_asks_to_wait_is_waited_and_told(served: Home, server: ScriptedServer, form: str) -> None:
     asked: list[float] = []
 
@@ -182,6 +184,7 @@ CIRCLE = says(b"HTTP/1.1 307 Go\r\nLocation: /v1/chat/completions\r\nContent-Len
 ROUNDS = 21  # one more than are followed
 
 
+@pytest.mark.slow
 def test_what_is_no_answer_is_asked_again(served: Home, server: ScriptedServer) -> None:
     names = [*RAW, "a circle of redirections"]
     server.add(*map(mark, names), *FINISH)
@@ -342,6 +345,7 @@ def test_a_server_that_takes_the_connection_and_says_nothing(served: Home, serve
     assert time.monotonic() - began < 5 * 4 + 15 + BUSY
 
 
+@pytest.mark.slow
 def test_a_silence_is_broken_and_an_answer_after_it_taken(served: Home, server: ScriptedServer) -> None:
     def late(_: Any) -> Command:
         time.sleep(2.2)

@@ -123,13 +123,13 @@ def _of_a_moved_class(path: Path, made_for: bytes = b"") -> None:
 
 
 SPOILT: dict[str, Callable[[Path], object]] = {
-    "deleted": Path.unlink,
     "changed in one bit": _flipped,
-    "a link": _of_a_link,
     "of a moved class": _of_a_moved_class,
 }
 SPOILT_OTHERWISE: dict[str, Callable[[Path], object]] = {
     "of an older program": lambda path: _of_a_moved_class(path, os.urandom(32)),
+    "deleted": Path.unlink,
+    "a link": _of_a_link,
     "empty": lambda path: path.write_bytes(b""),
     "torn": lambda path: os.truncate(path, path.stat().st_size // 2),
     "garbage": lambda path: path.write_bytes(os.urandom(5000)),
@@ -179,6 +179,7 @@ def test_one_that_does_not_fit_is_not_used(long_run: Home, server: ScriptedServe
     assert long_run.run("replay", long_run.runs[0], "--verify").code == 1
 
 
+@pytest.mark.slow
 def test_prompts_verify_after_going_on_from_one(long_run: Home, server: ScriptedServer) -> None:
     server.script[:] = [_step(number) for number in range(1, 4)]
     _run(long_run, "resume", long_run.runs[0], "-c", "-l", "2")

@@ -32,6 +32,7 @@ def test_a_persons_thinking_is_no_work(served: Home, server: ScriptedServer, que
     assert 0 < worked <= whole - THINKS
 
 
+@pytest.mark.slow
 def test_the_time_between_processes_is_no_work(served: Home, server: ScriptedServer) -> None:
     server.add(command("write_to_file", filename="a.txt", text="one"), command("do_nothing"))
     assert served.run(*GOAL, "-c", "-m", "none", "-l", "2").code == 4

@@ -188,6 +188,7 @@ def begun(home: Home) -> Home:
     return home
 
 
+@pytest.mark.slow
 def test_state_that_root_made_is_named_to_an_ordinary_user(begun: Home) -> None:
     nobody.require()
     os.chown(begun.folder, nobody.ID, nobody.ID)

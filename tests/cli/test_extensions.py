@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from driver import FINISH, GOAL, ROOT, Home
 from server import ScriptedServer, command
 from test_plugins import install
@@ -327,6 +328,7 @@ def test_an_extension_that_cannot_be_used_is_named(home: Home, tmp_path: Path) -
     assert "its register raises ValueError: no extension can render 'Proposed'" in told
 
 
+@pytest.mark.slow
 def test_new_plugin_writes_an_extension_that_works_with_its_tests(home: Home, tmp_path: Path) -> None:
     done = home.run("new-plugin", "my-greeter")
     assert done.code == 0, done.text

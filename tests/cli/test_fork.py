@@ -132,6 +132,7 @@ def refused_by_guard(home: Home, source: str) -> bool:
     return len(refused) == 1 and source in refused[0]["reason"] and "secret.txt" in refused[0]["reason"]
 
 
+@pytest.mark.slow
 def test_a_fork_is_as_tainted_as_the_run_was(served: Home, server: ScriptedServer, outside: Site) -> None:
     """Also by what an earlier run has left in the workspace."""
     page, env = outside.url("/page"), {"AUTOAGENT_ALLOW_HOSTS": outside.allowed()}
@@ -156,6 +157,7 @@ def test_a_fork_is_as_tainted_as_the_run_was(served: Home, server: ScriptedServe
     assert refused_by_guard(served, page)
 
 
+@pytest.mark.slow
 def test_what_a_memory_has_brought_into_a_run_is_known_once_it_is_taken_up_again(
     served: Home, server: ScriptedServer, outside: Site
 ) -> None:

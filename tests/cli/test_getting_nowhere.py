@@ -85,6 +85,7 @@ def test_2_a_limit_of_commands_is_named_as_such(served: Home, server: ScriptedSe
     assert "LIMIT REACHED: The limit of 3 commands (-l) is reached." in done.text
 
 
+@pytest.mark.slow
 def test_3_a_program_that_goes_on_can_be_polled(served: Home, server: ScriptedServer) -> None:
     def stop(request: Request) -> Command:
         (pid,) = {event["data"]["pid"] for event in served.log() if event.get("data", {}).get("pid")}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from driver import FINISH, GOAL, PATIENCE, Home
+from fuzzing import KILLS
 from server import Command, Reply, Request, ScriptedServer, command
 
 LEVELS = ("--hierarchical", "-c")
@@ -259,7 +260,7 @@ def assert_counted_once(home: Home, server: ScriptedServer, replies: int) -> Non
     assert 0 < sum(thought) <= paid <= len(server.requests + server.verifications) * max(thought) + 1e-9
 
 
-@pytest.mark.parametrize(("kills", "longest"), [(2, 0.8), pytest.param(100, 1.5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "longest"), [(2, 0.8), pytest.param(KILLS, 1.5, marks=pytest.mark.slow)])
 def test_a_hierarchy_that_is_killed_goes_on_at_the_exact_step(
     home: Home, server: ScriptedServer, kills: int, longest: float
 ) -> None:

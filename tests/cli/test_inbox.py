@@ -47,6 +47,7 @@ def decided(home: Home) -> list[dict[str, Any]]:
     return [event for event in home.log() if event["type"] == "decided"]
 
 
+@pytest.mark.slow
 def test_a_question_is_answered_from_another_terminal(served: Home, server: ScriptedServer) -> None:
     server.add(command("write_to_file", filename="a.txt", text="the whole text"), LIST, *FINISH)
     process = served.start(*RUN)
@@ -124,6 +125,7 @@ def test_a_question_whose_process_is_gone_is_not_open(served: Home, server: Scri
     assert served.run("answer", run, "y").code == 1
 
 
+@pytest.mark.slow
 def test_the_run_ends_or_goes_on_without_an_answer_as_set(served: Home, server: ScriptedServer) -> None:
     server.add(LIST, LIST, command("ask_user", question="Which?"), *FINISH)
     ended = served.run(*RUN, "--answer-timeout", "0.3")

@@ -240,7 +240,9 @@ def test_an_imported_memory_is_from_outside_unless_the_user_vouches_for_it(
 # What the user keeps in every prompt -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("own", [(), ("--user",)], ids=["of the folder", "of his own"])
+@pytest.mark.parametrize(
+    "own", [(), pytest.param(("--user",), marks=pytest.mark.slow)], ids=["of the folder", "of his own"]
+)
 def test_what_is_pinned_is_private_unless_the_user_calls_it_public(served: Home, play: Any, own: tuple[str]) -> None:
     assert served.run("memory", *own, "core", "add", "--public", "Write British English.").code == 0
     script = (browse(), browse(OTHER))

@@ -78,6 +78,7 @@ def test_undo_and_listings_in_a_locale_of_ascii(served: Home, server: ScriptedSe
     assert not (served.folder / "autoagent_workspace" / NAME).exists()
 
 
+@pytest.mark.slow
 def test_an_answer_is_read_in_a_locale_of_ascii(served: Home, server: ScriptedServer) -> None:
     script(server)
     done = served.run("--ai-goal", "x", "-m", "none", stdin="Nimm größere Wörter π\nn\n", env=C)

@@ -32,6 +32,7 @@ def goal(text: str) -> tuple[str, ...]:
     return ("--ai-goal", text, "-c")
 
 
+@pytest.mark.slow
 def test_three_ordinary_runs_do_not_infect_one_another(served: Home, server: ScriptedServer, outside: Site) -> None:
     served.write("autoagent_workspace/notes.md", "Ask Kim for the budget.")
     env = {"AUTOAGENT_ALLOW_HOSTS": outside.allowed()}
@@ -62,6 +63,7 @@ def about_ferries(home: Home, server: ScriptedServer, outside: Site) -> None:
     assert done.code == 0
 
 
+@pytest.mark.slow
 def test_goals_that_act_outward_recall_nothing_from_outside_unless_it_is_said(
     served: Home, server: ScriptedServer, outside: Site
 ) -> None:
@@ -84,6 +86,7 @@ def test_goals_that_act_outward_recall_nothing_from_outside_unless_it_is_said(
     assert [event["by"] for event in served.log() if event["type"] == "decided" and not event["allowed"]] == ["guard"]
 
 
+@pytest.mark.slow
 def test_a_memory_that_taints_a_run_is_dropped_at_the_question(
     served: Home, server: ScriptedServer, outside: Site
 ) -> None:

@@ -242,6 +242,7 @@ def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> Non
     assert [path.name for path in here.rglob("*.txt")] == []
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_no_part_of_a_file_and_the_next_try_completes_it(home: Home) -> None:
     old(home)
     source, target = home.folder / "old/auto_gpt_workspace", home.folder / "autoagent_workspace"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import pytest
 from driver import FINISH, GOAL, Hanging, Home, Session
-from server import ScriptedServer, command
+from server import Reply, ScriptedServer, command
 from test_session import QUESTION, opened, saying
 
 DRAWN = "\x1b[J\x1b[2m"  # how the lines that move begin
@@ -32,6 +33,19 @@ def test_a_model_that_thinks_and_a_command_that_runs_are_never_silent(served: Ho
     assert "waiting for" not in served.run("show", served.runs[0]).out
 
 
+def test_a_slow_endpoint_that_is_asked_for_the_first_time_leaves_no_empty_screen(
+    served: Home, server: ScriptedServer
+) -> None:
+    probed = threading.Event()
+    server.on_probe = lambda request: (probed.wait(60), Reply("READY"))[1]
+    server.add(*FINISH)
+    with opened(served.terminal("-m", "none", "-c", *GOAL)) as session:
+        moved(session, "asking test-model what it can do | ")
+        probed.set()
+        assert session.ends() == 0
+        assert "what it can do" not in session.screen
+
+
 def moved(session: Session, text: str) -> None:
     """See the line, and that it is drawn anew within a second."""
     session.sees(DRAWN)
@@ -45,15 +59,15 @@ def moved(session: Session, text: str) -> None:
 def test_a_stall_a_long_command_and_a_long_file_leave_no_second_without_movement(
     served: Home, server: ScriptedServer
 ) -> None:
-    stall = Hanging(command("execute_shell", command_line="sleep 60"))
+    stall = Hanging(command("execute_shell", command_line="sleep 22"))
     text = "".join(f"line {number} of many\n" for number in range(400))
     server.add(stall, command("write_to_file", filename="long.txt", text=text), *FINISH)
     with opened(served.terminal("-m", "none", "-c", *GOAL)) as session:
         stall.is_asked()
-        rests = [longest_rest(session, 20)]
+        rests = [longest_rest(session, 12)]
         stall.leave()
         session.sees("running execute_shell | ")
-        rests.append(longest_rest(session, 58))
+        rests.append(longest_rest(session, 20))
         assert session.ends() == 0
     assert (served.folder / "autoagent_workspace" / "long.txt").read_text() == text
     assert max(rests) < 5, "it is drawn every 0.15 s; the rest is what a busy machine may take"

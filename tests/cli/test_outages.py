@@ -34,6 +34,7 @@ def answered_once(home: Home, server: ScriptedServer) -> None:
     assert home.run(*RUN, "-c").code == 0
 
 
+@pytest.mark.slow
 def test_an_outage_of_many_attempts_is_waited_out_and_the_screen_says_until_when(
     served: Home, server: ScriptedServer
 ) -> None:
@@ -47,6 +48,7 @@ def test_an_outage_of_many_attempts_is_waited_out_and_the_screen_says_until_when
     assert sum(event["type"] == "retried" for event in log) == 8
 
 
+@pytest.mark.slow
 def test_patience_can_be_set(served: Home, server: ScriptedServer) -> None:
     server.add(*[DOWN] * 50)
     done = served.run(*RUN, "-c", "--patience", "2")
@@ -145,6 +147,7 @@ def priced(home: Home, server: ScriptedServer) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_budget_reserves_the_reply_that_is_to_be_expected(home: Home, server: ScriptedServer) -> None:
     usage = {"prompt_tokens": 2000, "completion_tokens": 100}  # $0.0035
     server.add(*[Command("write_to_file", {"filename": f"{i}.txt", "text": "x"}, {}, usage) for i in range(40)])
@@ -201,6 +204,7 @@ def test_a_request_that_is_given_up_after_silence_counts(served: Home, server: S
     assert cut["prompt"] >= next(event["tokens"] for event in log if event["type"] == "prompted") * 0.95
 
 
+@pytest.mark.slow
 def test_a_retry_that_would_pass_the_ceiling_is_not_made(served: Home, server: ScriptedServer) -> None:
     answered_once(served, server)
     asked = len(server.requests)
@@ -234,6 +238,7 @@ def test_recall_by_words_goes_on_while_the_embedder_is_down(served: Home, server
     assert told[0] == "Memories are recalled by their words alone: 127.0.0.1 answered 503: down (tried once)"
 
 
+@pytest.mark.slow
 def test_the_limit_of_time_ends_a_silence_too(served: Home, server: ScriptedServer) -> None:
     answered_once(served, server)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import runpy
 
+import pytest
 from driver import ROOT, Home
 
 
+@pytest.mark.slow
 def test_the_recorded_session_shows_what_the_program_shows(home: Home) -> None:
     record = runpy.run_path(str(ROOT / "docs" / "session" / "record.py"))
     if os.environ.get("WRITE_SCREENS"):

@@ -91,6 +91,7 @@ def test_a_limit_of_commands_counts_anew_and_continuous_must_be_said_anew(home: 
     )
 
 
+@pytest.mark.slow
 def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home, server: ScriptedServer) -> None:
     server.add(command("ask_user", question="What is your colour?"))
     process = served.start(*GOAL, "-m", "none")

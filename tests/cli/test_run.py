@@ -51,6 +51,7 @@ def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> No
     assert done.text.startswith("Continuous mode: commands run without a question")
 
 
+@pytest.mark.slow
 def test_a_command_whose_package_is_missing_is_not_offered_and_what_to_install_is_said(
     served: Home, server: ScriptedServer
 ) -> None:
@@ -153,6 +154,7 @@ def test_without_a_terminal_one_line_says_what_to_pass(home: Home) -> None:
     assert not home.state.exists()
 
 
+@pytest.mark.slow
 def test_asking_again_is_seen_and_a_broken_reply_is_never_run(served: Home, server: ScriptedServer) -> None:
     half = '{"thoughts": {"text": "I delete"}, "command": {"name": "delete_file", "args": {"filename": "a.txt"}}'
     served.write("autoagent_workspace/a.txt", "keep me")

@@ -151,6 +151,7 @@ def test_a_failure_says_what_was_expected_what_came_and_how_the_screen_ended(hom
     assert len(left(home)) == 2
 
 
+@pytest.mark.slow
 def test_a_script_that_does_not_fit_fails_the_scenario(home: Home) -> None:
     home.write("a.yaml", "goals: [x]\nreplies: [{command: do_nothing}]\nanswers: [y, y]\nexpect:\n  exit: 1\n")
     home.write("b.yaml", "arguments: --demo\nreplies: [a, b]\nexpect:\n  exit: 5\n")

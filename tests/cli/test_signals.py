@@ -195,6 +195,7 @@ def wrong_with(seed: int, within: float = SECONDS + BUSY) -> tuple[Trial, str]:
     return trial, ""
 
 
+@pytest.mark.slow
 def test_a_signal_and_the_end_of_the_input_end_the_run_and_all_that_it_started() -> None:
     tried = [wrong_with(seed, within=PATIENCE) for seed in (24, 53)]  # beside other tests nothing is quick
     assert [trial.what for trial, _ in tried] == ["SIGTERM", "end of input"]

@@ -49,6 +49,7 @@ def test_the_newest_step_is_shown_in_the_room_of_the_smaller_window(
     assert begun.run("replay", newest, "--verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_found_too_long_is_shorter_at_each_retry(begun: Home, server: ScriptedServer) -> None:
     overflow = Fault(400, "This model's maximum context length is 4096 tokens.", "context_length_exceeded")
     asked = len(server.requests)

@@ -202,6 +202,7 @@ def test_to_stop_at_its_question_saves_and_stops_the_run(crew: Callable[..., Hom
     assert [own(home, key)[-1]["reason"] for key in ("", "1")] == ["Ended by the user."] * 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_ends_all_of_them_at_once(crew: Callable[..., Home]) -> None:
     asked, left = threading.Event(), threading.Event()
 

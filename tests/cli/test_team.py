@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from driver import PATIENCE, Home
+from fuzzing import KILLS
 from server import Broken, Reply, Request, ScriptedServer, command
 from test_session import opened
 
@@ -380,7 +381,7 @@ def test_two_writers_of_one_round_that_are_killed_lose_and_double_nothing(team: 
     home = team(f"idea: Go\n{SIDE_BY_SIDE}", lambda request: (time.sleep(0.02), side_by_side(request))[1])
     workspace = home.folder / "autoagent_workspace"
     chance, kills, ended = random.Random(5), 0, 0
-    while kills < 30:
+    while kills < KILLS:
         for path in workspace.glob("*"):
             path.unlink()
         home.write("autoagent_workspace/shared.txt", "as it was\n")
@@ -674,7 +675,7 @@ def test_a_fork_goes_on_from_the_end_of_a_round(team: Callable[..., Home]) -> No
 
 
 @pytest.mark.slow
-def test_a_team_that_is_killed_a_hundred_times_loses_nothing(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_a_team_that_is_killed_many_times_loses_nothing(team: Callable[..., Home], server: ScriptedServer) -> None:
     """No message twice, none lost, no answer paid for that the log has; an agent at work for a role goes on as well."""
     one = (
         "  - {{name: R{0}, profile: P, watch: [UserRequirement, A{1}],\n"
@@ -703,7 +704,7 @@ def test_a_team_that_is_killed_a_hundred_times_loses_nothing(team: Callable[...,
     assert home.run(*started).code == 4
     expected = sorted(messages(home))
     took = len(expected) * 0.02 + 0.8
-    while kills < 100:
+    while kills < KILLS:
         process = home.start(*started)
         while True:
             time.sleep(chance.uniform(0.05, took))
@@ -782,6 +783,7 @@ def test_a_file_that_the_idea_names_and_standard_input_reach_the_roles(team: Cal
     assert [event["data"] for event in published[:2]] == [{"untrusted": "standard input"}, {"private": True}]
 
 
+@pytest.mark.slow
 def test_what_a_role_writes_is_shown_as_it_comes(team: Callable[..., Home]) -> None:
     home = team(CHAIN, lambda request: Broken("silence", "First line\nsecond line\nand a thi"))
     with opened(home.terminal("team", "team.yaml", "-c")) as session:

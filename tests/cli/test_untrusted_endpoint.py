@@ -193,6 +193,7 @@ MALFORMED: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_whatever_has_another_form_is_asked_again(served: Home, server: ScriptedServer) -> None:
     marks = [command("append_to_file", filename="done.txt", text=f"{name}\n") for name in MALFORMED]
     served.write("autoagent_workspace/done.txt", "")

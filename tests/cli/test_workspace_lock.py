@@ -29,6 +29,7 @@ def at_work(home: Home, server: ScriptedServer, *flags: str) -> Iterator[subproc
         process.communicate(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_second_run_in_the_folder_is_told_who_is_at_work_there(served: Home, server: ScriptedServer) -> None:
     root = served.folder / "autoagent_workspace"
     with at_work(served, server) as process:

@@ -124,6 +124,7 @@ def test_whether_a_program_failed_and_whether_it_only_waits_is_told(ws: Room) ->
     assert ws.run("list_programs").meta.waits is False
 
 
+@pytest.mark.slow
 def test_a_limit_is_named_with_what_came_before_it(hasty: Room) -> None:
     text = hasty.text("execute_shell", command_line="echo begun; sleep 1000")
     assert text == "Stopped at the limit of 1 s. It printed:\nbegun\n"
@@ -208,6 +209,7 @@ def test_a_line_that_cannot_be_run_is_refused(ws: Room, name: str, line: str, re
     assert ws.execute(proposal).text == refusal
 
 
+@pytest.mark.slow
 def test_the_longest_line_runs(ws: Room) -> None:
     line = "echo " + "x" * (code.LINE_LIMIT - 5)
     assert ws.text("execute_shell", command_line=line).startswith("Exit status 0. It printed:\nxxx")

@@ -521,7 +521,9 @@ def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
     }
 
 
-@pytest.mark.parametrize("gate", [pytest.param(None, id="the kernel's best"), pytest.param(walk_gate, id="walk")])
+@pytest.mark.parametrize(
+    "gate", [pytest.param(None, id="the kernel's best"), pytest.param(walk_gate, id="walk", marks=pytest.mark.slow)]
+)
 @settings(max_examples=120, deadline=None)
 @given(paths=st.lists(PATH, min_size=1, max_size=6))
 def test_no_path_gets_out(gate: Gate | None, paths: list[str]) -> None:

@@ -169,6 +169,7 @@ def test_a_page_without_text_names_the_browser(room: Room) -> None:
     assert summary.endswith("[there is nothing to summarise]")
 
 
+@pytest.mark.slow
 def test_links_are_listed_up_to_a_limit(room: Room) -> None:
     links = "".join(f"<a href='/{number}'>link {number}</a> " for number in range(400))
     room.site.pages["/many"] = page("Many", links)

@@ -19,7 +19,7 @@ from .test_folders import finish
 
 GIT = ("git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "safe.directory=*")
 EVIL = r"printf '[core]\n\tfsmonitor = touch %s\n' {0}/PWNED >> .git/config"
-KINDS = ["bubblewrap", "landlock", "none"]
+KINDS = ["landlock", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("bubblewrap", "none"))]
 
 
 @pytest.fixture(params=USERS)

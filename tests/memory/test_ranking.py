@@ -146,6 +146,7 @@ weightings = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(memories, memories, st.integers(0, 15), weightings, st.integers())
 def test_every_candidate_is_returned_or_left_out_with_a_reason(
     by_cosine: list[RetrievedMemory], by_words: list[RetrievedMemory], n: int, weights: RankingWeights, seed: int

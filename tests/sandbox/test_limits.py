@@ -138,7 +138,7 @@ def test_nothing_outlives_the_agent(kind: str, either_user: int | None, hold: Ho
     assert gone("876544") and gone("876545")
 
 
-@pytest.mark.parametrize("trials", [12, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [12, pytest.param(40, marks=pytest.mark.slow)])
 def test_an_agent_killed_while_a_program_starts_leaves_neither_program_nor_bubblewrap(
     trials: int, place: Path, hold: Hold
 ) -> None:

@@ -265,6 +265,7 @@ def test_a_damaged_log_is_named_and_the_others_are_listed(served: Home, server: 
 # What it can do -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_who_answers_first_wins_and_the_other_is_told(
     served: Home, server: ScriptedServer, site: Site, waiting: Callable[[], subprocess.Popen[str]]
 ) -> None:
@@ -338,6 +339,7 @@ def test_a_run_is_paused_and_stopped(served: Home, server: ScriptedServer, site:
     assert (status, text) == (409, f"No process works on the run {run}.")
 
 
+@pytest.mark.slow
 def test_undo_redo_fork_and_the_next_wish(served: Home, server: ScriptedServer, site: Site) -> None:
     server.add(WRITE, *FINISH)
     served.run("-c", "-y", "-m", "none", *GOAL)
