@@ -41,6 +41,14 @@ def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator
         raise
 
 
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the content of a regular file, or b'' if it is none or longer than `most` bytes. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= most else b""
+
+
 def add_lines(path: Path, lines: str) -> None:
     """Append lines to a private file and sync it, creating file and folder (0700). Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,7 +14,6 @@ import hashlib
 import hmac
 import os
 import pickle
-import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import autoagent
-from autoagent.core.durable_files import replacing
+from autoagent.core.durable_files import read_regular, replacing
 from autoagent.core.events import Event
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class Checkpoint:
         if key is None or self._log.was_rewound:
             return None
         try:
-            data = _read_bytes(self._path)
+            data = read_regular(self._path, _MAX_BYTES)
             seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
             if not hmac.compare_digest(seal, _seal(key, self._log.run, body)):
                 return None
@@ -129,14 +128,6 @@ class Checkpoint:
 
     def _hear(self, event: Event) -> None:
         self._is_alone = self._is_alone and not event.agent
-
-
-def _read_bytes(path: Path) -> bytes:
-    """Return the content of a regular file, or b'' if it is larger than any checkpoint. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES else b""
 
 
 def _state_of(fold: object) -> dict[str, Any]:
@@ -168,7 +159,7 @@ def _key(path: Path) -> bytes | None:
         status = path.lstat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             return None
-        key = _read_bytes(path)
+        key = read_regular(path, _MAX_BYTES)
     except OSError:
         return None
     return key if len(key) == _KEY_BYTES else None

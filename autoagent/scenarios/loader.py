@@ -281,8 +281,9 @@ def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
 
 def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, YamlEntry]]) -> None:
     """Raise SettingsError for a variable, a file or a path by which a scenario would reach out of its folder."""
+    own = _OF_THE_SCREEN.union(*(field.metadata["env"] for field in fields(all_settings())))  # others can load programs
     for name, variable in entries["environment"].members().items() if "environment" in entries else ():
-        if name not in _own_variables() and not name.startswith("LC_"):
+        if name not in own and not name.startswith("LC_"):
             raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
     for file in entries["files"].members().values() if "files" in entries else ():
         if file.node.id == "mapping":
@@ -291,11 +292,6 @@ def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, Y
         if "arguments" in session and (word := _leading_out(session["arguments"])):
             where = session["arguments"].where
             raise SettingsError(f"{where}: {word} leads out of the folder of the scenario; {WAY_OUT}.")
-
-
-def _own_variables() -> frozenset[str]:
-    """Return the settings and the display variables. Others could load programs, or files of the user's."""
-    return frozenset(name for f in fields(all_settings()) for name in f.metadata["env"]) | _OF_THE_SCREEN
 
 
 def _confine_source(source: YamlEntry) -> None:

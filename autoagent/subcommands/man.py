@@ -61,7 +61,8 @@ def page(command: click.Command, program: click.Context | None) -> str:
     ctx.info_name = command.name if program else "autoagent"
     name = f"autoagent-{command.name}" if program else "autoagent"
     lines = [f'.TH {name.upper()} 1 "" "autoagent {__version__}"', ".SH NAME", f"{name} \\- {_plain(_about(command))}"]
-    return "\n".join([*lines, *_sections(ctx, "SH"), *_see_also(program), ""])
+    see_also = [".SH SEE ALSO", ".BR autoagent (1)"] if program else []
+    return "\n".join([*lines, *_sections(ctx, "SH"), *see_also, ""])
 
 
 def _sections(ctx: click.Context, heading: str) -> Iterator[str]:
@@ -115,12 +116,6 @@ def _prose(text: str, paragraph: str = ".PP") -> Iterator[str]:
         if number:
             yield paragraph
         yield _plain(part)
-
-
-def _see_also(program: click.Context | None) -> Iterator[str]:
-    if program is not None:
-        yield ".SH SEE ALSO"
-        yield ".BR autoagent (1)"
 
 
 def _plain(text: str) -> str:

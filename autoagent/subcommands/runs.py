@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import click
 
 from autoagent import __version__
 from autoagent.agent.stats import RunStats
+from autoagent.core.codec import from_line, to_plain
+from autoagent.core.durable_files import read_regular, replacing
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, Resumed, RunStarted
 from autoagent.fleet.command_line import FOLDER
-from autoagent.log.reader import digest, find_run, read, run_ids
+from autoagent.log.reader import digest, find_run, log_path, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
@@ -26,6 +30,22 @@ from autoagent.terminal.screen import Style
 from autoagent.text.figures import counted
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import write_text
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Describe a run in the list."""
+
+    id: str
+    name: str
+    status: str
+    proofs: tuple[str, ...]
+    steps: int
+    cost: float | None
+    updated: float
+    workspace: str
+    parent: str
+    goals: tuple[str, ...]
 
 
 @click.command("runs")
@@ -40,70 +60,73 @@ def runs(ctx: click.Context, as_json: bool) -> None:
     """List the runs of the state folder, the newest first."""
     state_dir = Session.read(ctx.obj).settings.state_dir
     rows = list(_rows(state_dir))
-    echo_list(rows, as_json, lambda row: row, _line, f"There are no runs in {state_dir}.", _COLUMNS)
+    echo_list(rows, as_json, to_plain, _line, f"There are no runs in {state_dir}.", _COLUMNS)
 
 
-def _cost(row: Mapping[str, Any]) -> str:
-    return "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
+def _cost(row: _Row) -> str:
+    return "cost ?" if row.cost is None else f"${row.cost:.4f}"
 
 
-def _result(row: Mapping[str, Any]) -> str:
+def _result(row: _Row) -> str:
     """Return the status, or that a run finished because its claims were accepted in advance."""
-    return "claimed" if row["status"] == "finished" and "claimed" in row["proofs"] else str(row["status"])
+    return "claimed" if row.status == "finished" and "claimed" in row.proofs else str(row.status)
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    origin = f"from {row['parent']}  " if row["parent"] else ""
-    steps, when, name = counted(row["steps"], "step"), minute(row["updated"]), shorten(row["name"], 100)
-    return f"{row['id']}  {_result(row):11}  {steps:>10}  {_cost(row)}  {when}  {origin}{name}"
+def _line(row: _Row) -> str:
+    origin = f"from {row.parent}  " if row.parent else ""
+    steps, when, name = counted(row.steps, "step"), minute(row.updated), shorten(row.name, 100)
+    return f"{row.id}  {_result(row):11}  {steps:>10}  {_cost(row)}  {when}  {origin}{name}"
 
 
-_COLUMNS: Columns[Mapping[str, Any]] = Columns(
+_COLUMNS: Columns[_Row] = Columns(
     (
-        Column("RUN", lambda row: row["id"]),
+        Column("RUN", lambda row: row.id),
         Column("RESULT", _result),
-        Column("STEPS", lambda row: f"{row['steps']:,}", spare=3, right=True),
+        Column("STEPS", lambda row: f"{row.steps:,}", spare=3, right=True),
         Column("COST", _cost, spare=2, right=True),
-        Column("UPDATED", lambda row: minute(row["updated"]), spare=4),
-        Column("FORK OF", lambda row: row["parent"], spare=1),
+        Column("UPDATED", lambda row: minute(row.updated), spare=4),
+        Column("FORK OF", lambda row: row.parent, spare=1),
     ),
-    Column("NAME", lambda row: row["name"]),
+    Column("NAME", lambda row: row.name),
 )
 
 
-def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
-    for run, began, tally, origin in _readable(state_dir):
-        yield {
-            "id": run,
-            "name": began.settings.get("run_name") or " ".join("; ".join(map(str, began.task.goals)).split()),
-            "status": tally.outcome.status if tally.outcome else "unfinished",
-            "proofs": list(tally.proofs),
-            "steps": tally.step,
-            "cost": tally.usage.cost,
-            "updated": tally.updated,
-            "workspace": began.workspace,
-            "parent": origin,
-            "goals": [str(goal) for goal in began.task.goals],
-        }
+_LONGEST_ROW = 1 << 20  # bytes
 
 
-def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]]:
-    """Yield every run that began, newest first, with its newest start, and the run it was forked from ('' for none).
-
-    Report which logs are damaged.
-    """
+def _rows(state_dir: Path) -> Iterator[_Row]:
+    """Yield every run that began, newest first, kept beside its log until that grows. Report which logs are damaged."""
     for run in run_ids(state_dir):
-        tally, began, origin = RunStats(), None, ""
+        kept = log_path(state_dir, run).with_name("row")
         try:
-            for event in digest(state_dir, run):
-                tally.add(event)
-                origin = event.origin if isinstance(event, Forked) else origin
-                began = event if isinstance(event, RunStarted) and not event.agent else began
-        except StateError as error:
+            log = log_path(state_dir, run).lstat()
+            version = f"{__version__} {run} {log.st_ino} {log.st_size} {log.st_mtime_ns}\n".encode()
+            with suppress(OSError, ValueError):
+                if (data := read_regular(kept, _LONGEST_ROW)).startswith(version):
+                    yield from_line(_Row, data.removeprefix(version))
+                    continue
+            if row := _row(state_dir, run):
+                with suppress(OSError), replacing(kept, synced=False) as file:
+                    file.write(version + json.dumps(to_plain(row)).encode())
+                yield row
+        except (OSError, StateError) as error:
             echo(f"autoagent: {error}", err=True)
-        else:
-            if began is not None:
-                yield run, began, tally, origin
+
+
+def _row(state_dir: Path, run: str) -> _Row | None:
+    """Return the row of a run from its log, with its newest start, or None if it has not begun. Raises StateError."""
+    tally, began, origin = RunStats(), None, ""
+    for event in digest(state_dir, run):
+        tally.add(event)
+        origin = event.origin if isinstance(event, Forked) else origin
+        began = event if isinstance(event, RunStarted) and not event.agent else began
+    if began is None:
+        return None
+    goals = tuple(map(str, began.task.goals))
+    name = began.settings.get("run_name") or " ".join("; ".join(goals).split())
+    status = tally.outcome.status if tally.outcome else "unfinished"
+    figures = tally.proofs, tally.step, tally.usage.cost, tally.updated
+    return _Row(run, name, status, *figures, began.workspace, origin, goals)
 
 
 @click.command("show")

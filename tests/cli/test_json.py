@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+from collections.abc import Callable
 
 import pytest
 from driver import FINISH, GOAL, Home
@@ -101,6 +103,27 @@ def test_runs_are_listed_the_newest_first(home: Home) -> None:
     assert "DEMOGPT THOUGHTS: Autumn in three lines" in shown
     assert "FINISHED: haiku.txt holds a haiku about autumn" in shown
     assert "Files changed: haiku.txt" in shown
+
+
+def test_a_log_is_read_again_only_once_it_has_changed(home: Home) -> None:
+    assert home.run("--demo", "-m", "none", "-w", "other", stdin="y\nn\n").code == 6
+    listed = home.run("runs").out
+    kept = home.state / "runs" / home.runs[0] / "row"
+    kept.write_text((whole := kept.read_text()).replace("Write a haiku", "As it was kept"))
+    assert "As it was kept" in home.run("runs").out, "the log was not read"
+    spoil: list[Callable[[], object]] = [
+        lambda: kept.write_text(whole.partition("\n")[0] + '\n{"id": 1}'),
+        lambda: kept.symlink_to(home.folder / "elsewhere"),
+        lambda: os.mkfifo(kept),
+    ]
+    for each in spoil:
+        kept.unlink()
+        each()
+        assert home.run("runs").out == listed
+        assert kept.read_text() == whole, "and it is kept anew"
+    assert home.run("resume", "-c").code == 0
+    [row] = json.loads(home.run("runs", "--json").out)
+    assert (row["status"], row["steps"]) == ("finished", 4)
 
 
 def test_commands_say_why_they_cannot_be_used(home: Home) -> None:
