@@ -128,7 +128,7 @@ def long_run(events: list[Event], steps: int) -> Iterator[Event]:
     for step in range(2, steps):
         for event in events:
             if event.step == 2:
-                text = {"text": "a long line\n" * 5_000} if event.type == "returned" else {}
+                text = {"text": "a long line\n" * 500} if event.type == "returned" else {}
                 yield replace(event, step=step, t=event.t + step, **text)  # type: ignore[arg-type]
     yield from (event for event in events if event.step > 2)
 
