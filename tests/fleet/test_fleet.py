@@ -54,25 +54,23 @@ def by_turns(head: int, turn: int, chance: random.Random) -> None:
 
 
 def test_a_fleet_outlives_kills_of_workers_and_of_its_head(home: Home, server: ScriptedServer) -> None:
-    assert_survives_kills(home, server, by_turns, number=5, kills=4, seed=1)
+    assert_survives_kills(home, server, by_turns, number=3, kills=2, seed=1, longest=2)
 
 
 @pytest.mark.slow
-def test_forty_tasks_outlive_twenty_kills(home: Home, server: ScriptedServer) -> None:
-    assert_survives_kills(home, server, by_turns, number=40, kills=20, seed=2)
+def test_many_tasks_outlive_many_kills(home: Home, server: ScriptedServer) -> None:
+    kills = int(os.environ.get("FLEET_KILLS", "10"))
+    assert_survives_kills(home, server, by_turns, number=2 * kills, kills=kills, seed=2)
 
 
-@pytest.mark.parametrize(("number", "paid"), [(4, 9)])
-def test_a_budget_is_never_exceeded_however_many_runs_share_it(
-    home: Home, server: ScriptedServer, number: int, paid: int
-) -> None:
-    code, text = run(home, tasks(number), "--parallel", "4", "--budget", f"{paid * CENTS:.6f}")
-    assert code == 9 and "of the fleet's budget of $0.0612" in text
-    assert_used_up(home, server, paid)
+def test_a_budget_is_never_exceeded_however_many_runs_share_it(home: Home, server: ScriptedServer) -> None:
+    code, text = run(home, tasks(3), "--parallel", "4", "--budget", f"{6 * CENTS:.6f}")
+    assert code == 9 and "of the fleet's budget of $0.0408" in text
+    assert_used_up(home, server, 6)
     again = home.run("fleet", "resume", "out", "-c", "--budget", "none")
     assert again.code == 0, again.text
-    assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(number)])
-    assert len(server.requests) == number * CALLS
+    assert_done_once(home.folder / "out", ["t000", "t001", "t002"])
+    assert len(server.requests) == 3 * CALLS
 
 
 @pytest.mark.slow
@@ -97,7 +95,7 @@ def test_tokens_are_shared_out_as_money_is(home: Home, server: ScriptedServer) -
 
 
 def test_a_refusal_for_too_many_requests_slows_all_runs(home: Home, server: ScriptedServer) -> None:
-    """Every third request is refused for two seconds; but for those on their way then, none comes within them."""
+    """Every third request is refused for a second; but for those on their way then, none comes within them."""
     times: list[float] = []
     refused: list[float] = []
 
@@ -106,23 +104,23 @@ def test_a_refusal_for_too_many_requests_slows_all_runs(home: Home, server: Scri
         if len(times) % 3:
             return None
         refused.append(times[-1])
-        return Fault(429, "too many requests", headers={"Retry-After": "2"})
+        return Fault(429, "too many requests", headers={"Retry-After": "1"})
 
     server.refuses = refuse
     code, text = run(home, tasks(2), "--parallel", "2")
     assert code == 0, text
     assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(2)])
     assert len(refused) >= 3
-    early = [t - r for r in refused for t in times if 0.7 < t - r < 1.95]
+    early = [t - r for r in refused for t in times if 0.7 < t - r < 0.95]
     assert not early, early
 
 
 def test_requests_a_minute_are_spaced_for_all_runs_together(home: Home, server: ScriptedServer) -> None:
     times: list[float] = []
     server.refuses = lambda request: times.append(time.monotonic())
-    code, text = run(home, tasks(2), "--parallel", "2", "--rpm", "120")
+    code, text = run(home, tasks(2), "--parallel", "2", "--rpm", "240")
     assert code == 0, text
-    assert times[-1] - times[0] >= (len(times) - 1) * 0.5 - 1.0  # the first waits for imports
+    assert times[-1] - times[0] >= (len(times) - 1) * 0.25 - 1.0  # the first waits for imports
 
 
 def test_ctrl_c_stops_at_the_next_call_and_resume_goes_on(home: Home, server: ScriptedServer) -> None:
@@ -323,6 +321,7 @@ def test_without_ray_the_extra_is_named(home: Home, server: ScriptedServer) -> N
     assert not (home.folder / "out" / "fleet.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_memory_that_runs_share_is_of_their_fleet_alone(home: Home, server: ScriptedServer, redis_url: str) -> None:
     home.env |= {"MEMORY_URL": redis_url, "PYTHONPATH": str(ROOT / "extensions")}
     del home.env["MEMORY_BACKEND"]

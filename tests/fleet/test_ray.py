@@ -166,7 +166,7 @@ def test_a_node_with_another_version_is_named(home: Home, server: ScriptedServer
 
 
 def test_a_fleet_outlives_kills_of_workers_relays_nodes_and_its_head(home: Home, server: ScriptedServer) -> None:
-    number = int(os.environ.get("FLEET_KILLS", "10"))
+    number = int(os.environ.get("FLEET_KILLS", "5"))
     with Raylets(home) as cluster:
         nodes = {hides: cluster.add(hides=hides) for hides in (None, home.folder)}
 
