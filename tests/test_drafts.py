@@ -11,6 +11,7 @@ import pytest
 from fakes import Allow, ScriptedModel, say
 from test_loop import Bench, bench
 
+from autoagent.agent.budget import RunLimits
 from autoagent.core.errors import ModelError, StopRun
 from autoagent.core.events import Answered, Drafted, Feedback, Retried, Thought, Verified
 from autoagent.core.model import BRIEF, Message
@@ -112,6 +113,19 @@ def test_where_no_two_agree_the_workspace_is_untouched_and_the_run_goes_on(bench
     assert read(bench) == ["pear", "fig", "plum"]
     assert "read_file" in model.offered[6] and "write_to_file" not in model.offered[6], "it has to read the file first"
     assert str(events[-1].status) == "unverified"
+
+
+def test_drafts_take_a_third_of_a_limit_of_time(bench: Bench, sandbox: Sandbox) -> None:
+    now = [0.0]
+
+    class Slow(Drafter):
+        def said(self, messages: Sequence[Message]) -> Any:
+            now[0] += 10
+            return super().said(messages)
+
+    model = Slow(map(program, ["1 / 0"] * 6), [DONE] * 3)
+    events = run(bench, model, sandbox, limits=RunLimits(deadline=70), clock=lambda: now[0])
+    assert one(events, Drafted).drafts == 2
 
 
 @pytest.mark.parametrize(

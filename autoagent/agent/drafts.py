@@ -3,7 +3,7 @@
 What a small model does once is a guess. Two drafts that leave the same files, written without sight of each other, are
 seldom both wrong (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022).
 The first of two that agree is proposed like any other reply, and their agreement is evidence when the run ends. Where
-no two agree, the run goes on step by step.
+no two agree, or a limit of time is near, the run goes on step by step.
 
 A draft knows the goals and the files alone. So there are none where the user has said more: instructions, settings of
 the prompt, a core of memories, attachments, feedback; or where an extension takes part in the steps.
@@ -36,7 +36,7 @@ PURPOSE = "draft"
 _MOST = 6  # drafts
 _EMPTY = ("", "{}", "[]")  # the texts of files without content
 _REPLY = 600  # tokens
-_SHARE = 3  # the files may take one part in three of the window
+_SHARE = 3  # the files may take one part in three of the window, and the drafts of the time that is left
 _WARM = 0.7  # the temperature of all drafts but the first
 _SECONDS = 15.0  # that a draft may take, as announced
 _SYSTEM = """Only the standard library of Python is installed.
@@ -71,9 +71,12 @@ class Drafts:
         if not files or not specs or sum(map(state.count, files.values())) > self._call.model.window // _SHARE:
             return None
         replies: dict[Outcome, list[str]] = defaultdict(list)
-        tried, notes = 0, ""
+        tried, notes, began = 0, "", self._policy.clock()
         for number, spec in enumerate(specs):
             try:
+                spent = self._policy.clock() - began
+                if number and (spent + spent / number) * _SHARE > spent + self._policy.budget.check_time(began + spent):
+                    break  # another draft would leave too little time for the work itself
                 text = yield from self._ask(files, spec, notes, number)
                 with self._policy.interruptible():
                     trial = self._tried(text, files)
