@@ -46,10 +46,14 @@ WINDOW = 128_000  # tokens that another agent is taken to have, for how much one
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call from outside: the command's text, or why it failed or was refused."""
+    """The answer to a call from outside: the command's text, or why it failed or was refused.
+
+    `made` are the paths of files that it made or changed, unless text from outside may have named or filled them.
+    """
 
     text: str
     failed: bool = False
+    made: tuple[str, ...] = ()
 
 
 class CallService:
@@ -58,12 +62,14 @@ class CallService:
     Attributes:
         place: the folder.
         specs: the declarations of the commands that can be called.
+        workspace: where they work.
         waiting: returns a context to wait for a call in, where Ctrl-C interrupts.
     """
 
     def __init__(self, place: Place, tools: Tools, policy: Policy, start: RunStarted, log: Recorder, console: Console):
         self.place = place
         self.specs = tools.registry.specs
+        self.workspace = tools.context.workspace
         self.waiting: Callable[[], AbstractContextManager[object]] = policy.interruptible
         self._state = State(start, tools, policy, log)
         self._state.loop_guard = LoopGuard({})  # whoever calls decides what to repeat, and has no earlier step at hand
@@ -92,7 +98,10 @@ class CallService:
             if isinstance(event, Decided) and not event.allowed:
                 answer = Answer(f"Refused, and not run: {event.reason}", failed=True)
             elif isinstance(event, Returned):
-                answer = Answer(self._quoted(event), failed=not event.ok)
+                text, made = event.text, event.meta.products
+                if source := event.meta.untrusted:
+                    text, made = marked(text, source, run=event.run, step=event.step), ()
+                answer = Answer(text, not event.ok, made)
         return answer
 
     def end(self, outcome: Outcome) -> None:
@@ -102,14 +111,8 @@ class CallService:
         self._show(self._state.record(Ended(status=outcome.status, reason=outcome.reason)))
 
     def _events_of(self, call: Call) -> Events:
-        proposal = yield from self._user.authorize(call)
-        if proposal is not None:
+        if (proposal := (yield from self._user.authorize(call))) is not None:
             yield from self._execution.run(proposal)
-
-    def _quoted(self, event: Returned) -> str:
-        """Return the result as the other agent is to see it: text from outside between marks."""
-        source = event.meta.untrusted
-        return marked(event.text, source, run=event.run, step=event.step) if source else event.text
 
 
 class _Nobody:
