@@ -29,7 +29,9 @@ from autoagent.session.autogpt import (
     azure_file,
     is_autogpts,
     is_blank,
+    is_true,
     meanings,
+    memories_in,
 )
 from autoagent.session.dotenv import Variable, read_dotenv, store_variables
 from autoagent.session.load import parse
@@ -81,7 +83,10 @@ class Migration:
 
 
 def plan(source: Path, target: Path) -> Migration:
-    """Plan the move of an AutoGPT folder. Raises SettingsError if it holds nothing of AutoGPT's."""
+    """Plan the move of an AutoGPT folder, in its place of its memories alone: the rest works there as it is.
+
+    Raises SettingsError if it holds nothing of AutoGPT's.
+    """
     migration = Migration()
     if not _is_in(source, Path(DOTENV)):
         migration.leave(DOTENV, "it is a link")
@@ -91,15 +96,20 @@ def plan(source: Path, target: Path) -> Migration:
         for name, variable in variables.items()
         if not is_blank(variable.value) and not variable.problem
     }
+    memories = _memories(migration, source, values.get("MEMORY_INDEX", ""))
+    if source == target.resolve():
+        return migration
     for name, usual in (("AI_SETTINGS_FILE", "ai_settings.yaml"), ("PROMPT_SETTINGS_FILE", str(PROMPT_SETTINGS)),
                         ("PLUGINS_CONFIG_FILE", "plugins_config.yaml")):  # fmt: skip
         _file(migration, source, Path(values.get(name) or usual), target / usual)
     _folder(migration, source / PLUGINS, target / PLUGINS)
     migration.plugins = (source / PLUGINS).is_dir()
-    memories = _memories(migration, source, values.get("MEMORY_INDEX", ""))
-    workspace = next((source / one for one in WORKSPACES if _is_in(source, one) and (source / one).is_dir()), None)
-    if workspace is not None:
-        _folder(migration, workspace, target / WORKSPACE, but=memories)
+    workspace = next((source / one for one in WORKSPACES if _is_in(source, one) and (source / one).is_dir()), source)
+    logs = frozenset(path for path in (workspace / "file_logger.txt", source / "logs") if path.exists())
+    if workspace != source:
+        _folder(migration, workspace, target / WORKSPACE, but=memories | logs)
+    for path in sorted(logs):
+        migration.leave(str(path.relative_to(source)), "AutoGPT's own log")
     for agent in agents_in(source):
         label = str(agent.relative_to(source))
         _folder(migration, agent / "workspace", target / WORKSPACE / agent.name, label=f"{label}/workspace")
@@ -129,7 +139,8 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
                 living.store.put(
                     text, t=path.stat().st_mtime, kind="note", source="AutoGPT", trusted=False, run="", step=0
                 )
-            say(f"{len(living) - old_count} new memories; they count as text from outside.")
+            new = len(living) - old_count
+            say(f"{new} new memories, from outside: runs that reach out recall them with --memory all.")
     except (SettingsError, StateError, ModelError) as error:
         say(f"The memories are not imported: {error} Run it again once that is fixed.")
 
@@ -190,6 +201,8 @@ def _translated(
             _variable(migration, meaning.variable, variable, meaning.value, existing, where)
             if meaning.over:
                 overridden[meaning.setting] = meaning.variable
+        if (source / azure_file(values)).is_file() and not is_true(values, "USE_AZURE"):
+            migration.leave(str(azure_file(values)), "USE_AZURE is not set")
     except SettingsError as error:
         migration.leave(".env", str(error))
     return overridden
@@ -359,9 +372,7 @@ def _permissions(migration: Migration, source: Path, path: Path) -> None:
 
 def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]:
     """Take the texts of the JSON memories in the older or newer form. Return their files."""
-    names = dict.fromkeys(f"{name}.json" for name in (index, "auto-gpt", "AutoGpt") if name and "/" not in name)
-    paths = [source / folder / name for folder in (Path(), *WORKSPACES) for name in names]
-    existing = [path for path in paths if path.is_file() and _is_in(source, path.relative_to(source))]
+    existing = [path for path in memories_in(source, index) if _is_in(source, path.relative_to(source))]
     for path in existing:
         label = str(path.relative_to(source))
         try:

@@ -58,6 +58,7 @@ def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
         "tasks/mine.yaml": ("renamed", "ai_settings.yaml"),
         "prompt_settings.yaml": ("taken", "prompt_settings.yaml"),
         "plugins/": ("taken", "plugins/ (1 files)"),
+        "azure.yaml": ("not taken", "USE_AZURE is not set"),
         "auto-gpt.json": ("taken", "the memory: 1 texts"),
         "auto_gpt_workspace/auto-gpt.json": ("taken", "the memory: 2 texts"),
         "auto_gpt_workspace/": ("renamed", "autoagent_workspace/ (1 files)"),
