@@ -240,8 +240,7 @@ class AutoGPTFolder:
         local = "execute_local_commands"
         if self._is_from_autogpt and local not in own_values and local not in self._outer:
             own_values[local] = (".env:1: EXECUTE_LOCAL_COMMANDS", "false", ".env:1")
-        for name, (called, value, origin) in own_values.items():
-            yield name, called, value, origin
+        yield from ((name, *found) for name, found in own_values.items())
 
     def _line(self, variable: str) -> int:
         return self.variables[variable].line if variable in self.variables else 0
@@ -279,10 +278,9 @@ class AutoGPTFolder:
                 f"AutoGPT's agents here ({len(agents)}) are not continued: give the task anew. -w names the workspace "
                 f"of one: {workspaces[0].relative_to(self._folder)}."
             )
-        index = self.variables.get("MEMORY_INDEX")
-        memories = memories_in(self._folder, index.value if index else "")
-        if memories and not (self._folder / state_dir).exists():  # it is the first start
-            named = ", ".join(str(path.relative_to(self._folder)) for path in memories)
+        index = self.variables["MEMORY_INDEX"].value if "MEMORY_INDEX" in self.variables else ""
+        if (memories := memories_in(self._folder, index)) and not (self._folder / state_dir).exists():
+            named = ", ".join(str(path.relative_to(self._folder)) for path in memories)  # at the first start
             lines.append(f"AutoGPT's memory is not read ({named}): `autoagent migrate . --apply` takes it over.")
         local = "EXECUTE_LOCAL_COMMANDS"
         if effective.get(local.lower()) == (False, ".env:1") and local not in self.variables:

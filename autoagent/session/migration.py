@@ -83,10 +83,7 @@ class Migration:
 
 
 def plan(source: Path, target: Path) -> Migration:
-    """Plan the move of an AutoGPT folder, in its place of its memories alone: the rest works there as it is.
-
-    Raises SettingsError if it holds nothing of AutoGPT's.
-    """
+    """Plan the move of a folder, onto itself of its memories alone. Raises SettingsError if nothing is AutoGPT's."""
     migration = Migration()
     if not _is_in(source, Path(DOTENV)):
         migration.leave(DOTENV, "it is a link")
@@ -139,8 +136,9 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
                 living.store.put(
                     text, t=path.stat().st_mtime, kind="note", source="AutoGPT", trusted=False, run="", step=0
                 )
-            new = len(living) - old_count
-            say(f"{new} new memories, from outside: runs that reach out recall them with --memory all.")
+            say(
+                f"{len(living) - old_count} new memories, from outside: runs that reach out need --memory all for them."
+            )
     except (SettingsError, StateError, ModelError) as error:
         say(f"The memories are not imported: {error} Run it again once that is fixed.")
 
@@ -161,9 +159,7 @@ def _variables(
         elif setting.name in _PATHS:
             place = Path(os.path.normpath(source / value))
             if any(place == taken or place in taken.parents for taken, _ in migration.copies):
-                migration.rows.append(
-                    Row(f".env: {name}", "taken", why="the file or folder is copied to its usual name")
-                )
+                migration.rows.append(Row(f".env: {name}", "taken", why="what it names is copied to its usual name"))
             else:
                 migration.leave(f".env: {name}", f"nothing of {value} is taken")
         elif setting.name in overridden:
@@ -381,10 +377,8 @@ def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]
             migration.leave(label, f"it cannot be read: {error}")
             continue
         migration.memories.append((path, texts))
-        how: How = "taken" if texts else "not taken"
-        migration.rows.append(
-            Row(label, how, f"the memory: {len(texts)} texts" if texts else "", "" if texts else "empty")
-        )
+        taken = Row(label, "taken", f"the memory: {len(texts)} texts")
+        migration.rows.append(taken if texts else Row(label, "not taken", why="empty"))
     return frozenset(existing)
 
 

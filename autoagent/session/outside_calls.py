@@ -46,10 +46,7 @@ WINDOW = 128_000  # tokens that another agent is taken to have, for how much one
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call from outside: the command's text, or why it failed or was refused.
-
-    `made` are the paths of files that it made or changed, unless text from outside may have named or filled them.
-    """
+    """The answer to a call from outside: a text, and the files that the call made, if nothing outside filled them."""
 
     text: str
     failed: bool = False
@@ -98,10 +95,9 @@ class CallService:
             if isinstance(event, Decided) and not event.allowed:
                 answer = Answer(f"Refused, and not run: {event.reason}", failed=True)
             elif isinstance(event, Returned):
-                text, made = event.text, event.meta.products
+                answer = Answer(event.text, not event.ok, event.meta.products)
                 if source := event.meta.untrusted:
-                    text, made = marked(text, source, run=event.run, step=event.step), ()
-                answer = Answer(text, not event.ok, made)
+                    answer = Answer(marked(event.text, source, run=event.run, step=event.step), answer.failed)
         return answer
 
     def end(self, outcome: Outcome) -> None:

@@ -381,9 +381,7 @@ def _unasked(session: Session) -> str:
     from shlex import quote
 
     named = (quote(value.file) for value in session.waiting if value.name == "check" and value.file != usual)
-    backend = (
-        session.flags.get("memory_backend") if "memory_url" in {value.setting for value in session.waiting} else ""
-    )
+    backend = any(one.setting == "memory_url" for one in session.waiting) and session.flags.get("memory_backend")
     command = f"autoagent {f'-m {backend} ' if backend else ''}trust {plain(next(named, ''))}".rstrip()
     rest = "" if all(value.name == "check" for value in session.waiting) else f"; set those you want {_ELSEWHERE}"
     return (
