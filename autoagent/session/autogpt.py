@@ -284,7 +284,5 @@ class AutoGPTFolder:
             lines.append(f"AutoGPT's memory is not read ({named}): `autoagent migrate . --apply` takes it over.")
         local = "EXECUTE_LOCAL_COMMANDS"
         if effective.get(local.lower()) == (False, ".env:1") and local not in self.variables:
-            lines.append(
-                f"Shell commands are off, as in AutoGPT; {local}=true in .env switches them on, in the sandbox."
-            )
+            lines.append(f"Shell commands are off, as in AutoGPT; {local}=true in .env switches them on, sandboxed.")
         return lines

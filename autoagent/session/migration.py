@@ -88,11 +88,7 @@ def plan(source: Path, target: Path) -> Migration:
     if not _is_in(source, Path(DOTENV)):
         migration.leave(DOTENV, "it is a link")
     variables = read_dotenv(source / DOTENV) if not migration.rows else {}
-    values = {
-        name: variable.value
-        for name, variable in variables.items()
-        if not is_blank(variable.value) and not variable.problem
-    }
+    values = {name: one.value for name, one in variables.items() if not (one.problem or is_blank(one.value))}
     memories = _memories(migration, source, values.get("MEMORY_INDEX", ""))
     if source == target.resolve():
         return migration
@@ -133,9 +129,8 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
         with open_user_command_memory(settings) as living:
             old_count = len(living)
             for path, text in texts:  # anybody could have written them
-                living.store.put(
-                    text, t=path.stat().st_mtime, kind="note", source="AutoGPT", trusted=False, run="", step=0
-                )
+                t = path.stat().st_mtime
+                living.store.put(text, t=t, kind="note", source="AutoGPT", trusted=False, run="", step=0)
             say(
                 f"{len(living) - old_count} new memories, from outside: runs that reach out need --memory all for them."
             )
@@ -252,10 +247,7 @@ def _file(migration: Migration, source: Path, name: Path, target: Path) -> None:
         return
     if not (source / name).exists():
         return
-    readers: dict[str, Callable[[Path], Any]] = {
-        "ai_settings.yaml": read_task,
-        str(PROMPT_SETTINGS): read_prompt_settings,
-    }
+    readers: dict[str, Any] = {"ai_settings.yaml": read_task, str(PROMPT_SETTINGS): read_prompt_settings}
     try:
         readers.get(target.name, read_text)(source / name)
     except SettingsError as error:
