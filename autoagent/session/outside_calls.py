@@ -182,17 +182,15 @@ def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str)
     `flags` are those of the run, later ones first, `over` is the protocol of the calls, `started_by` the subcommand.
     Output goes to standard error. Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
-    session = _opened_session(*flags)
+    found = ((name, value) for layer in flags for name, value in (layer or {}).items())
+    given = {
+        name: value for name, value in found if value not in (None, "", ()) and value is not False
+    }  # 0 lifts a limit
+    session = Session.open(given)
     if session.flags.get("continuous_limit") and not session.settings.continuous:
         raise SettingsError("-l/--continuous-limit goes with -c/--continuous.")
     with claimed_state(session.settings.state_dir):
         yield from _opened(session, over, started_by)
-
-
-def _opened_session(*flags: Mapping[str, Any] | None) -> Session:
-    """Open a session with the flags that were given. A 0 counts as given: it lifts a limit."""
-    found = ((name, value) for layer in flags for name, value in (layer or {}).items())
-    return Session.open({name: value for name, value in found if value not in (None, "", ()) and value is not False})
 
 
 def _opened(session: Session, over: str, started_by: str) -> Iterator[CallService]:

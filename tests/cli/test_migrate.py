@@ -81,11 +81,10 @@ def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
     assert "Nothing was written" in here.run("migrate", "../old").err
 
 
-def test_it_is_done_once_and_a_run_goes_on_from_there(home: Home, server: ScriptedServer) -> None:
+def test_it_is_done_once(home: Home) -> None:
     old(home)
     here = Home(home.folder / "new", env={"HOME": str(home.folder)}, warm=True)
     here.folder.mkdir()
-    here.point_at(server)
     here.write("prompt_settings.yaml", "constraints: [Mine.]\n")
     assert "3 new memories" in here.run("migrate", "../old", "--apply").text
     assert here.read(".env").count("USER_AGENT='Mozilla/5.0 (X11)'\n") == 1
@@ -98,9 +97,6 @@ def test_it_is_done_once_and_a_run_goes_on_from_there(home: Home, server: Script
     again = here.run("migrate", "../old", "--apply")
     assert "0 new memories" in again.text
     assert "there is a ai_settings.yaml here already" in again.text
-    server.add(*FINISH)
-    assert here.run("-c", "-y").code == 0
-    assert "You are OldGPT, an AI that reads" in server.requests[0].prompt
 
 
 CLASSIC = """### AutoGPT - GENERAL SETTINGS
