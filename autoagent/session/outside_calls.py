@@ -169,24 +169,19 @@ def _served_registry(settings: Settings) -> Registry:
 
 
 def _is_served(spec: CommandSpec) -> bool:
-    effects = spec.effects
-    return effects is None or not (
-        effects.asks_user or effects.tells_agents or effects.ends_run or effects.pages_results
-    )
+    of = spec.effects
+    return of is None or not (of.asks_user or of.tells_agents or of.ends_run or of.pages_results)
 
 
 @contextmanager
 def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str) -> Iterator[CallService]:
     """Open a run whose calls come from outside, and end it. Ask the user first whether to trust the folder.
 
-    `flags` are those of the run, later ones first, `over` is the protocol of the calls, `started_by` the subcommand.
+    `flags` are the run's, later ones first (0 lifts a limit), `over` is the protocol, `started_by` the subcommand.
     Output goes to standard error. Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
     found = ((name, value) for layer in flags for name, value in (layer or {}).items())
-    given = {
-        name: value for name, value in found if value not in (None, "", ()) and value is not False
-    }  # 0 lifts a limit
-    session = Session.open(given)
+    session = Session.open({name: value for name, value in found if value not in (None, "", ()) and value is not False})
     if session.flags.get("continuous_limit") and not session.settings.continuous:
         raise SettingsError("-l/--continuous-limit goes with -c/--continuous.")
     with claimed_state(session.settings.state_dir):
