@@ -66,8 +66,8 @@ __all__ = [
     "Extra", "FolderPart", "Found", "Host", "Listener", "MemoryStore", "Message", "Model", "ModelOpening", "Offer",
     "OfferedCommand", "Place", "PromptParts", "Proposal", "Provider", "Registrations", "Result", "ResultMeta",
     "RetrievedMemory", "RunOpening", "RunPart", "SandboxKind", "ServiceCommand", "Setting", "SettingsError",
-    "SetupError", "SharedMemory", "StateError", "Stats", "StoreOpening", "UntrustedValue", "Verdict", "__version__",
-    "allow_at_once", "claimed_state", "command", "echo", "echo_json", "echo_list", "folded", "host_of",
+    "SetupError", "SharedMemory", "StateError", "Stats", "StoreOpening", "UntrustedValue", "Verdict", "Workspace",
+    "__version__", "allow_at_once", "claimed_state", "command", "echo", "echo_json", "echo_list", "folded", "host_of",
     "is_installed", "opened_memory", "opened_place", "opened_service", "read_place", "reason_of", "registered",
     "runs_alone", "setting", "try_command", "unreachable", "waiting", "written",
 ]  # fmt: skip

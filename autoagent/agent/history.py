@@ -218,7 +218,7 @@ class History:
         if not self._feedback or self._feedback[0] != step:
             return ""
         call = self._exchanges[-1].call if self._exchanges else None
-        return self._feedback[1] + (f"\nSaid of: {one_line(str(call), 200)}" if call else "")
+        return self._feedback[1] + (f"\nSaid of: {one_line(str(call), 48)}" if call else "")
 
     @property
     def feedback(self) -> str:

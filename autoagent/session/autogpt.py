@@ -64,6 +64,7 @@ def is_autogpts(text: str, names: Sequence[str]) -> bool:
 
 
 REDIS = "redis"  # the backend of such an address
+_USUAL_REDIS = "redis://localhost:6379/0"  # of the template, and ours without any
 
 
 def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterator[Meaning]:
@@ -71,12 +72,12 @@ def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterato
 
     Raises SettingsError for a value that is not true or false, and for an unusable azure.yaml.
     """
-    if _is_true(values, "USE_AZURE"):
+    if is_true(values, "USE_AZURE"):
         yield from _azure(values, folder)
-    if _is_true(values, "OPENAI_FUNCTIONS"):
+    if is_true(values, "OPENAI_FUNCTIONS"):
         yield Meaning("asking", "OPENAI_FUNCTIONS", "tools")
     for variable, provider in (("USE_BRIAN_TTS", "streamelements"), ("USE_MAC_OS_TTS", "offline")):
-        if _is_true(values, variable):
+        if is_true(values, variable):
             yield Meaning("speech_provider", variable, provider)
     if redis and (redis_names := [name for name in ("REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD") if values.get(name)]):
         password = f":{quote(values['REDIS_PASSWORD'], safe='')}@" if values.get("REDIS_PASSWORD") else ""
@@ -84,7 +85,8 @@ def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterato
         yield Meaning("memory_url", redis_names[0], f"redis://{password}{place}/0")
 
 
-def _is_true(values: Mapping[str, str], name: str) -> bool:
+def is_true(values: Mapping[str, str], name: str) -> bool:
+    """Return whether a variable is on. Raises SettingsError for a value that is neither true nor false."""
     word = values.get(name, "").strip().lower()
     if word not in ("", "true", "1", "yes", "on", "false", "0", "no", "off"):
         raise SettingsError(f"{name}: must be true or false (1/0, yes/no, on/off), not {values[name]!r}.")
@@ -204,6 +206,13 @@ def agents_in(folder: Path) -> list[Path]:
     return [state.parent for state in states if not any(map(Path.is_symlink, (state, *state.parents[:3])))]
 
 
+def memories_in(folder: Path, index: str) -> list[Path]:
+    """Return the files of AutoGPT's JSON memories. `index`: its MEMORY_INDEX, or ''."""
+    names = dict.fromkeys(f"{name}.json" for name in (index, "auto-gpt", "AutoGpt") if name and "/" not in name)
+    paths = (folder / place / name for place in (Path(), *WORKSPACES) for name in names)
+    return [path for path in paths if path.is_file()]
+
+
 class AutoGPTFolder:
     """Read the `.env` of a folder and AutoGPT's files beside it. `outer` are the settings without the folder."""
 
@@ -225,14 +234,13 @@ class AutoGPTFolder:
         backend = self._outer.get("memory_backend") or own_values.get("memory_backend", "  ")[1:]
         redis = backend[0].lower() == REDIS
         for meaning in meanings(values, self._folder, redis=redis):
-            if meaning.over or meaning.setting not in own_values:
+            if meaning.over or (meaning.setting not in own_values and meaning.value != _USUAL_REDIS):
                 line = self._line(meaning.variable) or self._line("USE_AZURE")
                 own_values[meaning.setting] = (f".env:{line}: {meaning.variable}", meaning.value, f".env:{line}")
         local = "execute_local_commands"
         if self._is_from_autogpt and local not in own_values and local not in self._outer:
             own_values[local] = (".env:1: EXECUTE_LOCAL_COMMANDS", "false", ".env:1")
-        for name, (called, value, origin) in own_values.items():
-            yield name, called, value, origin
+        yield from ((name, *found) for name, found in own_values.items())
 
     def _line(self, variable: str) -> int:
         return self.variables[variable].line if variable in self.variables else 0
@@ -256,7 +264,7 @@ class AutoGPTFolder:
         names = (ai_settings, PROMPT_SETTINGS, *WORKSPACES)
         return self._is_from_autogpt or any(os.path.lexists(self._folder / name) for name in names)
 
-    def notes(self, effective: Mapping[str, tuple[Any, str]]) -> list[str]:
+    def notes(self, effective: Mapping[str, tuple[Any, str]], state_dir: Path) -> list[str]:
         """Return a line for each lost feature the user might miss, given the settings in effect."""
         reasons: dict[str, list[str]] = {}
         for name, variable in self.variables.items():
@@ -270,9 +278,11 @@ class AutoGPTFolder:
                 f"AutoGPT's agents here ({len(agents)}) are not continued: give the task anew. -w names the workspace "
                 f"of one: {workspaces[0].relative_to(self._folder)}."
             )
+        index = self.variables["MEMORY_INDEX"].value if "MEMORY_INDEX" in self.variables else ""
+        if (memories := memories_in(self._folder, index)) and not (self._folder / state_dir).exists():
+            named = ", ".join(str(path.relative_to(self._folder)) for path in memories)  # at the first start
+            lines.append(f"AutoGPT's memory is not read ({named}): `autoagent migrate . --apply` takes it over.")
         local = "EXECUTE_LOCAL_COMMANDS"
         if effective.get(local.lower()) == (False, ".env:1") and local not in self.variables:
-            lines.append(
-                f"Shell commands are off, as in AutoGPT; {local}=true in .env switches them on, in the sandbox."
-            )
+            lines.append(f"Shell commands are off, as in AutoGPT; {local}=true in .env switches them on, sandboxed.")
         return lines

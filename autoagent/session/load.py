@@ -100,7 +100,8 @@ def load(
     _check_together(settings)
     hold(settings, origins, env, cwd)
     lasting = {name: value for name, (value, _) in {**below, **folders, **environment}.items()}
-    return Loaded(settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(effective)), lasting)
+    notes = autogpt.notes(effective, settings.state_dir)
+    return Loaded(settings, origins, tuple(untrusted), tuple(unsent), tuple(notes), lasting)
 
 
 def _active_python(env: Mapping[str, str]) -> Layer:

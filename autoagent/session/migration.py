@@ -29,7 +29,9 @@ from autoagent.session.autogpt import (
     azure_file,
     is_autogpts,
     is_blank,
+    is_true,
     meanings,
+    memories_in,
 )
 from autoagent.session.dotenv import Variable, read_dotenv, store_variables
 from autoagent.session.load import parse
@@ -81,25 +83,26 @@ class Migration:
 
 
 def plan(source: Path, target: Path) -> Migration:
-    """Plan the move of an AutoGPT folder. Raises SettingsError if it holds nothing of AutoGPT's."""
+    """Plan the move of a folder, onto itself of its memories alone. Raises SettingsError if nothing is AutoGPT's."""
     migration = Migration()
     if not _is_in(source, Path(DOTENV)):
         migration.leave(DOTENV, "it is a link")
     variables = read_dotenv(source / DOTENV) if not migration.rows else {}
-    values = {
-        name: variable.value
-        for name, variable in variables.items()
-        if not is_blank(variable.value) and not variable.problem
-    }
+    values = {name: one.value for name, one in variables.items() if not (one.problem or is_blank(one.value))}
+    memories = _memories(migration, source, values.get("MEMORY_INDEX", ""))
+    if source == target.resolve():
+        return migration
     for name, usual in (("AI_SETTINGS_FILE", "ai_settings.yaml"), ("PROMPT_SETTINGS_FILE", str(PROMPT_SETTINGS)),
                         ("PLUGINS_CONFIG_FILE", "plugins_config.yaml")):  # fmt: skip
         _file(migration, source, Path(values.get(name) or usual), target / usual)
     _folder(migration, source / PLUGINS, target / PLUGINS)
     migration.plugins = (source / PLUGINS).is_dir()
-    memories = _memories(migration, source, values.get("MEMORY_INDEX", ""))
-    workspace = next((source / one for one in WORKSPACES if _is_in(source, one) and (source / one).is_dir()), None)
-    if workspace is not None:
-        _folder(migration, workspace, target / WORKSPACE, but=memories)
+    workspace = next((source / one for one in WORKSPACES if _is_in(source, one) and (source / one).is_dir()), source)
+    logs = frozenset(path for path in (workspace / "file_logger.txt", source / "logs") if path.exists())
+    if workspace != source:
+        _folder(migration, workspace, target / WORKSPACE, but=memories | logs)
+    for path in sorted(logs):
+        migration.leave(str(path.relative_to(source)), "AutoGPT's own log")
     for agent in agents_in(source):
         label = str(agent.relative_to(source))
         _folder(migration, agent / "workspace", target / WORKSPACE / agent.name, label=f"{label}/workspace")
@@ -126,10 +129,11 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
         with open_user_command_memory(settings) as living:
             old_count = len(living)
             for path, text in texts:  # anybody could have written them
-                living.store.put(
-                    text, t=path.stat().st_mtime, kind="note", source="AutoGPT", trusted=False, run="", step=0
-                )
-            say(f"{len(living) - old_count} new memories; they count as text from outside.")
+                t = path.stat().st_mtime
+                living.store.put(text, t=t, kind="note", source="AutoGPT", trusted=False, run="", step=0)
+            say(
+                f"{len(living) - old_count} new memories, from outside: runs that reach out need --memory all for them."
+            )
     except (SettingsError, StateError, ModelError) as error:
         say(f"The memories are not imported: {error} Run it again once that is fixed.")
 
@@ -150,9 +154,7 @@ def _variables(
         elif setting.name in _PATHS:
             place = Path(os.path.normpath(source / value))
             if any(place == taken or place in taken.parents for taken, _ in migration.copies):
-                migration.rows.append(
-                    Row(f".env: {name}", "taken", why="the file or folder is copied to its usual name")
-                )
+                migration.rows.append(Row(f".env: {name}", "taken", why="what it names is copied to its usual name"))
             else:
                 migration.leave(f".env: {name}", f"nothing of {value} is taken")
         elif setting.name in overridden:
@@ -190,6 +192,8 @@ def _translated(
             _variable(migration, meaning.variable, variable, meaning.value, existing, where)
             if meaning.over:
                 overridden[meaning.setting] = meaning.variable
+        if (source / azure_file(values)).is_file() and not is_true(values, "USE_AZURE"):
+            migration.leave(str(azure_file(values)), "USE_AZURE is not set")
     except SettingsError as error:
         migration.leave(".env", str(error))
     return overridden
@@ -243,10 +247,7 @@ def _file(migration: Migration, source: Path, name: Path, target: Path) -> None:
         return
     if not (source / name).exists():
         return
-    readers: dict[str, Callable[[Path], Any]] = {
-        "ai_settings.yaml": read_task,
-        str(PROMPT_SETTINGS): read_prompt_settings,
-    }
+    readers: dict[str, Any] = {"ai_settings.yaml": read_task, str(PROMPT_SETTINGS): read_prompt_settings}
     try:
         readers.get(target.name, read_text)(source / name)
     except SettingsError as error:
@@ -359,9 +360,7 @@ def _permissions(migration: Migration, source: Path, path: Path) -> None:
 
 def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]:
     """Take the texts of the JSON memories in the older or newer form. Return their files."""
-    names = dict.fromkeys(f"{name}.json" for name in (index, "auto-gpt", "AutoGpt") if name and "/" not in name)
-    paths = [source / folder / name for folder in (Path(), *WORKSPACES) for name in names]
-    existing = [path for path in paths if path.is_file() and _is_in(source, path.relative_to(source))]
+    existing = [path for path in memories_in(source, index) if _is_in(source, path.relative_to(source))]
     for path in existing:
         label = str(path.relative_to(source))
         try:
@@ -370,10 +369,8 @@ def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]
             migration.leave(label, f"it cannot be read: {error}")
             continue
         migration.memories.append((path, texts))
-        how: How = "taken" if texts else "not taken"
-        migration.rows.append(
-            Row(label, how, f"the memory: {len(texts)} texts" if texts else "", "" if texts else "empty")
-        )
+        taken = Row(label, "taken", f"the memory: {len(texts)} texts")
+        migration.rows.append(taken if texts else Row(label, "not taken", why="empty"))
     return frozenset(existing)
 
 

@@ -46,10 +46,11 @@ WINDOW = 128_000  # tokens that another agent is taken to have, for how much one
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call from outside: the command's text, or why it failed or was refused."""
+    """The answer to a call from outside: a text, and the files that the call made, if nothing outside filled them."""
 
     text: str
     failed: bool = False
+    made: tuple[str, ...] = ()
 
 
 class CallService:
@@ -58,12 +59,14 @@ class CallService:
     Attributes:
         place: the folder.
         specs: the declarations of the commands that can be called.
+        workspace: where they work.
         waiting: returns a context to wait for a call in, where Ctrl-C interrupts.
     """
 
     def __init__(self, place: Place, tools: Tools, policy: Policy, start: RunStarted, log: Recorder, console: Console):
         self.place = place
         self.specs = tools.registry.specs
+        self.workspace = tools.context.workspace
         self.waiting: Callable[[], AbstractContextManager[object]] = policy.interruptible
         self._state = State(start, tools, policy, log)
         self._state.loop_guard = LoopGuard({})  # whoever calls decides what to repeat, and has no earlier step at hand
@@ -92,7 +95,9 @@ class CallService:
             if isinstance(event, Decided) and not event.allowed:
                 answer = Answer(f"Refused, and not run: {event.reason}", failed=True)
             elif isinstance(event, Returned):
-                answer = Answer(self._quoted(event), failed=not event.ok)
+                answer = Answer(event.text, not event.ok, event.meta.products)
+                if source := event.meta.untrusted:
+                    answer = Answer(marked(event.text, source, run=event.run, step=event.step), answer.failed)
         return answer
 
     def end(self, outcome: Outcome) -> None:
@@ -102,14 +107,8 @@ class CallService:
         self._show(self._state.record(Ended(status=outcome.status, reason=outcome.reason)))
 
     def _events_of(self, call: Call) -> Events:
-        proposal = yield from self._user.authorize(call)
-        if proposal is not None:
+        if (proposal := (yield from self._user.authorize(call))) is not None:
             yield from self._execution.run(proposal)
-
-    def _quoted(self, event: Returned) -> str:
-        """Return the result as the other agent is to see it: text from outside between marks."""
-        source = event.meta.untrusted
-        return marked(event.text, source, run=event.run, step=event.step) if source else event.text
 
 
 class _Nobody:
@@ -170,30 +169,23 @@ def _served_registry(settings: Settings) -> Registry:
 
 
 def _is_served(spec: CommandSpec) -> bool:
-    effects = spec.effects
-    return effects is None or not (
-        effects.asks_user or effects.tells_agents or effects.ends_run or effects.pages_results
-    )
+    of = spec.effects
+    return of is None or not (of.asks_user or of.tells_agents or of.ends_run or of.pages_results)
 
 
 @contextmanager
 def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str) -> Iterator[CallService]:
     """Open a run whose calls come from outside, and end it. Ask the user first whether to trust the folder.
 
-    `flags` are those of the run, later ones first, `over` is the protocol of the calls, `started_by` the subcommand.
+    `flags` are the run's, later ones first (0 lifts a limit), `over` is the protocol, `started_by` the subcommand.
     Output goes to standard error. Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
-    session = _opened_session(*flags)
+    found = ((name, value) for layer in flags for name, value in (layer or {}).items())
+    session = Session.open({name: value for name, value in found if value not in (None, "", ()) and value is not False})
     if session.flags.get("continuous_limit") and not session.settings.continuous:
         raise SettingsError("-l/--continuous-limit goes with -c/--continuous.")
     with claimed_state(session.settings.state_dir):
         yield from _opened(session, over, started_by)
-
-
-def _opened_session(*flags: Mapping[str, Any] | None) -> Session:
-    """Open a session with the flags that were given. A 0 counts as given: it lifts a limit."""
-    found = ((name, value) for layer in flags for name, value in (layer or {}).items())
-    return Session.open({name: value for name, value in found if value not in (None, "", ()) and value is not False})
 
 
 def _opened(session: Session, over: str, started_by: str) -> Iterator[CallService]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from autoagent.core.commands import CommandSpec
 
 _STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
-_ELSEWHERE = "set it in ~/.config/autoagent/config.yaml, in the environment or by a flag"
+_ELSEWHERE = "in ~/.config/autoagent/config.yaml, in the environment or by a flag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ def notices(session: Session) -> list[str]:
         if any(value.setting == _STATE and not value.name for value in session.waiting):
             lines[0] += " New runs are kept in your own state folder meanwhile."
     if never_accepted := [value for value in session.left_out if value.never]:
-        lines.append(f"Never taken from a folder: {_names(never_accepted)}; {_ELSEWHERE}.")
+        lines.append(f"Never taken from a folder: {_names(never_accepted)}; set it {_ELSEWHERE}.")
     return lines
 
 
@@ -381,10 +381,9 @@ def _unasked(session: Session) -> str:
     from shlex import quote
 
     named = (quote(value.file) for value in session.waiting if value.name == "check" and value.file != usual)
-    command = f"autoagent trust {plain(next(named, ''))}".rstrip()
-    rest = (
-        "" if all(value.name == "check" for value in session.waiting) else f"; for the settings you want, {_ELSEWHERE}"
-    )
+    backend = any(one.setting == "memory_url" for one in session.waiting) and session.flags.get("memory_backend")
+    command = f"autoagent {f'-m {backend} ' if backend else ''}trust {plain(next(named, ''))}".rstrip()
+    rest = "" if all(value.name == "check" for value in session.waiting) else f"; set those you want {_ELSEWHERE}"
     return (
         f"These count only once you trust them: {_names(session.waiting)}. "
         f"Review and trust them with `{command}`{rest}."

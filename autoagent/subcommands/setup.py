@@ -197,14 +197,14 @@ def migrate(folder: Path, applies: bool, as_json: bool) -> None:
     """Move an AutoGPT FOLDER into the current one, translated: settings, task, files, memory.
 
     Shows a table of what is moved, renamed and left out, with reasons. No file here is overwritten, and moving a file
-    does not make it trusted. An AutoGPT folder also works as it is: start autoagent in it.
+    does not make it trusted. An AutoGPT folder also works as it is; `autoagent migrate .` takes its memories there.
     """
     from autoagent.session.migration import carry_out, plan
 
     source, here = folder.resolve(), Path.cwd()
-    if source == here.resolve():
-        raise SettingsError("This is the current folder, which works as it is: start autoagent in it.")
     migration = plan(source, here)
+    if source == here.resolve() and not migration.memories:
+        raise SettingsError("This is the current folder, which works as it is: start autoagent in it.")
     if applies:
         carry_out(migration, here, lambda line: echo(line, err=True))
     if as_json:

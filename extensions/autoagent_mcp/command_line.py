@@ -103,7 +103,15 @@ def serve_commands(ctx: click.Context, /, port: int | None, **given: Any) -> Non
     with opened_service(ctx.obj, given, over="MCP", started_by="autoagent mcp serve") as service:
         tools = [offered(spec) for spec in service.specs]
         http = loopback(service.place, port)
-        serve("autoagent", INSTRUCTIONS, tools, service.call, interruptible=service.waiting, http=http)
+        serve(
+            "autoagent",
+            INSTRUCTIONS,
+            tools,
+            service.call,
+            interruptible=service.waiting,
+            http=http,
+            workspace=service.workspace,
+        )
 
 
 @mcp.command("memory")

@@ -10,7 +10,9 @@ nothing below has to know of it.
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
+import mimetypes
 import queue
 import secrets
 import socket
@@ -23,12 +25,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SetupError, StateError
-from autoagent.extension import Answer, Place, __version__, echo
+from autoagent.extension import Answer, Place, Workspace, __version__, echo
+from autoagent_mcp.answers import FILES
 from autoagent_mcp.tool_servers import ServerTool
 
 if TYPE_CHECKING:  # the package is an extra, and takes a second to import
     from mcp import types
     from mcp.server import Server
+
+REFUSED = b"""{"jsonrpc": "2.0", "id": null, "error":
+{"code": -32000, "message": "The token is missing, or another one: see STATE/mcp/token."}}"""  # clients show that
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # that models see
+PICTURE = 4_000_000  # bytes of a picture; the usual endpoints accept at least 5 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ class _Asked:
 
     tool: str
     args: Mapping[str, Any]
-    answer: Future[Answer]
+    answer: Future[types.CallToolResult]
 
 
 def serve(
@@ -78,13 +86,14 @@ def serve(
     *,
     interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
     http: Loopback | None = None,
+    workspace: Workspace | None = None,
 ) -> None:
     """Serve these tools until the client leaves, over `http` until Ctrl-C. Without it, standard output belongs to the
     protocol meanwhile.
 
     `instructions` describe the service to the other agent. `call` is called with the name of a tool and its arguments.
-    Its errors end the service without another word to the client. `interruptible` is entered around waiting. Raises
-    SetupError if the port cannot be used.
+    Its errors end the service without another word to the client. `interruptible` is entered around waiting. The files
+    that an answer has made are in the `workspace`. Raises SetupError if the port cannot be used.
     """
     asked: queue.SimpleQueue[_Asked | BaseException | None] = queue.SimpleQueue()
     server = _server(name, instructions, tools, asked)
@@ -98,7 +107,7 @@ def serve(
         if isinstance(request, BaseException):
             raise request
         if request.answer.set_running_or_notify_cancel():
-            request.answer.set_result(call(request.tool, request.args))
+            request.answer.set_result(_result(call(request.tool, request.args), workspace))
 
 
 def _speak(
@@ -136,13 +145,13 @@ async def _spoken_over_http(server: Server[Any], http: Loopback, bound: socket.s
     expected = f"Bearer {http.token}".encode()
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        headers = dict(scope.get("headers", ()))
-        if scope["type"] == "lifespan" or hmac.compare_digest(headers.get(b"authorization", b""), expected):
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] == "lifespan" or hmac.compare_digest(given, expected):
             await app(scope, receive, send)
         elif scope["type"] == "http":
-            start = {"type": "http.response.start", "status": 401, "headers": [(b"www-authenticate", b"Bearer")]}
-            await send(start)
-            await send({"type": "http.response.body", "body": b"The token is missing, or another one."})
+            headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": REFUSED})
 
     http.tell(f"http://{place}/mcp")
     config = uvicorn.Config(guarded, log_level="error", access_log=False, lifespan="on")
@@ -174,9 +183,9 @@ def _server(
     async def on_call(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in names:
             return _result(Answer(f"There is no tool {params.name!r}.", failed=True))
-        answer: Future[Answer] = Future()
+        answer: Future[types.CallToolResult] = Future()
         asked.put(_Asked(params.name, params.arguments or {}, answer))
-        return _result(await asyncio.wrap_future(answer))
+        return await asyncio.wrap_future(answer)
 
     return Server(name, version=__version__, instructions=instructions, on_list_tools=on_list, on_call_tool=on_call)
 
@@ -193,7 +202,25 @@ def _tool(tool: ServerTool) -> types.Tool:
     return Tool(name=tool.name, description=tool.description, input_schema=dict(tool.schema), annotations=annotations)
 
 
-def _result(answer: Answer) -> types.CallToolResult:
+def _result(answer: Answer, workspace: Workspace | None = None) -> types.CallToolResult:
     from mcp.types import CallToolResult, TextContent
 
-    return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.failed)
+    content: list[types.ContentBlock] = [TextContent(type="text", text=answer.text)]
+    if workspace is not None:
+        content += [block for path in answer.made[:FILES] for block in _file(path, workspace)]
+    return CallToolResult(content=content, is_error=answer.failed)
+
+
+def _file(path: str, workspace: Workspace) -> list[types.ContentBlock]:
+    """Return a link to a file, and before it the file itself if it is a picture. Nothing if it is gone."""
+    from mcp.types import ImageContent, ResourceLink
+
+    if (size := workspace.size(path)) is None:
+        return []
+    kind, _ = mimetypes.guess_type(path)
+    uri = (workspace.root / path).as_uri()
+    link = ResourceLink(type="resource_link", name=path, uri=uri, mime_type=kind, size=size)
+    if kind not in PICTURES or size > PICTURE:
+        return [link]
+    data = base64.b64encode(workspace.read(path, PICTURE)).decode()
+    return [ImageContent(type="image", data=data, mime_type=kind), link]

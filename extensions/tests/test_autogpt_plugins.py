@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import py_compile
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -16,7 +17,7 @@ from autoagent_autogpt_plugins.child import HOOKS
 from autoagent_autogpt_plugins.config import PluginEntry
 from autoagent_autogpt_plugins.discovery import FoundPlugin
 from autoagent_autogpt_plugins.running import State, install
-from driver import FINISH, GOAL, TEAM_OF_TWO, Done, Home
+from driver import FINISH, GOAL, ROOT, TEAM_OF_TWO, Done, Home
 from loopback_site import Site, answer
 from mail_server import mail_server
 from server import Reply, ScriptedServer, command
@@ -496,3 +497,83 @@ def test_an_installation_that_does_not_end_is_ended(tmp_path: Path, monkeypatch:
         with pytest.raises(SetupError, match="cannot be installed: it took too long"):
             install(Session.open({}).place, [state], said.append, seconds=20)
     assert said[0].endswith("for at most 20 seconds.") and len(said) > 1
+
+
+FILES = {  # of a clone of 0.4.7 that was in use, with the names that it gives them
+    "ai_settings.yaml": "ai_goals: [Find what a ticket costs]\nai_name: FriendlyGPT\nai_role: AI\napi_budget: 1.5\n",
+    "prompt_settings.yaml": "constraints: ['No user assistance']\nbest_practices: [Be smart.]\n",
+    "plugins_config.yaml": "Announcer:\n  config: {}\n  enabled: true\nherald:\n  config: {}\n  enabled: false\n",
+    "azure.yaml": "azure_api_type: azure\nazure_api_base: your-base-url-for-azure\nazure_model_map: {}\n",
+    "auto_gpt_workspace/notes.txt": "The ferry leaves at 7:40.",
+    "auto_gpt_workspace/file_logger.txt": "File Operation Logger write: notes.txt #d41d8cd9\n",
+    "auto_gpt_workspace/auto-gpt.json": json.dumps(
+        [{
+            "raw_content": "A ticket costs 18 crowns.", "summary": "A price", "chunks": ["A ticket costs 18 crowns."],
+            "chunk_summaries": ["A price"], "e_summary": [0.1], "e_chunks": [[0.1]], "metadata": {},
+        }]
+    ),
+    "logs/activity.log": "2023-08-11 INFO NEXT ACTION\n",
+    "logs/DEBUG/20230811_101010_FriendlyGPT/000_read/full_message_history.json": "[]",
+    "plugins/__PUT_PLUGIN_ZIPS_HERE__": "",
+    "data/.keep": "",
+    "docker-compose.yml": "services:\n  auto-gpt:\n    env_file: [.env]\n",
+    "autogpt/app/main.py": "import openai\n",
+    "pyproject.toml": "[project]\nname = 'agpt'\n",
+    "BULLETIN.md": "# News\n",
+}  # fmt: skip
+
+
+def clone(folder: Home, server: ScriptedServer) -> dict[Path, bytes]:
+    """Make such a clone, with a plug-in as GitHub packs it. Return all its files."""
+    dotenv = (ROOT / "tests/autogpt/0.4.7.env").read_text().replace("your-openai-api-key", "sk-of-the-user-0123456789")
+    dotenv = re.sub("^# (?=SMART_LLM=|MEMORY_INDEX=|OPENAI_API_BASE_URL=)", "", dotenv, flags=re.MULTILINE)
+    dotenv = dotenv.replace("=gpt-4", "=test-model").replace("http://localhost:443/v1", server.base_url)
+    for name, text in (FILES | {".env": dotenv}).items():
+        folder.write(name, text)
+    with zipfile.ZipFile(folder.folder / "plugins/Announcer.zip", "w") as archive:
+        archive.write(WRITTEN / "announcer/__init__.py", "Auto-GPT-Announcer-master/src/announcer/__init__.py")
+    return {path: path.read_bytes() for path in folder.folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moved", [False, True], ids=["as it lies", "moved"])
+def test_a_whole_folder_in_use(served: Home, server: ScriptedServer, moved: bool) -> None:
+    for name in ("OPENAI_BASE_URL", "SMART_LLM"):
+        del served.env[name]
+    old = here = Home(served.folder / "Auto-GPT", served.env | {"HOME": str(served.folder)}, warm=True)
+    before = clone(old, server)
+    if moved:
+        here = Home(served.folder / "new", old.env, warm=True)
+        here.folder.mkdir()
+        rows = json.loads(here.run("migrate", "../Auto-GPT", "--apply", "--json").out)
+        same = ("OPENAI_API_KEY", "SMART_LLM", "MEMORY_INDEX")
+        assert {row["item"]: row["to"] or row["why"] for row in rows} == {
+            **{name: name for name in ("ai_settings.yaml", "plugins_config.yaml", "prompt_settings.yaml")},
+            "auto_gpt_workspace/auto-gpt.json": "the memory: 1 texts",
+            "auto_gpt_workspace/": "autoagent_workspace/ (1 files)",
+            "plugins/": "plugins/ (2 files)",
+            **dict.fromkeys(("auto_gpt_workspace/file_logger.txt", "logs"), "AutoGPT's own log"),
+            "azure.yaml": "USE_AZURE is not set",
+            **{f".env: {name}": f".env: {name}" for name in same},
+            ".env: OPENAI_API_BASE_URL": ".env: OPENAI_BASE_URL",
+            ".env: EXECUTE_LOCAL_COMMANDS, which is not set": ".env: EXECUTE_LOCAL_COMMANDS",
+        }
+    refused = here.run("-c", "-y")
+    assert refused.code == 3 and "BASE_URL, plugins_config.yaml Announcer.zip. Review" in refused.err
+    assert here.run("trust").code == 0
+    write = command("write_to_file", filename="summary.txt", text="It leaves at 7:40.")
+    server.add(command("read_file", filename="notes.txt"), command("say_hello", name="Ann"), write, *FINISH)
+    done = here.run("-c", "-y", "--allow", "say_hello", "--accept-claims", "--memory", "all")
+    assert done.code == 0, done.text
+    assert "Not used of .env" not in done.text and "of $1.5" in done.text
+    assert ("memory is not read (auto_gpt_workspace/auto-gpt.json)" in done.text) == (not moved)
+    prompt = server.requests[0].prompt
+    for words in ("are FriendlyGPT", "No user assistance", "Be smart.", "Greet the user"):
+        assert words in prompt
+    assert ("ticket costs 18 crowns." in prompt) == moved
+    assert "execute_shell" not in str(server.requests[0].body["tools"])
+    assert "7:40" in server.requests[1].prompt and "hello Ann" in server.requests[2].prompt
+    workspace = here.folder / ("autoagent_workspace" if moved else "auto_gpt_workspace")
+    assert (workspace / "summary.txt").read_text() == "It leaves at 7:40."
+    assert moved or "1 new memories" in here.run("migrate", ".", "--apply").err
+    assert {path: path.read_bytes() for path in before} == before, "nothing that it had is changed"

@@ -60,3 +60,14 @@ def test_a_prompt_that_is_found_too_long_is_shorter_at_each_retry(begun: Home, s
     assert first > second > third
     assert " ".join(done.text.split()).count("maximum context length is 4096 tokens; the history is cut") == 2
     assert begun.run("replay", begun.runs[0], "--verify").code == 0
+
+
+@pytest.mark.slow
+def test_what_the_user_has_said_stays_word_for_word(served: Home, server: ScriptedServer) -> None:
+    served.env["AUTOAGENT_WINDOW"] = "8000"
+    said = [
+        f"Remember that the key of door {number * 4711} lies under the mat of door {number}." for number in range(5)
+    ]
+    server.add(*(command("write_to_file", filename=f"{number}.txt", text="text " * 400) for number in range(30)))
+    served.run(*GOAL, stdin="".join(f"{words}\n" + "y\n" * 5 for words in said))
+    assert [words for words in said if words not in server.requests[-1].prompt] == []

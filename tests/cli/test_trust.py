@@ -117,7 +117,7 @@ def test_the_checks_of_a_task_file_from_elsewhere_wait_for_trust(home: Home, ser
     refused = home.run("-y", "-c", "-C", "theirs/task.yaml")
     assert refused.code == 3
     assert "count only once you trust them: .env:1 AUTOAGENT_ALLOW_HOSTS, theirs/task.yaml:6 check." in refused.err
-    assert "trust them with `autoagent trust theirs/task.yaml`; for the settings you want, set it" in refused.err
+    assert "trust them with `autoagent trust theirs/task.yaml`; set those you want in ~/.config" in refused.err
     assert server.requests == []
     assert "check: touch PWNED" in home.run("trust", "theirs/task.yaml").out
     server.add(*FINISH)
