@@ -31,8 +31,8 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 49_060,
-    "lines of tests/": 41_600,
+    "lines of autoagent/": 49_075,
+    "lines of tests/": 41_620,
     "arrows that point up": 0,
     "circles of modules": 0,
     "functions of one statement": 1_006,
