@@ -24,13 +24,13 @@ EXAMPLES = Path(__file__).parent.parent / "examples" / "teams"
 
 
 def tries(folder: Path) -> Iterator[tuple[Path, float]]:
-    """A folder and a temperature for each try: six at most, and none that begins after eight minutes."""
+    """A folder and a temperature for each try: three at most, and none that begins after eight minutes."""
     begin = time.monotonic()
-    for number in range(6):
+    for number in range(3):
         if time.monotonic() < begin + 480:
             place = folder / str(number)
             place.mkdir()
-            yield place, number * 0.15
+            yield place, number * 0.3
 
 
 def team(example: str, folder: Path, temperature: float, *flags: str) -> tuple[int, list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def _rows(state_dir: Path) -> Iterator[_Row]:
             version = f"{__version__} {run} {log.st_ino} {log.st_size} {log.st_mtime_ns}\n".encode()
             with suppress(OSError, ValueError):
                 if (data := read_regular(kept, _LONGEST_ROW)).startswith(version):
-                    yield from_line(_Row, data.removeprefix(version))
+                    yield replace(from_line(_Row, data.removeprefix(version)), id=run)
                     continue
             if row := _row(state_dir, run):
                 with suppress(OSError), replacing(kept, synced=False) as file:
