@@ -30,7 +30,7 @@ EXPLANATION = (
 NAMED = 80  # characters of a source that is named
 
 _DIGITS = 10  # of the ID: 40 bits
-_WINDOW = 120  # characters behind a bracket in which the word of a mark is looked for
+_WINDOW = 120  # characters from a bracket to the first letter of a mark's word, and those of the word
 
 _BRACKETS = re.compile("[<\u00ab\u02c2\u1438\u2039\u227a\u2329\u276e\u27e8\u3008\u300a\ufe64\uff1c]")
 _ALIKE = {  # letters of other scripts that pass for those of the word; compatibility forms are folded by Unicode
@@ -97,7 +97,16 @@ def split(text: str) -> list[tuple[str, Marks | None]]:
 def defuse(text: str) -> str:
     """Return the text with lookalikes of marks and control tokens defused. The rest is unchanged."""
     text = _TAGS.sub(lambda found: f"[{len(found[0])} invisible characters]", text)
-    text = _BRACKETS.sub(lambda found: "&lt;" if _begins_mark(text, found.end()) else found[0], text)
+    first, spells = -1, False  # the letter after the last bracket: a page of brackets is read once, not once for each
+
+    def defused(bracket: re.Match[str]) -> str:
+        nonlocal first, spells
+        if first < bracket.end():
+            first = next((at for at in range(bracket.end(), len(text)) if _letters(text[at])), len(text))
+            spells = _spells_word(text[first : first + _WINDOW])
+        return "&lt;" if spells and first - bracket.end() <= _WINDOW else bracket[0]
+
+    text = _BRACKETS.sub(defused, text)
     return _CONTROL.sub(lambda found: "&lt;" if found[0] == "<" else "&#91;", text)
 
 
@@ -107,12 +116,10 @@ def name_source(source: str, limit: int = NAMED) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def _begins_mark(text: str, at: int) -> bool:
-    """Return whether the next letters, ignoring everything between them, spell the word."""
-    found, window = 0, text[at : at + _WINDOW]
-    if window.isascii():  # at once, as a page may consist of brackets
-        return re.sub("[^a-z]+", "", window.lower()).startswith(WORD)
-    for char in window:
+def _spells_word(text: str) -> bool:
+    """Return whether the first letters, whatever is between them, spell the word of a mark."""
+    found = 0
+    for char in text:
         for letter in _letters(char):
             if letter != WORD[found]:
                 return False
