@@ -480,5 +480,7 @@ def test_no_mode_keeps_what_a_program_has_overwritten_from_being_undone(there: R
     assert (root / "mine.txt").read_text() == "mine\n"
     assert {path: path.stat().st_mode for path in root.rglob("*")} == before
     assert finish(there, "undo", there.runs[0], "--redo")[0] == 0
-    assert [(root / name).read_text() for name in ("mine.txt", "new.txt")] == ["gone\n", "new\n"]
     assert (root / "mine.txt").stat().st_mode & 0o777 == 0
+    for name, text in {"mine.txt": "gone\n", "new.txt": "new\n"}.items():
+        (root / name).chmod(0o600)  # an ordinary user cannot read it either
+        assert (root / name).read_text() == text
