@@ -429,6 +429,11 @@ def user_state_path(env: Mapping[str, str]) -> Path:
     return _of_user(env, "XDG_STATE_HOME", ".local/state")
 
 
+def checkpoint_key(env: Mapping[str, str]) -> Path:
+    """Return the file of the key that seals this user's checkpoints."""
+    return user_state_path(env) / "checkpoints.key"
+
+
 def _of_user(env: Mapping[str, str], variable: str, usual: str) -> Path:
     """Return a user folder. A relative path counts as unset (XDG): it would lead into the current folder."""
     base = Path(env.get(variable, ""))

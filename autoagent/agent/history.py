@@ -84,7 +84,8 @@ class History:
     memory.
     """
 
-    NOT_KEPT = ("_count", "_read_on", "lasting", "lasting_at", "core", "core_at", "core_left")  # in a checkpoint
+    NOT_KEPT = ("_count", "_read_on")  # in a checkpoint
+    NOT_RESUMED = ("lasting", "lasting_at", "core", "core_at", "core_left")  # a process recalls them anew
 
     def __init__(self, count: Count, read_on: str = "") -> None:
         self._count = count

@@ -18,7 +18,7 @@ from autoagent.core.commands import Call
 from autoagent.core.events import Changed, Event, Feedback, RunStarted, Spent
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Authorizer, Inbox, Model, Recorder
-from autoagent.log.checkpoint import Checkpoint
+from autoagent.log.checkpoint import Checkpoints
 from autoagent.registry.parts import NO_PART, RunPart
 from autoagent.text.tokens import counter
 
@@ -34,7 +34,7 @@ class Tools:
     """Hold the agent's tools.
 
     `snapshots` keeps the workspace before and after each change, or is None. `inbox` receives messages from other
-    agents, `part` runs the extensions' hooks in each step, `checkpoint` lets a long run resume quickly.
+    agents, `part` runs the extensions' hooks in each step, `checkpoints` let a long run resume quickly.
     """
 
     registry: Registry
@@ -42,7 +42,7 @@ class Tools:
     snapshots: Snapshots | None = None
     inbox: Inbox | None = None
     part: RunPart = NO_PART
-    checkpoint: Checkpoint | None = None
+    checkpoints: Checkpoints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class State:
         self.standstill = Standstill(specs)
         self.work = Work(specs)
         self._parts = (self.history, self.budget, self.loop_guard, self.standstill, self.work, self.guard)
-        self._checkpoint = tools.checkpoint
+        self._checkpoints = tools.checkpoints
         self._read_attachments = policy.read_attachments
 
     def apply(self, event: Event, *, spends: bool = True) -> None:
@@ -114,8 +114,8 @@ class State:
 
         A worker's spending in an earlier process is charged to its starter, whose budget it shares.
         """
-        checkpoint = self._checkpoint
-        for event in checkpoint.events(self._saved_parts, self._fingerprint) if checkpoint else self.log.effective():
+        saved = self._checkpoints
+        for event in saved.events(self._saved_parts, self._fingerprints) if saved else self.log.effective():
             if event.agent == self.key:
                 self.apply(event, spends=not self.key)
         if self.log.lost:
@@ -125,12 +125,12 @@ class State:
 
     def save_checkpoint(self) -> None:
         """Save a checkpoint now and then, once all events have been shown."""
-        if self._checkpoint is not None:
-            self._checkpoint.save(self._saved_parts, self._fingerprint)
+        if self._checkpoints is not None:
+            self._checkpoints.save(self.step, self._saved_parts, self._fingerprints)
 
-    def _fingerprint(self) -> str:
-        """Return a digest of everything besides the events that shapes the state."""
-        return repr((self.start.model, self._registry.pages_results, self._registry.specs, self.guard.configuration))
+    def _fingerprints(self) -> tuple[str, str]:
+        """Describe everything besides the events that shapes the state."""
+        return self._registry.fingerprint(self.start.model), repr(self.guard.configuration)
 
     @property
     def _saved_parts(self) -> Mapping[str, object]:

@@ -219,6 +219,10 @@ class Registry:
         """Return the name of the command for paging earlier results, or ''."""
         return next((spec.name for spec in self.specs if spec.effects and spec.effects.pages_results), "")
 
+    def fingerprint(self, model: str) -> str:
+        """Describe all that shapes how a history of these commands is written for a model."""
+        return repr((model, self.pages_results, self.specs))
+
     def only(self, names: Iterable[str], reason: str) -> Registry:
         """Return the registry with only these commands, in its own order. The reason explains any other."""
         allowed = set(names)

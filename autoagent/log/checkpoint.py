@@ -1,8 +1,11 @@
-"""Save the state of a run's folds at a point of its log, so that a long run resumes at once.
+"""Save the state of a run's folds at points of its log: a long run resumes, and shows a late prompt, at once.
 
 A checkpoint is a cache: without it, all events are folded again, to the same state. It is used only if it is sealed
 with this user's key, so that a folder cannot bring one, if this very program made it for the same commands and model,
 and if the log still begins with the same bytes. Runs with sub-agents, and rewound runs, have none.
+
+The newest is the file `checkpoint` beside the log. What shows earlier steps stays, as `checkpoint-STEP`: the screen and
+the history after the prompt of that step.
 
 The state of a fold is its attributes, except for those in NOT_KEPT: its arguments, and state that no replay restores.
 It is pickled, as it may hold any records, and unpickled only after its seal and its program are verified.
@@ -16,7 +19,7 @@ import os
 import pickle
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -33,26 +36,21 @@ if TYPE_CHECKING:
 
 EVENTS_BETWEEN = 1500  # events, about 200 steps
 NAME = "checkpoint"
+_HISTORY = "History"  # the fold kept for each step
 _KEY_BYTES = 32
-_SEAL_BYTES = 32
-_ORIGIN_BYTES = 32
+_DIGEST_BYTES = 32
+_ORIGIN_BYTES = 3 * _DIGEST_BYTES  # of the program and of two fingerprints
 _MAX_BYTES = 1 << 26  # bytes
 
 Folds = Mapping[str, object]
 """The folds of a run by name."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Covered:
-    """Describe the covered beginning of a log: its bytes, events and digest."""
-
-    size: int = 0
-    events: int = 0
-    digest: bytes = b""
+Fingerprints = Callable[[], Sequence[str]]
+"""Describe what else shapes the state: the model and the commands, then the configuration of the guard."""
 
 
-class Checkpoint:
-    """Save and load the checkpoint in the folder of a run's log.
+class Checkpoints:
+    """Save checkpoints in the folder of a run's log, and load the newest.
 
     `screen_folds` are folds of the events as the user sees them.
 
@@ -62,72 +60,100 @@ class Checkpoint:
 
     def __init__(self, log: EventLog, screen_folds: Folds, key_file: Path) -> None:
         self._log = log
-        self._path = log.path.with_name(NAME)
         self._screen_folds = screen_folds
         self._key_file = key_file
-        self._position = _Covered()
+        self._position = Position()
         self._hash = hashlib.sha256()  # of the covered beginning
         self._is_alone = True  # no other agent has an event in the log
         log.subscribe(self._hear)
         log.listen(self._hear)
 
-    def save(self, folds: Folds, fingerprint: Callable[[], str]) -> None:
-        """Save the state of the folds if the last checkpoint is old. It is valid for the same `fingerprint` only."""
+    def save(self, step: int, folds: Folds, made_for: Fingerprints) -> None:
+        """Save the state of the folds if the last checkpoint is old. It is valid for the same fingerprints only."""
         size, events = self._log.position
         if not self._is_alone or self._log.was_rewound or events - self._position.events < EVENTS_BETWEEN:
             return
         with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):  # some state cannot be pickled
-            position = self._advance(size, events)
+            for piece in self._log.read_chunks(self._position.size, size):
+                self._hash.update(piece)
+            self._position = Position(size, events, self._hash.digest())
             states = {name: _state_of(fold) for name, fold in (*folds.items(), *self._screen_folds.items())}
-            body = _origin(fingerprint()) + zlib.compress(pickle.dumps((position, states)), 1)
-            key = _key(self._key_file) or _new_key(self._key_file)
-            with replacing(self._path, synced=False) as file:
-                file.write(_seal(key, self._log.run, body) + body)
+            shown = {name: states[name] for name in (_HISTORY, *self._screen_folds)}
+            key, origin = _key(self._key_file) or _new_key(self._key_file), _origin(made_for())
+            for name, kept in ((NAME, states), (f"{NAME}-{step}", shown)):
+                body = origin + zlib.compress(pickle.dumps((self._position, kept)), 1)
+                with replacing(self._log.path.with_name(name), synced=False) as file:
+                    file.write(_seal(key, self._log.run, body) + body)
 
-    def events(self, folds: Folds, fingerprint: Callable[[], str]) -> Iterator[Event]:
+    def events(self, folds: Folds, made_for: Fingerprints) -> Iterator[Event]:
         """Restore the folds from a valid checkpoint, and yield the events after it."""
-        checkpoint = self._load(fingerprint)
-        if checkpoint is None:
+        saved = None if self._log.was_rewound else load(self._log.path, self._key_file)
+        if saved is None or not saved.is_made_for(*made_for()):
             yield from self._log.effective()
             return
-        self._position, states = checkpoint
+        self._position, self._hash = saved.position, saved.hash
         for name, fold in (*folds.items(), *self._screen_folds.items()):
-            vars(fold).update(states[name])
+            saved.restore(name, fold, getattr(fold, "NOT_RESUMED", ()))
         yield from self._log.effective(self._position.size, self._position.events)
-
-    def _load(self, fingerprint: Callable[[], str]) -> tuple[_Covered, dict[str, Any]] | None:
-        key = _key(self._key_file)
-        if key is None or self._log.was_rewound:
-            return None
-        try:
-            data = read_regular(self._path, _MAX_BYTES)
-            seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
-            if not hmac.compare_digest(seal, _seal(key, self._log.run, body)):
-                return None
-            origin, states = body[:_ORIGIN_BYTES], body[_ORIGIN_BYTES:]
-            if origin != _origin(fingerprint()):
-                return None
-            return self._verified(*pickle.loads(zlib.decompress(states)))  # noqa: S301 see the top
-        except Exception:  # on any problem, the log has everything and the run continues
-            self._position, self._hash = _Covered(), hashlib.sha256()
-            return None
-
-    def _verified(self, position: _Covered, states: dict[str, Any]) -> tuple[_Covered, dict[str, Any]] | None:
-        """Return the saved state if the log still begins with the covered bytes. Raises OSError."""
-        if position.size <= self._log.position[0] and self._advance(position.size, position.events) == position:
-            return position, states
-        self._position, self._hash = _Covered(), hashlib.sha256()
-        return None
-
-    def _advance(self, size: int, events: int) -> _Covered:
-        """Extend the covered part to this many bytes of the log. Raises OSError."""
-        for piece in self._log.read_chunks(self._position.size, size):
-            self._hash.update(piece)
-        self._position = _Covered(size, events, self._hash.digest())
-        return self._position
 
     def _hear(self, event: Event) -> None:
         self._is_alone = self._is_alone and not event.agent
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Describe the covered beginning of a log: its bytes, events and digest."""
+
+    size: int = 0
+    events: int = 0
+    digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Hold a verified checkpoint: where it is in the log, and the attributes of each fold by name."""
+
+    position: Position
+    states: Mapping[str, Mapping[str, Any]]
+    hash: hashlib._Hash  # of the covered beginning
+    origin: bytes
+
+    def is_made_for(self, *fingerprints: str) -> bool:
+        """Return whether the state was shaped by these, of which the last may be left out."""
+        return self.origin.startswith(_origin(fingerprints))
+
+    def restore(self, name: str, fold: object, excluded: Collection[str] = ()) -> None:
+        """Set the fold's attributes to the saved ones, but for those excluded."""
+        vars(fold).update({key: value for key, value in self.states[name].items() if key not in excluded})
+
+
+def load(log: Path, key_file: Path, before: int | None = None) -> Saved | None:
+    """Return the newest checkpoint beside a log, or what shows the newest `before` a step, or None without a valid one.
+
+    The caller checks what it was made for, and that no event before it was rewound.
+    """
+    from autoagent.log.reader import open_log_file
+
+    try:
+        steps = [int(path.name.partition("-")[2]) for path in log.parent.glob(f"{NAME}-[0-9]*")]
+        name = NAME if before is None else f"{NAME}-{max(step for step in steps if step < before)}"
+        key, data = _key(key_file), read_regular(log.with_name(name), _MAX_BYTES)
+        seal, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+        if key is None or not hmac.compare_digest(seal, _seal(key, log.parent.name, body)):
+            return None
+        origin, states = body[:_ORIGIN_BYTES], body[_ORIGIN_BYTES:]
+        if not origin.startswith(_origin(())):
+            return None
+        position, folds = pickle.loads(zlib.decompress(states))  # noqa: S301 see the top
+        saved = Saved(position, folds, hashlib.sha256(), origin)
+        with open_log_file(log) as file:
+            left = position.size
+            while left > 0 and (piece := file.read(min(left, 1 << 20))):
+                saved.hash.update(piece)
+                left -= len(piece)
+        return saved if saved.hash.digest() == position.digest else None
+    except Exception:  # on any problem, the log has everything
+        return None
 
 
 def _state_of(fold: object) -> dict[str, Any]:
@@ -135,8 +161,9 @@ def _state_of(fold: object) -> dict[str, Any]:
     return {name: value for name, value in vars(fold).items() if name not in excluded}
 
 
-def _origin(fingerprint: str) -> bytes:
-    return hashlib.sha256(f"{_program_fingerprint()}\n{fingerprint}".encode("utf-8", "surrogatepass")).digest()
+def _origin(fingerprints: Sequence[str]) -> bytes:
+    parts = [_program_fingerprint(), *fingerprints]
+    return b"".join(hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts)
 
 
 @cache

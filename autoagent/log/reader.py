@@ -85,14 +85,20 @@ def find_run(state_dir: Path, prefix: str) -> str:
 
 
 def read(
-    state_dir: Path, run: str, kinds: Collection[type[Event]] = (), *, until: int | None = None
+    state_dir: Path,
+    run: str,
+    kinds: Collection[type[Event]] = (),
+    *,
+    until: int | None = None,
+    begin: tuple[int, int] = (0, 0),
 ) -> Iterator[Event]:
     """Yield the events of a run without taking its lock, skipping a torn last line.
 
     With `kinds`, only those types, which takes a tenth of the time, since only the beginning of other lines is read.
-    Stops after the step `until` of the run's own agent.
+    Stops after the step `until` of the run's own agent. `begin` as for `events_in`.
     """
-    for event in events_in(log_path(state_dir, run), {kind.type for kind in kinds} or EVENTS.keys()):
+    kinds_read = {kind.type for kind in kinds} or EVENTS.keys()
+    for event in events_in(log_path(state_dir, run), kinds_read, begin=begin):
         if until is not None and event.step > until and not event.agent:
             return
         yield event
@@ -223,7 +229,9 @@ class _UsageOnly:
 def digest(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event]:
     """Yield all events that a run's figures need, in a tenth of the time: `Spent` summarizes costs.
 
-    All events of a `step` of the run's own agent are included, with the prompt before it. Raises StateError.
+    All events of a `step` of the run's own agent are included, with the prompt before it, and none after it.
+
+    Raises StateError.
     """
     path = log_path(state_dir, run)
     whole = {kind.type.encode() for kind in (*_BOUNDARY_EVENTS, *_TEAM)}
@@ -241,6 +249,8 @@ def digest(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event
         if begins:
             agent, at = begins[5].decode(), float(begins[4])
             step_reached = step_reached if agent else max(step_reached, int(begins[3]))
+            if step is not None and step_reached > step:
+                break
         if begins is None or begins[1] in whole or (begins[3] == step_key and not agent):
             yield from pending_costs()
             if prompted[0]:

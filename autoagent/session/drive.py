@@ -23,7 +23,7 @@ from autoagent.core.task import Outcome, Status
 from autoagent.log.event_log import EventLog
 from autoagent.registry.registrations import GUESTS
 from autoagent.session import build
-from autoagent.settings import Settings, user_state_path
+from autoagent.settings import Settings, checkpoint_key
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import CONTINUOUS_WARNING
@@ -142,7 +142,7 @@ def report_failure_as_event(given: Mapping[str, Any]) -> Iterator[None]:
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
     """Open all parts of the run. Close them in reverse order in any case."""
     from autoagent.agent.state import Policy, Tools
-    from autoagent.log.checkpoint import Checkpoint
+    from autoagent.log.checkpoint import Checkpoints
     from autoagent.models.switchable import SwitchableModel
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.attachments import Attachments
@@ -183,11 +183,11 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             if settings.hierarchical:
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
-            checkpoint = Checkpoint(log, console.folds, user_state_path(os.environ) / "checkpoints.key")
+            checkpoints = Checkpoints(log, console.folds, checkpoint_key(os.environ))
             attachments = Attachments(workspace.root, tainted, console.say, sees=settings.model_choice.provider.sees)
             late.inner, late.first = pool.mailbox, attachments.at_start(plan.said, plan.piped)
             inbox = Inbox(late.take, late.close)
-            tools = Tools(own, context, snapshots, inbox, plan.extensions.steps, checkpoint)
+            tools = Tools(own, context, snapshots, inbox, plan.extensions.steps, checkpoints)
             current = SwitchableModel(model)  # for the run's own agent; sub-agents keep theirs
             steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.offered)

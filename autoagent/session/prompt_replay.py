@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoagent.agent.history import History
 from autoagent.agent.progress import LoopGuard
@@ -37,9 +40,13 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import SMALL_WINDOW
-from autoagent.log.reader import effective
+from autoagent.log.reader import effective, log_path, read
 from autoagent.prompt import Prompt, recollection_lines
+from autoagent.settings import checkpoint_key
 from autoagent.text.tokens import Count
+
+if TYPE_CHECKING:
+    from autoagent.log.checkpoint import Saved
 
 TRACED = (
     RunStarted, Resumed, Changed, Recalled, Dropped, Prompted, Retried, Thought, Rejected, Decided, Feedback, Forked,
@@ -113,37 +120,61 @@ class Traced(BuiltPrompt):
     offered: tuple[CommandSpec, ...]
 
 
-def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
-    """Fold the events of a run up to the last prompt of a step. `counter` returns the token counter of a model.
+def prompt_of_step(state_dir: Path, run: str, step: int, counter: Callable[[str], Count]) -> BuiltPrompt:
+    """Return the last prompt of a step of a run, folded from the newest checkpoint before it.
+
+    `counter` returns the token counter of a model.
 
     Raises:
         StateError: the run has no such step, or none with a prompt.
     """
-    events_of_run = [event for event in events if not event.agent]
-    replies = [event for event in events_of_run if isinstance(event, (Thought, Rejected))]
-    prompts = [(n, event) for n, event in enumerate(events_of_run) if isinstance(event, Prompted)]
-    at, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
-    if prompted is None and any(event.step == step for event in replies):
-        raise StateError(f"Step {step} has no prompt of its own: its command was in the reply of an earlier step.")
-    if prompted is None:
-        last = max((event.step for _, event in prompts), default=0)
-        raise StateError(f"Step {step} has no prompt; the last prompt is that of step {last}.")
-    earlier = _effective(events_of_run[:at])
-    sources = Sources(earlier, counter)
-    registry = _registry(sources.start)
+    from autoagent.log.checkpoint import load
+
+    saved = load(log_path(state_dir, run), checkpoint_key(os.environ), step)
+    start: RunStarted | None = saved.states["History"]["_start"] if saved else None
+    if saved and start and not isinstance(start, Changed):
+        events = list(read(state_dir, run, TRACED, until=step, begin=(saved.position.size, saved.position.events)))
+        has_step = any(isinstance(event, Prompted) and event.step == step for event in events)
+        is_rewound = any(isinstance(event, Rewound) for event in events)
+        if has_step and not is_rewound and saved.is_made_for(_registry(start).fingerprint(start.model)):
+            return _last_prompt(events, step, counter, saved)
+    return _last_prompt(list(read(state_dir, run, TRACED, until=step)), step, counter)
+
+
+def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
+    """Fold the events of a run up to the last prompt of a step. `counter` and errors as for `prompt_of_step`."""
+    events = list(events)
+    built = _last_prompt(events, step, counter)
+    registry = _registry(built.sources.start)
     specs = {spec.name: spec for spec in registry.specs}
     repeats, work = LoopGuard(specs), Work(specs)
-    for event in earlier:
+    of_run = [event for event in events if not event.agent]
+    for event in _effective(of_run[: of_run.index(built.prompted)]):
         repeats.add(event)
         work.add(event)
+    replies = [event for event in of_run if isinstance(event, (Thought, Rejected))]
     return Traced(
-        prompted,
-        sources,
+        built.prompted,
+        built.sources,
         next((event for event in replies if event.step == step), None),
         sum(event.step < step for event in replies),
         registry,
         tuple(repeats.offered(work.loaded_of(registry.specs))),
     )
+
+
+def _last_prompt(
+    events: Sequence[Event], step: int, counter: Callable[[str], Count], saved: Saved | None = None
+) -> BuiltPrompt:
+    of_run = [event for event in events if not event.agent]
+    prompts = [(n, event) for n, event in enumerate(of_run) if isinstance(event, Prompted)]
+    at, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
+    if prompted is None and any(event.step == step for event in of_run if isinstance(event, (Thought, Rejected))):
+        raise StateError(f"Step {step} has no prompt of its own: its command was in the reply of an earlier step.")
+    if prompted is None:
+        last = max((event.step for _, event in prompts), default=0)
+        raise StateError(f"Step {step} has no prompt; the last prompt is that of step {last}.")
+    return BuiltPrompt(prompted, Sources(_effective(of_run[:at]), counter, saved))
 
 
 def prompts(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[BuiltPrompt]:
@@ -171,9 +202,9 @@ def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator
 class Sources:
     """Fold the events before a prompt as the process that built it did."""
 
-    def __init__(self, events: Sequence[Event], counter: Callable[[str], Count]) -> None:
-        starts = (event for event in reversed(events) if isinstance(event, RunStarted))
-        self.start = next(event for event in starts if not isinstance(event, Changed))  # of the process
+    def __init__(self, events: Sequence[Event], counter: Callable[[str], Count], saved: Saved | None = None) -> None:
+        starts = [event for event in events if isinstance(event, RunStarted) and not isinstance(event, Changed)]
+        self.start: RunStarted = starts[-1] if starts or not saved else saved.states["History"]["_start"]
         self.count = counter(self.start.model)
         registry = _registry(self.start)
         self.history = History(self.count, registry.pages_results)
@@ -181,6 +212,8 @@ class Sources:
         self.goal_recall: Recalled | None = None
         self.core: Recalled | None = None
         start = self.start
+        if saved:
+            saved.restore("History", self.history, self.history.NOT_RESUMED if starts else ())
         resume_index = next((n for n, event in enumerate(events) if event is start and isinstance(event, Resumed)), 0)
         for number, event in enumerate(events):
             if number > resume_index or not isinstance(event, (Recalled, Remembered)):

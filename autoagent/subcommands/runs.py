@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -20,9 +21,11 @@ from autoagent.core.durable_files import read_regular, replacing
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, Resumed, RunStarted
 from autoagent.fleet.command_line import FOLDER
+from autoagent.log.checkpoint import load
 from autoagent.log.reader import digest, find_run, log_path, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
+from autoagent.settings import checkpoint_key
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import Column, Columns, echo, echo_list, minute, page_out
@@ -149,11 +152,10 @@ def show(
 
         if step is None:
             raise click.UsageError("--prompt needs --step N.")
-        page_out(prompt_text(read(settings.state_dir, run), step))
+        page_out(prompt_text(settings.state_dir, run, step))
         return
-    events = read(settings.state_dir, run) if step is None else digest(settings.state_dir, run, step)
     if as_json:
-        _show(build.open_console(settings, json=True, replays=True), events, step)
+        _show(build.open_console(settings, json=True, replays=True), settings.state_dir, run, step)
         return
     if export is not None and not export.endswith((".md", ".html")):
         raise click.UsageError("--export takes a file that ends in .md or .html.")
@@ -168,7 +170,7 @@ def show(
     screen = StringIO() if paged or export is not None else sys.stdout
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
     console = build.open_replay(settings, screen, style)
-    _show(console, events, step)
+    _show(console, settings.state_dir, run, step)
     end_showing(console, log, step)
     if isinstance(screen, StringIO) and export is not None:
         shown = screen.getvalue().strip()
@@ -202,8 +204,15 @@ def report(ctx: click.Context, /, fleet: Path | None, output: Path | None, **run
     echo(written, err=True)
 
 
-def _show(console: Console, events: Iterable[Event], step: int | None) -> None:
-    """Show the events, or those of one step of the run's own agent."""
+def _show(console: Console, state_dir: Path, run: str, step: int | None) -> None:
+    """Show a run, or one step of its own agent, whose earlier steps a checkpoint may hold."""
+    saved = None if step is None else load(log_path(state_dir, run), checkpoint_key(os.environ), step)
+    if saved is not None:
+        for name, fold in console.folds.items():
+            saved.restore(name, fold)
+        events = read(state_dir, run, until=step, begin=(saved.position.size, saved.position.events))
+    else:
+        events = read(state_dir, run) if step is None else digest(state_dir, run, step)
     for event in events:
         if belongs(event, step):
             console.show(event)

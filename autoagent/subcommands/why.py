@@ -17,7 +17,7 @@ from autoagent.core.model import Thoughts
 from autoagent.log.reader import find_run, read
 from autoagent.session import build
 from autoagent.session.earlier_runs import session_of_run
-from autoagent.session.prompt_replay import TRACED, Traced, trace
+from autoagent.session.prompt_replay import TRACED, BuiltPrompt, Traced, prompt_of_step, trace
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute
@@ -46,15 +46,16 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     session = Session.read(given_in(ctx.obj or {}))
     state_dir = session.settings.state_dir
     run = find_run(state_dir, run)
-    traced = trace(read(state_dir, run, TRACED, until=step), step, counter)
+    built = prompt_of_step(state_dir, run, step, counter)
     ids = {_id(name) for name in without}
-    if unknown := ids - {memory.id for memory in traced.shown}:
-        there = ", ".join(f"mem:{memory_name(memory.id)}" for memory in traced.shown) or "none"
+    if unknown := ids - {memory.id for memory in built.shown}:
+        there = ", ".join(f"mem:{memory_name(memory.id)}" for memory in built.shown) or "none"
         raise click.UsageError(f"mem:{memory_name(min(unknown))} is not in the prompt of step {step}; in it: {there}.")
-    found = _facts(run, traced)
+    found = _facts(run, built)
     if not as_json:
-        _show(found, traced)
+        _show(found, built)
     if ids:
+        traced = trace(read(state_dir, run, TRACED, until=step), step, counter)
         found["without"] = _asked_again(session, traced, ids)
         if not as_json:
             _compare(found["without"])
@@ -69,20 +70,20 @@ def _id(name: str) -> int:
     return -int(match[2]) if match[1] else int(match[2])
 
 
-def _facts(run: str, traced: Traced) -> dict[str, Any]:
-    rebuilt = traced.prompt()
+def _facts(run: str, built: BuiltPrompt) -> dict[str, Any]:
+    rebuilt = built.prompt()
     return {
         "run": run,
-        "step": traced.prompted.step,
-        "query": traced.query,
+        "step": built.prompted.step,
+        "query": built.query,
         "prompt": {
-            "sha256": traced.prompted.sha256,
-            "tokens": traced.prompted.tokens,
-            "rebuilt": rebuilt.sha256 == traced.prompted.sha256,
+            "sha256": built.prompted.sha256,
+            "tokens": built.prompted.tokens,
+            "rebuilt": rebuilt.sha256 == built.prompted.sha256,
         },
-        "memories": [dataclasses.asdict(memory) for memory in traced.shown],
-        "gate": traced.gate,
-        "left_out": [dataclasses.asdict(candidate) for candidate in traced.left_out],
+        "memories": [dataclasses.asdict(memory) for memory in built.shown],
+        "gate": built.gate,
+        "left_out": [dataclasses.asdict(candidate) for candidate in built.left_out],
     }
 
 
@@ -123,20 +124,20 @@ def _parts_of(thoughts: Thoughts, call: Call) -> ReplyParts:
 # On screen -------------------------------------------------------------------------------------------------------
 
 
-def _show(found: Mapping[str, Any], traced: Traced) -> None:
-    memories = "1 memory" if len(traced.shown) == 1 else f"{len(traced.shown)} memories"
+def _show(found: Mapping[str, Any], built: BuiltPrompt) -> None:
+    memories = "1 memory" if len(built.shown) == 1 else f"{len(built.shown)} memories"
     echo(f"Step {found['step']} of {found['run']}: {memories} in its prompt.")
     if found["query"]:
         echo(f"Recalled by: {_one_line(found['query'])}")
-    for memory in traced.shown:
-        core = memory.id in {one.id for one in traced.sources.history.core}
-        name = f"mem:{memory_name(memory.id)}  in every prompt" if core else _scored(memory, traced.gate)
+    for memory in built.shown:
+        core = memory.id in {one.id for one in built.sources.history.core}
+        name = f"mem:{memory_name(memory.id)}  in every prompt" if core else _scored(memory, built.gate)
         echo(f"  {name}  level {memory.level}  {_origin(memory)}")
         echo(f"      {_one_line(memory.text)}")
-    if traced.left_out:
+    if built.left_out:
         echo("Left out:")
-    for candidate in traced.left_out:
-        echo(f"  {_scored(candidate, traced.gate)}  {candidate.reason}")
+    for candidate in built.left_out:
+        echo(f"  {_scored(candidate, built.gate)}  {candidate.reason}")
     if not found["prompt"]["rebuilt"]:
         echo(
             "The prompt cannot be rebuilt exactly as it was sent (its sha256 differs): the program or the time "

@@ -56,6 +56,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_ALIVE = "event: alive\ndata:\n\n"
 _NO_RUN = PlainTextResponse("No such run.", 404)
 _NOTHING = PlainTextResponse("No such page.", 404)
 _PAGE = """<!DOCTYPE html>
@@ -144,7 +145,7 @@ class _Pages:
                 except ForUser as error:
                     found = {"problem": str(error)}
                 text = json.dumps(found)
-                yield f"data: {text}\n\n" if text != before else ": alive\n\n"
+                yield f"data: {text}\n\n" if text != before else _ALIVE
                 before = text
                 await asyncio.sleep(LIST_LOOK)
 
@@ -155,7 +156,8 @@ class _Pages:
         live = self._run(request)
         if live is None:
             return _NO_RUN
-        run, seen = request.path_params["run"], _number(request.headers.get("last-event-id"))
+        run = request.path_params["run"]
+        seen = _number(request.headers.get("last-event-id") or request.query_params.get("after"))
 
         async def changes() -> AsyncIterator[str]:
             events, state, waited = seen, "", 0.0
@@ -176,7 +178,7 @@ class _Pages:
                 waited = 0.0 if change is not None or now != state else waited + LOOK
                 state = now
                 if waited >= ALIVE:
-                    yield ": alive\n\n"
+                    yield _ALIVE
                     waited = 0.0
                 await asyncio.sleep(0.0 if has_more else LOOK)
 

@@ -6,6 +6,7 @@ const run = location.pathname.startsWith("/runs/") ? decodeURIComponent(location
 const told = make("p", { class: "told", role: "status" });
 const line = make("span", { class: "soft" }, "connecting …");
 const questions = make("section", { class: "questions", "aria-label": "Open questions" });
+const SILENCE = 45_000; // ms, three times what the server lets pass without a word
 const NEAR = 100; // steps in a part of the page, drawn when it comes near
 
 function tell(text, bad) {
@@ -165,20 +166,43 @@ function showList() {
     make("table", { class: "list" }, make("thead", {}, make("tr", {}, ...heads)), body));
   view.append(make("header", {}, make("h1", {}, "Runs"), line), told, questions,
     make("section", {}, make("div", { class: "bar" }, search, found), table));
-  const stream = new EventSource("/events");
-  follow(stream);
-  stream.onmessage = (event) => {
-    const data = JSON.parse(event.data);
-    if (data.problem) return tell(data.problem, true);
-    rows = data.runs;
-    showQuestions(data.questions);
-    draw();
-  };
+  follow("/events", {
+    message(data) {
+      if (data.problem) return tell(data.problem, true);
+      rows = data.runs;
+      showQuestions(data.questions);
+      draw();
+    },
+  });
 }
 
-function follow(stream) {
-  stream.onopen = () => (line.textContent = "live");
-  stream.onerror = () => (line.textContent = stream.readyState === EventSource.CLOSED ? "ended; reload the page" : "reconnecting …");
+// Hear a stream: what to do with the data of each kind of message. It is opened anew after the last message if it falls
+// silent, as a connection that died while the machine slept does without an error.
+function follow(path, heard) {
+  let stream, timer, last = "";
+  const close = () => {
+    clearTimeout(timer);
+    stream?.close();
+  };
+  const alive = () => {
+    clearTimeout(timer);
+    timer = setTimeout(open, SILENCE);
+  };
+  function open() {
+    close();
+    stream = new EventSource(last ? `${path}?after=${last}` : path);
+    stream.onopen = () => (line.textContent = "live");
+    stream.onerror = () => (line.textContent = stream.readyState === EventSource.CLOSED ? "ended; reload the page" : "reconnecting …");
+    for (const kind of ["alive", ...Object.keys(heard)]) {
+      stream.addEventListener(kind, (event) => {
+        last = event.lastEventId || last;
+        alive();
+        if (heard[kind]) heard[kind](JSON.parse(event.data), close);
+      });
+    }
+    alive();
+  }
+  open();
 }
 
 // One run ----------------------------------------------------------------------------------------------------------
@@ -318,11 +342,8 @@ function showRun() {
     }, 300);
   }
 
-  const stream = new EventSource(`/runs/${encodeURIComponent(run)}/events`);
-  follow(stream);
   let begun = false;
-  stream.onmessage = (event) => {
-    const change = JSON.parse(event.data);
+  function message(change) {
     const atEnd = innerHeight + scrollY >= document.body.scrollHeight - 40 && begun;
     facts = { ...change.head, steps: facts.steps, held: facts.held };
     for (const [place, step] of change.steps) {
@@ -346,19 +367,19 @@ function showRun() {
     begun = true;
     sought();
     if (atEnd) scrollTo(0, document.body.scrollHeight);
-  };
-  stream.addEventListener("state", (event) => {
-    const state = JSON.parse(event.data);
+  }
+  function state(state) {
     showQuestions(state.questions);
     pause.hidden = stop.hidden = !state.held;
     undo.hidden = redo.hidden = goOn.hidden = state.held;
     facts.held = state.held;
     if (begun) soon();
-  });
-  stream.addEventListener("problem", (event) => {
-    tell(JSON.parse(event.data), true);
-    stream.close();
-  });
+  }
+  function problem(text, close) {
+    tell(text, true);
+    close();
+  }
+  follow(`/runs/${encodeURIComponent(run)}/events`, { message, state, problem });
 }
 
 if (run) showRun();

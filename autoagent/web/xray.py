@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from autoagent.core.events import Event, Prompted
 from autoagent.core.memory import memory_name
 from autoagent.core.model import Message
-from autoagent.session.prompt_replay import BuiltPrompt, prompts, trace
+from autoagent.session.prompt_replay import BuiltPrompt, prompt_of_step, prompts
 from autoagent.text.sanitize import escape
 from autoagent.text.tokens import counter
 from autoagent.web.report import Text
@@ -68,7 +69,7 @@ def xrays(events: Iterable[Event], most: int) -> Iterator[tuple[int, dict[str, A
         yield built.prompted.seq, whole(built) if number >= older else sizes(built)
 
 
-def prompt_text(events: Iterable[Event], step: int) -> str:
+def prompt_text(state_dir: Path, run: str, step: int) -> str:
     """Return the newest prompt of a step of the run's own agent, as text for a person. Raises StateError as `trace`."""
-    prompt = trace(events, step, counter).prompt()
+    prompt = prompt_of_step(state_dir, run, step, counter).prompt()
     return escape("\n\n".join(f"--- {_said(message).text}" for message in prompt.messages)) + "\n"

@@ -12,10 +12,15 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driver import GOAL, PATIENCE, Home
 from server import Answer, Reply, Request, ScriptedServer, command
+
+from autoagent.log import checkpoint
+from autoagent.session.prompt_replay import prompt_of_step
+from autoagent.text.tokens import counter
 
 # The program, which keeps a checkpoint sooner, and tells what its folds have come to when it goes on.
 PROGRAM = """
@@ -42,12 +47,12 @@ def plain(value):
 
 def replay(state):
     used = []
-    load = checkpoint.Checkpoint._load
-    checkpoint.Checkpoint._load = lambda self, fingerprint: used.append(load(self, fingerprint)) or used[-1]
+    restore = checkpoint.Saved.restore
+    checkpoint.Saved.restore = lambda *given: used.append(given) or restore(*given)
     replay_whole(state)
-    folds = {**state._saved_parts, **state._checkpoint._screen_folds}
+    folds = {**state._saved_parts, **state._checkpoints._screen_folds}
     lines = [f"{name} {plain(fold)}" for name, fold in folds.items()]
-    Path("state.txt").write_text("\\n".join([f"checkpoint {used[0] is not None}", *lines]))
+    Path("state.txt").write_text("\\n".join([f"checkpoint {bool(used)}", *lines]))
 
 checkpoint.EVENTS_BETWEEN = 40
 replay_whole, State.replay = State.replay, replay
@@ -117,7 +122,7 @@ def _of_a_link(path: Path) -> None:
 
 def _of_a_moved_class(path: Path, made_for: bytes = b"") -> None:
     """Put a rightly sealed one in its place, with a record whose class is not to be found any more."""
-    body = (made_for or path.read_bytes()[32:64]) + zlib.compress(b"cautoagent.runs.formerly\nRecord\n.")
+    body = (made_for or path.read_bytes()[32:128]) + zlib.compress(b"cautoagent.runs.formerly\nRecord\n.")
     key = next(path.parents[3].rglob("checkpoints.key")).read_bytes()
     path.write_bytes(hmac.digest(key, path.parent.name.encode() + b"\n" + body, "sha256") + body)
 
@@ -127,7 +132,7 @@ SPOILT: dict[str, Callable[[Path], object]] = {
     "of a moved class": _of_a_moved_class,
 }
 SPOILT_OTHERWISE: dict[str, Callable[[Path], object]] = {
-    "of an older program": lambda path: _of_a_moved_class(path, os.urandom(32)),
+    "of an older program": lambda path: _of_a_moved_class(path, os.urandom(96)),
     "deleted": Path.unlink,
     "a link": _of_a_link,
     "empty": lambda path: path.write_bytes(b""),
@@ -185,3 +190,30 @@ def test_prompts_verify_after_going_on_from_one(long_run: Home, server: Scripted
     _run(long_run, "resume", long_run.runs[0], "-c", "-l", "2")
     assert _state(long_run)[0] == "checkpoint True"
     assert long_run.run("replay", long_run.runs[0], "--verify").code == 0
+
+
+def test_a_late_step_is_shown_from_one_as_from_the_whole_log(long_run: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    restored: list[str] = []
+    restore = checkpoint.Saved.restore
+
+    def restore_and_tell(saved: checkpoint.Saved, name: str, *given: Any) -> None:
+        restored.append(name)
+        restore(saved, name, *given)
+
+    monkeypatch.setattr(checkpoint.Saved, "restore", restore_and_tell)
+    for name, value in long_run._environment(None).items():
+        monkeypatch.setenv(name, value)
+
+    def seen() -> list[Any]:
+        shown = [long_run.run("show", long_run.runs[0], "--step", step) for step in ("20", "37", "39")]
+        built = [prompt_of_step(long_run.state, long_run.runs[0], step, counter) for step in (5, 20, 37)]
+        assert all(one.prompt().sha256 == one.prompted.sha256 for one in built)
+        parts = [(one.prompt(), one.shown, one.left_out, one.query) for one in built]
+        return [parts, [(one.code, one.out, one.err) for one in shown]]
+
+    from_checkpoints = seen()
+    assert restored == ["History"] * 2, "there is none before step 5"
+    for path in (long_run.state / "runs" / long_run.runs[0]).glob("checkpoint-*"):
+        path.unlink()
+    assert seen() == from_checkpoints
+    assert len(restored) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
@@ -36,6 +37,7 @@ class Site:
 
     link: str
     cookie: str = ""
+    pid: int = 0
 
     @property
     def host(self) -> str:
@@ -120,7 +122,7 @@ def serving(home: Home, *arguments: str) -> Iterator[Site]:
     try:
         link = process.stdout.readline().strip()
         assert link, process.stderr.read()
-        yield Site(link)
+        yield Site(link, pid=process.pid)
     finally:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE)
@@ -414,6 +416,35 @@ def test_in_a_browser_a_run_is_watched_and_answered_from_two_tabs(
         page.get_by_role("button", name="Go on …").wait_for()
         assert page.locator("img").count() == 0 and page.title().startswith(served.runs[0])
     assert ended(process) == 6
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_in_a_browser_a_stream_that_died_while_the_machine_slept_is_taken_up(
+    served: Home, server: ScriptedServer, site: Site
+) -> None:
+    """The server stops, so that the connection is open and silent; the run goes on, and the clock of the page."""
+    server.add(WRITE, *FINISH)
+    served.run("-c", "-y", "-m", "none", "--accept-claims", *GOAL)
+    run, asked = served.runs[0], []
+    with browsing("about:blank", expected="409") as page:
+        page.on("request", lambda request: asked.append(request.url))
+        page.clock.install()
+        page.goto(site.link)
+        page.goto(f"http://{site.host}/runs/{run}")
+        page.locator("#step-2").wait_for()
+        os.kill(site.pid, signal.SIGSTOP)
+        try:
+            seen = len(served.log(run))
+            server.add(command("read_file", filename="a.txt"), *FINISH)
+            served.run("resume", run, "read it", "-c", "--accept-claims")
+            page.clock.fast_forward(60_000)
+        finally:
+            os.kill(site.pid, signal.SIGCONT)
+        page.locator("#step-4").wait_for()
+        ids = [step.get_attribute("id") for step in page.locator("article.step").all()]
+    assert ids == [f"step-{number}" for number in range(1, 5)], "nothing is lost, and nothing is there twice"
+    assert asked[-1].endswith(f"/events?after={seen}")
 
 
 @pytest.mark.slow
