@@ -34,6 +34,10 @@ from autoagent.core.events import Event
 from autoagent.core.memory import GONE, Change, Found, RetrievedMemory, Stats
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Embedder, Listener, MemoryStore, Model
+from autoagent.core.services import ProcessExit
+from autoagent.network.addresses import Address, bracketed
+from autoagent.network.addresses import parse as parse_address
+from autoagent.network.addresses import refusal as address_refusal
 from autoagent.registry.embedders import EmbedderKind, EmbedderOpening
 from autoagent.registry.memory import Backend, StoreOpening
 from autoagent.registry.models import ModelOpening, Provider
@@ -55,21 +59,90 @@ from autoagent.services.api_client import ApiProvider, host_of, reason_of, unrea
 from autoagent.session.offers import allow_at_once, waiting
 from autoagent.session.run_parts import claimed_state, opened_place, read_place
 from autoagent.terminal.output import echo, echo_json, echo_list
-from autoagent.workspace.gate import Workspace
+from autoagent.workspace.gate import Workspace, shown
 
 if TYPE_CHECKING:
     from autoagent.session.outside_calls import Answer, CallService, SharedMemory, opened_memory, opened_service
 
 __all__ = [
-    "GONE", "Answer", "ApiProvider", "Backend", "Call", "CallService", "Change", "Command", "CommandError",
-    "CommandOutput", "Completion", "Context", "Effects", "Embedder", "EmbedderKind", "EmbedderOpening", "Event",
-    "Extra", "FolderPart", "Found", "Host", "Listener", "MemoryStore", "Message", "Model", "ModelOpening", "Offer",
-    "OfferedCommand", "Place", "PromptParts", "Proposal", "Provider", "Registrations", "Result", "ResultMeta",
-    "RetrievedMemory", "RunOpening", "RunPart", "SandboxKind", "ServiceCommand", "Setting", "SettingsError",
-    "SetupError", "SharedMemory", "StateError", "Stats", "StoreOpening", "UntrustedValue", "Verdict", "Workspace",
-    "__version__", "allow_at_once", "claimed_state", "command", "echo", "echo_json", "echo_list", "folded", "host_of",
-    "is_installed", "opened_memory", "opened_place", "opened_service", "read_place", "reason_of", "registered",
-    "runs_alone", "setting", "try_command", "unreachable", "waiting", "written",
+    "GONE",
+    "Address",
+    "Answer",
+    "ApiProvider",
+    "Backend",
+    "Call",
+    "CallService",
+    "Change",
+    "Command",
+    "CommandError",
+    "CommandOutput",
+    "Completion",
+    "Context",
+    "Effects",
+    "Embedder",
+    "EmbedderKind",
+    "EmbedderOpening",
+    "Event",
+    "Extra",
+    "FolderPart",
+    "Found",
+    "Host",
+    "Listener",
+    "MemoryStore",
+    "Message",
+    "Model",
+    "ModelOpening",
+    "Offer",
+    "OfferedCommand",
+    "Place",
+    "ProcessExit",
+    "PromptParts",
+    "Proposal",
+    "Provider",
+    "Registrations",
+    "Result",
+    "ResultMeta",
+    "RetrievedMemory",
+    "RunOpening",
+    "RunPart",
+    "SandboxKind",
+    "ServiceCommand",
+    "Setting",
+    "SettingsError",
+    "SetupError",
+    "SharedMemory",
+    "StateError",
+    "Stats",
+    "StoreOpening",
+    "UntrustedValue",
+    "Verdict",
+    "Workspace",
+    "__version__",
+    "address_refusal",
+    "allow_at_once",
+    "bracketed",
+    "claimed_state",
+    "command",
+    "echo",
+    "echo_json",
+    "echo_list",
+    "folded",
+    "host_of",
+    "is_installed",
+    "opened_memory",
+    "opened_place",
+    "opened_service",
+    "parse_address",
+    "read_place",
+    "reason_of",
+    "registered",
+    "runs_alone",
+    "setting",
+    "shown",
+    "try_command",
+    "unreachable",
+    "waiting",
+    "written",
 ]  # fmt: skip
 
 Shown = TypeVar("Shown", bound=Event)

@@ -300,10 +300,6 @@ class Settings:
         folder="with google key",
         scenario="free",
     )
-    github_username: str = setting(
-        "", "GITHUB_USERNAME", help="for cloning private repositories", folder="with github key", scenario="free"
-    )
-    github_api_key: str = free("", "GITHUB_API_KEY", help="the token that goes with it", secret=True)
 
     # other agents
     agents_at_once: int = setting(5, "AUTOAGENT_AGENTS", help="sub-agents that may run at once; 0: none", folder="less")

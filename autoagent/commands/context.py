@@ -13,7 +13,6 @@ from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Origin
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Memory, Sandbox, SubAgents, Web
-from autoagent.network.addresses import Address
 from autoagent.workspace.gate import Workspace
 
 Setting = Callable[[str], Any]
@@ -60,8 +59,8 @@ class Context:
     given all that this run has read. `mask` removes secrets from a text that others may read, such as a memory.
     `has_room` returns whether a text fits into one result's share of the window, `returned` the result of an earlier
     step of this agent, None if it ran no command. `dream(context, prompt)` makes a dream of fragments. `call` is the id
-    of this call. `unanswered` is the answer to a question that nobody answers, '' for a failure. `git_authorization`
-    returns the Authorization header for cloning from an address, '' for none. `setting(name)` returns a setting.
+    of this call. `unanswered` is the answer to a question that nobody answers, '' for a failure.
+    `setting(name)` returns a setting.
     """
 
     workspace: Workspace
@@ -84,7 +83,6 @@ class Context:
     shown: str | None = None
     call: str = ""
     unanswered: str = ""
-    git_authorization: Callable[[Address], str] = lambda address: ""
     setting: Setting = _no_setting
     sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))
     web: Web = cast(Web, _Absent("no way to the web"))

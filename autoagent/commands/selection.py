@@ -22,7 +22,7 @@ LOADER = "more_commands"
 TAKEN = "the name is taken, or reserved for the tools of servers"
 
 # Each module here declares COMMANDS.
-_OWN = ("files", "code", "web", "git", "agents", "levels", "memory", "system")
+_OWN = ("files", "code", "web", "agents", "levels", "memory", "system")
 
 _AUTOGPT = "autogpt.commands."  # the prefix of its module names, as its settings have them
 _AUTOGPT_ALONE = ("times",)  # its modules without a counterpart among the commands here

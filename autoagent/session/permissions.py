@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 def may_set(permission: Permission, value: Any, now: Any, held: Settings, folder: Path) -> bool:
     """Return whether an untrusted folder may replace the value `now` among the settings `held`."""
+    if permission.startswith("with "):  # such as `with openai key`
+        return not getattr(held, f"{permission.split()[1]}_api_key")
     return permission in _ALLOWED and _ALLOWED[permission](value, now, held, folder)
 
 
@@ -55,9 +57,6 @@ def _has_no_lists(held: Settings) -> bool:
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "free": lambda value, now, held, folder: True,
     "unset": lambda value, now, held, folder: not now,
-    "with openai key": lambda value, now, held, folder: not held.openai_api_key,
-    "with google key": lambda value, now, held, folder: not held.google_api_key,
-    "with github key": lambda value, now, held, folder: not held.github_api_key,
     "limit": lambda value, now, held, folder: value > 0 and (now == 0 or value <= now),
     "less": lambda value, now, held, folder: bool(value <= now),
     "more": lambda value, now, held, folder: {*value} >= {*now} and not any(one[0] == "!" for one in {*value} - {*now}),

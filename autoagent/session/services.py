@@ -189,7 +189,6 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
     """
     import sys
 
-    from autoagent.commands.git import github_authorization
     from autoagent.commands.selection import all_names
     from autoagent.commands.support.shell_lists import shell_rule
     from autoagent.sandbox.mounts import search_path
@@ -200,7 +199,6 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
         "python": python,
         "shell_rule": shell_rule(settings, workspace.root, search_path(python), all_names()),
         "web": open_web(settings),
-        "git_authorization": github_authorization(settings),
         "setting": partial(getattr, settings),
     }
 

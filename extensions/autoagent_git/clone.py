@@ -15,19 +15,27 @@ import base64
 import dataclasses
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-from autoagent.commands.context import Context
-from autoagent.commands.registry import Command, CommandOutput, command
-from autoagent.core.commands import Effects, ResultMeta
-from autoagent.core.errors import CommandError
-from autoagent.core.services import ProcessExit
-from autoagent.network.addresses import Address, bracketed, parse, refusal
-from autoagent.settings import Settings
-from autoagent.workspace.gate import shown
+from autoagent.extension import (
+    Address,
+    Command,
+    CommandError,
+    CommandOutput,
+    Context,
+    Effects,
+    ProcessExit,
+    ResultMeta,
+    Setting,
+    address_refusal,
+    bracketed,
+    command,
+    parse_address,
+    shown,
+)
 
 CLONE_SECONDS = 600.0
 MAX_FILES = 200_000  # in one repository
@@ -72,20 +80,16 @@ class _Source:
     authorization: str = ""
 
 
-def github_authorization(settings: Settings) -> Callable[[Address], str]:
-    """Return a function from an address to its Authorization header: '' except for github.com over https."""
-
-    def authorization(address: Address) -> str:
-        if not settings.github_api_key or address.origin != ("https", "github.com", 443):
-            return ""
-        account = f"{settings.github_username or 'x-access-token'}:{settings.github_api_key}"
-        return f"Basic {base64.b64encode(account.encode()).decode()}"
-
-    return authorization
+def authorization_for(address: Address, setting: Setting) -> str:
+    """Return the Authorization header for an address: '' except for github.com over https."""
+    if not setting("github_api_key") or address.origin != ("https", "github.com", 443):
+        return ""
+    account = f"{setting('github_username') or 'x-access-token'}:{setting('github_api_key')}"
+    return f"Basic {base64.b64encode(account.encode()).decode()}"
 
 
 def _preview(context: Context, url: str, clone_path: str) -> str:
-    source = parse(url).url if not _is_file(url) else _in_workspace(context, url)
+    source = parse_address(url).url if not _is_file(url) else _in_workspace(context, url)
     return f"Clones {source} into the folder {_target(context, clone_path)}."
 
 
@@ -94,6 +98,7 @@ def _preview(context: Context, url: str, clone_path: str) -> str:
     "Clone a git repository",
     risk="network",
     rare=True,
+    category="git",
     available=lambda settings: "" if shutil.which("git") else "git is not installed",
     preview=_preview,
     effects=Effects(from_outside=True),
@@ -161,20 +166,20 @@ def _in_workspace(context: Context, url: str) -> str:
 
 def _remote(context: Context, url: str) -> _Source:
     """Follow the redirects of a repository's address. Return the final source, checked and pinned to one IP address."""
-    address = parse(url)
+    address = parse_address(url)
     address = dataclasses.replace(address, target=address.target.partition("?")[0].rstrip("/"))
-    authorization = context.git_authorization(address)
+    authorization = authorization_for(address, context.setting)
     headers = {**_PROBE_HEADERS, **({"Authorization": authorization} if authorization else {})}
     page = context.web.fetch(address.url + _REFS, limit=4096, headers=headers)
-    final = parse(page.url)
+    final = parse_address(page.url)
     if page.media_type != _ADVERTISEMENT or not final.target.endswith(_REFS):
         raise CommandError(f"{address.url} is no git repository that can be cloned over HTTP.")
     final = dataclasses.replace(final, target=final.target.removesuffix(_REFS))
     host, port, ip = context.web.pin(final.url)
-    if final.scheme == "http" and not refusal(ip):  # a private one is reached only where the user allows it
+    if final.scheme == "http" and not address_refusal(ip):  # a private one is reached only where the user allows it
         raise CommandError(f"{final.url} would be cloned from a sender that nobody verified; use https.")
     # Computed again: the credentials of the first host are not for the redirect's target.
-    authorization = context.git_authorization(final)
+    authorization = authorization_for(final, context.setting)
     config = (f"http.curloptResolve={host}:{port}:{bracketed(ip)}",)
     return _Source(final.url, final.scheme, config, authorization)
 
@@ -190,7 +195,7 @@ def _fetch(context: Context, source: _Source, where: str) -> None:
     env = {**_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": source.protocol}
     data = None
     if source.authorization:
-        address = parse(source.url)
+        address = parse_address(source.url)
         origin = dataclasses.replace(address, target="/").url
         env |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"http.{origin}.extraHeader"}
         data = f"Authorization: {source.authorization}\n".encode()

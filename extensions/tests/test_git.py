@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from autoagent_git import clone
 from fakes import nobody_asked
 from loopback_site import Authority, Site, Visit, answer, names, needs_openssl, redirect
 
-from autoagent.commands import git
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, Result
@@ -28,7 +28,6 @@ from autoagent.network.client import HttpClient
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
 from autoagent.services.web import GuardedWeb
-from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -146,7 +145,7 @@ class Clones:
     context: Context
 
     def run(self, url: str, clone_path: str = "clone") -> Result:
-        return Registry(git.COMMANDS).execute(self._call(url, clone_path), self.context)
+        return Registry(clone.COMMANDS).execute(self._call(url, clone_path), self.context)
 
     def refusal(self, url: str, clone_path: str = "clone") -> str:
         result = self.run(url, clone_path)
@@ -154,7 +153,7 @@ class Clones:
         return result.text
 
     def preview(self, url: str, clone_path: str = "clone") -> str:
-        return Registry(git.COMMANDS).propose(self._call(url, clone_path), self.context).preview
+        return Registry(clone.COMMANDS).propose(self._call(url, clone_path), self.context).preview
 
     def with_web(self, **changes: Any) -> Clones:
         return replace(self, context=replace(self.context, **changes))
@@ -187,7 +186,9 @@ def clones(tmp_path: Path, site: Site, kind: str) -> Iterator[Clones]:
         sandbox = Watched(open_sandbox(workspace, ProcessLimits(), kind=kind))
     except SetupError as error:
         pytest.skip(str(error))
-    context = Context(workspace, NoMemory(), nobody_asked, web=web(site.allowed()), sandbox=sandbox)
+    context = Context(
+        workspace, NoMemory(), nobody_asked, web=web(site.allowed()), sandbox=sandbox, setting=lambda name: ""
+    )
     yield Clones(workspace.root, sandbox, context)
     sandbox.close()
 
@@ -461,12 +462,13 @@ def test_credentials_go_to_their_host_and_nowhere_else(
         site.pages["/moved/info/refs"] = redirect(other.url("/r.git/info/refs?service=git-upload-pack"))
         other.pages["*"] = served
 
-        def authorization(address: Address) -> str:
+        def authorization(address: Address, setting: object) -> str:
             return BASIC if address.port == site.server_port else ""
 
         reached = web(site.allowed(), other.allowed())
         assert clones.with_web(web=reached).refusal(site.url("/r.git")).endswith("answers 401 Unauthorized.")
-        known = clones.with_web(web=reached, git_authorization=authorization)
+        monkeypatch.setattr(clone, "authorization_for", authorization)
+        known = clones.with_web(web=reached)
         result = known.run(site.url("/r.git"))
         assert result.ok, result.text
         assert known.run(site.url("/moved"), "moved").ok
@@ -490,13 +492,14 @@ def test_credentials_go_to_their_host_and_nowhere_else(
     ],
 )
 def test_the_github_account_is_for_github_over_https_alone(address: Address, expected: bool) -> None:
-    settings = Settings(github_username="me", github_api_key=SECRET)
-    assert git.github_authorization(settings)(address) == (BASIC if expected else "")
-    assert git.github_authorization(Settings())(address) == ""
+    account = {"github_username": "me", "github_api_key": SECRET}
+    assert clone.authorization_for(address, account.__getitem__) == (BASIC if expected else "")
+    assert clone.authorization_for(address, lambda name: "") == ""
 
 
 def test_a_token_needs_no_user_name() -> None:
-    given = git.github_authorization(Settings(github_api_key=SECRET))(Address("https", "github.com", 443, "/"))
+    account = {"github_username": "", "github_api_key": SECRET}
+    given = clone.authorization_for(Address("https", "github.com", 443, "/"), account.__getitem__)
     assert base64.b64decode(given.removeprefix("Basic ")).decode() == f"x-access-token:{SECRET}"
 
 
