@@ -1,6 +1,6 @@
 """What a step costs beside the model: autoagent and other agents against a server that answers at once.
 
-    python benchmarks/loop.py [--install FOLDER] [--peers FOLDER] [--steps 50,500,5000] [--peer-steps 50] [--repeat 3]
+    python benchmarks/loop.py [--install FOLDER] [--peers FOLDER] [--steps 50,500,5000] [--peer-steps 300,500] [--repeat 3]
                               [--windows 8192,0] [--kinds read,write] [--json FILE]
 
 Every agent reads one small note a step, or writes one (of the peers mini-swe-agent alone, by its shell). A step's
@@ -329,7 +329,7 @@ def verdict(what: str, value: float, limit: float, unit: str = "") -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--steps", default="50,500,5000", metavar="N,...", help="of autoagent; peers do the first")
-    parser.add_argument("--peer-steps", type=int, default=0, metavar="N", help="one more turn of the peers, this long")
+    parser.add_argument("--peer-steps", default="", metavar="N,...", help="one more turn of the peers, of these")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="turns at the first number; default 3")
     parser.add_argument("--windows", default="8192,0", metavar="N,...", help="of autoagent; 0: the model's own")
     parser.add_argument("--kinds", default="read,write", metavar="KIND,...", help="of steps; default both")
@@ -351,9 +351,9 @@ def main() -> None:
         able = [(peer, python) for peer, python in peers if kind == "read" or peer.writes]
         for name, runs in in_turns([ours, *able], short, options.repeat, first, kind).items():
             rows.append(row(name, kind, first if name == OURS.name else None, short, runs))
-        if options.peer_steps:
-            for name, runs in in_turns(able, options.peer_steps, 1, first, kind).items():
-                rows.append(row(name, kind, None, options.peer_steps, runs))
+        for steps in map(int, filter(None, options.peer_steps.split(","))):
+            for name, runs in in_turns(able, steps, 1, first, kind).items():
+                rows.append(row(name, kind, None, steps, runs))
         for window, steps in [(first, steps) for steps in longer] + [(w, n) for w in others for n in (short, *longer)]:
             for name, runs in in_turns([ours], steps, 1, window, kind).items():
                 rows.append(row(name, kind, window, steps, runs))

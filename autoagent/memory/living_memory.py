@@ -279,7 +279,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             replace(m, text=question.passage(m.text, MAX_PASSAGE) if pushed else m.text, evidence=evidence[m.id])
             for m in recall.memories
         )
-        others = (replace(omission, evidence=evidence[omission.id]) for omission in (*recall.left_out, *left_out))
+        others = (LeftOut(o.id, o.score, o.reason, evidence[o.id]) for o in (*recall.left_out, *left_out))
         return replace(recall, memories=tuple(shown), left_out=tuple(others), problem=found.problem)
 
     def _ranked(

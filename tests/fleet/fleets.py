@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from driver import PATIENCE, Home
-from server import Command, Request, ScriptedServer, command
+from server import Command, Fault, Request, ScriptedServer, command
 
 PARTS = 3
 CALLS = PARTS + 1
@@ -97,6 +97,36 @@ def assert_done_once(out: Path, ids: Iterable[str]) -> None:
                 assert begun[call["id"]] not in returned, f"{id} did again what had returned: {call}"
             elif event["type"] == "returned" and "put_off" not in event["data"] and not is_unknown(event):
                 returned.add(begun[event["call_id"]])
+
+
+def assert_used_up(home: Home, server: ScriptedServer, paid: int) -> None:
+    """Check that what was spent is within the budget, to the cent: the next call would not have fitted."""
+    found = results(home)["summary"]
+    assert found["usd"] == pytest.approx(len(server.requests) * CENTS)
+    assert paid * CENTS - 0.01 < found["usd"] <= paid * CENTS + 1e-9
+    assert found["unknown_usd"] == 0.0
+
+
+class Refusals:
+    """Refuse every third request for a second."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self._times: list[float] = []
+        self._refused: list[float] = []
+        server.refuses = self._refuse
+
+    def _refuse(self, request: Request) -> Fault | None:
+        self._times.append(time.monotonic())
+        if len(self._times) % 3:
+            return None
+        self._refused.append(self._times[-1])
+        return Fault(429, "too many requests", headers={"Retry-After": "1"})
+
+    def assert_heeded(self) -> None:
+        """Check that no request came within that second, but for those on their way then."""
+        assert len(self._refused) >= 3
+        early = [t - r for r in self._refused for t in self._times if 0.7 < t - r < 0.95]
+        assert not early, early
 
 
 def children(pid: int) -> list[int]:

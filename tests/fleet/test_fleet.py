@@ -16,8 +16,10 @@ from driver import PATIENCE, ROOT, Hanging, Home
 from fleets import (
     CALLS,
     CENTS,
+    Refusals,
     assert_done_once,
     assert_survives_kills,
+    assert_used_up,
     children,
     lead,
     other_version,
@@ -27,7 +29,7 @@ from fleets import (
     tasks,
     worked,
 )
-from server import Fault, Request, ScriptedServer, command
+from server import Fault, ScriptedServer, command
 
 from autoagent.core.errors import StateError
 from autoagent.fleet import Fleet
@@ -80,14 +82,6 @@ def test_a_budget_for_twelve_of_twenty_tasks_is_used_to_the_cent(home: Home, ser
     assert_used_up(home, server, 12 * CALLS)
 
 
-def assert_used_up(home: Home, server: ScriptedServer, paid: int) -> None:
-    """Check that what was spent is within the budget, to the cent: the next call would not have fitted."""
-    found = results(home)["summary"]
-    assert found["usd"] == pytest.approx(len(server.requests) * CENTS)
-    assert paid * CENTS - 0.01 < found["usd"] <= paid * CENTS + 1e-9
-    assert found["unknown_usd"] == 0.0
-
-
 def test_tokens_are_shared_out_as_money_is(home: Home, server: ScriptedServer) -> None:
     code, text = run(home, tasks(2), "--parallel", "2", "--max-tokens", str(5 * 3100 + 400))
     assert code == 9 and "of the fleet's 15900 (--max-tokens)" in text
@@ -95,24 +89,11 @@ def test_tokens_are_shared_out_as_money_is(home: Home, server: ScriptedServer) -
 
 
 def test_a_refusal_for_too_many_requests_slows_all_runs(home: Home, server: ScriptedServer) -> None:
-    """Every third request is refused for a second; but for those on their way then, none comes within them."""
-    times: list[float] = []
-    refused: list[float] = []
-
-    def refuse(request: Request) -> Fault | None:
-        times.append(time.monotonic())
-        if len(times) % 3:
-            return None
-        refused.append(times[-1])
-        return Fault(429, "too many requests", headers={"Retry-After": "1"})
-
-    server.refuses = refuse
+    refusals = Refusals(server)
     code, text = run(home, tasks(2), "--parallel", "2")
     assert code == 0, text
     assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(2)])
-    assert len(refused) >= 3
-    early = [t - r for r in refused for t in times if 0.7 < t - r < 0.95]
-    assert not early, early
+    refusals.assert_heeded()
 
 
 def test_requests_a_minute_are_spaced_for_all_runs_together(home: Home, server: ScriptedServer) -> None:

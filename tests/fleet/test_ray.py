@@ -15,8 +15,10 @@ from driver import FINISH, PATIENCE, TEAM_OF_TWO, Hanging, Home
 from fleets import (
     CALLS,
     CENTS,
+    Refusals,
     assert_done_once,
     assert_survives_kills,
+    assert_used_up,
     lead,
     other_version,
     record,
@@ -68,6 +70,27 @@ def test_a_team_works_on_a_node_that_has_not_its_file(home: Home, server: Script
         text = json.dumps({"id": "x", "team": "team.yaml"})
         code, said = run(home, text, "--engine", "ray", "--address", cluster.address, "--accept-claims")
         assert code == 0, said
+
+
+def test_what_bounds_all_runs_together_holds_on_a_cluster(home: Home, server: ScriptedServer) -> None:
+    """A budget, to the cent; the pause that an endpoint asks for; the requests a minute."""
+    with Raylets(home) as cluster:
+        cluster.add(cpus=8)
+        on_ray = ("--engine", "ray", "--address", cluster.address, "--parallel")
+        code, text = run(home, tasks(20), *on_ray, "8", "--budget", f"{12 * CALLS * CENTS:.6f}")
+        assert code == 9, text
+        assert_used_up(home, server, 12 * CALLS)
+
+        refusals = Refusals(server)
+        code, text = run(home, tasks(2), *on_ray, "2", out="refused")
+        assert code == 0, text
+        refusals.assert_heeded()
+
+        times: list[float] = []
+        server.refuses = lambda request: times.append(time.monotonic())
+        code, text = run(home, tasks(2), *on_ray, "2", "--rpm", "240", out="spaced")
+        assert code == 0, text
+        assert times[-1] - times[0] >= (len(times) - 1) * 0.25 - 1.0  # the first waits for imports
 
 
 def test_a_cluster_gives_what_this_machine_gives_and_keeps_no_key(home: Home, server: ScriptedServer) -> None:
