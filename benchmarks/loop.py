@@ -1,7 +1,7 @@
 """What a step costs beside the model: autoagent and other agents against a server that answers at once.
 
-    python benchmarks/loop.py [--install FOLDER] [--peers FOLDER] [--steps 50,500,5000] [--peer-steps 300,500] [--repeat 3]
-                              [--windows 8192,0] [--kinds read,write] [--json FILE]
+    python benchmarks/loop.py [--install FOLDER] [--peers FOLDER] [--steps 50,500,5000] [--peer-steps 300,500]
+                              [--repeat 3] [--windows 8192,0] [--kinds read,write] [--json FILE]
 
 Every agent reads one small note a step, or writes one (of the peers mini-swe-agent alone, by its shell). A step's
 work is the time from the answer of the server to the next request; the figures are medians over the steps after the

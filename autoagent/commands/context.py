@@ -59,8 +59,8 @@ class Context:
     given all that this run has read. `mask` removes secrets from a text that others may read, such as a memory.
     `has_room` returns whether a text fits into one result's share of the window, `returned` the result of an earlier
     step of this agent, None if it ran no command. `dream(context, prompt)` makes a dream of fragments. `call` is the id
-    of this call. `unanswered` is the answer to a question that nobody answers, '' for a failure.
-    `setting(name)` returns a setting.
+    of this call. `unanswered` is the answer to a question that nobody answers, '' for a failure. `setting(name)`
+    returns a setting.
     """
 
     workspace: Workspace
