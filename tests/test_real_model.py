@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ OFFLINE = (
 
 
 OWN_ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))}
+HONEST = ("finished", "limit", "stuck", "unverified", "unmet")
 REACHED = (0, 4, 8, 9)  # what counts is the file, whether the model ended the run, a limit, or the guard did
 
 
@@ -94,6 +96,22 @@ def _facts_are_written(folder: Path, temperature: float) -> bool:
     summary = workspace / "summary.txt"
     written = summary.read_text() if summary.exists() else ""
     return done.returncode in REACHED and all(fact in written for fact in ("9", "42000", "1482", "12"))
+
+
+def test_a_task_of_a_fleet_is_worked_on_like_any_other(tmp_path: Path) -> None:
+    """With its drafts, in whatever way it ends."""
+    (tmp_path / "cities.txt").write_text("Oslo 700000\nTokyo 14000000\nQuito 1900000\n")
+    goal = "Write the name of the city with the most people in cities.txt, and nothing else, to largest.txt"
+    task = {"id": "largest", "goal": goal, "files": "cities.txt", "steps": 6, "max_seconds": 150}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task))
+    done = run_offline(tmp_path, 0.0, "fleet", "tasks.jsonl", "--out", "out")
+    (log,) = (tmp_path / "out/largest/state/runs").glob("*/events.jsonl")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    print(done.stdout, done.stderr, (tmp_path / "out/largest/output.txt").read_text())
+    assert any(event["type"] == "drafted" and event["drafts"] for event in events)
+    status = [event["status"] for event in events if event["type"] == "ended"][-1]
+    assert status in HONEST
+    assert done.returncode == (0 if status == "finished" else 9)
 
 
 def test_a_python_file_that_can_be_imported(tmp_path: Path) -> None:

@@ -17,16 +17,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from autoagent import __version__
 from autoagent.core.codec import to_json
-from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ForUser, StateError, StopRun
 from autoagent.core.events import (
     Answered,
@@ -43,7 +42,7 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.model import Asking, Completion, Message
-from autoagent.core.protocols import Listener, Model
+from autoagent.core.protocols import Asked, Model
 from autoagent.core.task import Outcome, Status
 from autoagent.fleet.engine import GRACE
 from autoagent.fleet.folder_copy import FolderSender, receive
@@ -180,33 +179,18 @@ class MeteredModel:
         finally:  # its price is known once the run logs it
             self._head.tell("failed", n=granted["n"])
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """See protocols.Model. Raises StopRun where the fleet's budget does not cover the call."""
-        count = self._count
+        count, listener, at_most = self._count, asked.get("listener"), asked.get("at_most")
         prompt = sum(count(message.content) + PER_MESSAGE for message in messages)
         prompt += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
-        prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in commands)
-        most = max_tokens + self._model.reasoning_room
+        prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in asked.get("commands", ()))
+        most = asked["max_tokens"] + self._model.reasoning_room
         heed = listener.heed if listener else lambda: math.inf
         granted = self._reserve(prompt, min(most, at_most or most), heed)
+        asked["at_most"] = min(filter(None, (at_most, granted["at_most"])), default=None)
         try:
-            completion = self._model.complete(
-                messages,
-                commands=commands,
-                max_tokens=max_tokens,
-                at_most=min(filter(None, (at_most, granted["at_most"])), default=None),
-                listener=listener,
-                schema=schema,
-            )
+            completion = self._model.complete(messages, **asked)
         except BaseException:  # Ctrl-C too
             self._head.tell("failed", n=granted["n"])
             raise
@@ -218,6 +202,11 @@ class MeteredModel:
         price = self._model.price
         prices = [price.prompt, price.completion, price.cached] if price else None
         return self._head.ask("call", heed, model=self._model.name, prompt=prompt, most=most, price=prices)
+
+
+def metered(head: HeadLink, model: Model) -> Model:
+    """Return the model on the fleet's budget."""
+    return MeteredModel(model, head)
 
 
 def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], Any]) -> Any:
@@ -324,7 +313,7 @@ def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
                 stack.callback(copied.written)
                 GUESTS["written"] = copied.written
             GUESTS["listen"] = lambda event: told(head, order["whole"], event)
-            GUESTS["model"] = lambda model: MeteredModel(model, head)
+            GUESTS["model"] = partial(metered, head)
             GUESTS["request"] = lambda heed, send: send_in_turn(head, heed, send)
             try:
                 yield order
