@@ -31,12 +31,12 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 48_997,
-    "lines of tests/": 41_142,
+    "lines of autoagent/": 49_004,
+    "lines of tests/": 41_176,
     "arrows that point up": 0,
     "circles of modules": 0,
-    "functions of one statement": 1_000,
-    "private functions called once": 606,
+    "functions of one statement": 999,
+    "private functions called once": 605,
     "Protocols": 14,
     "files under 50 lines": 12,
     "file names that recur": 14,

@@ -3,7 +3,8 @@
 What a small model does once is a guess. Two drafts that leave the same files, written without sight of each other, are
 seldom both wrong (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022).
 The first of two that agree is proposed like any other reply, and their agreement is evidence when the run ends. Where
-no two agree, or a limit of time is near, the run goes on step by step.
+two only write programs that print the same, the first of these is proposed, without being evidence. Where no two agree,
+or a limit of time is near, the run goes on step by step.
 
 A draft knows the goals and the files alone. So there are none where the user has said more: instructions, settings of
 the prompt, a core of memories, attachments, feedback; or where an extension takes part in the steps.
@@ -71,6 +72,7 @@ class Drafts:
         if not files or not specs or sum(map(state.count, files.values())) > self._call.model.window // _SHARE:
             return None
         replies: dict[Outcome, list[str]] = defaultdict(list)
+        behaving: dict[Outcome, list[str]] = defaultdict(list)  # by what the programs print that they write
         tried, notes, began = 0, "", self._policy.clock()
         for number, spec in enumerate(specs):
             try:
@@ -97,12 +99,15 @@ class Drafts:
             outcome = self._outcome(trial, files)
             if outcome and not trial.fails and not _is_no_work(trial, files):
                 replies[outcome].append(text)
+                if trial.prints:
+                    behaving[tuple((path, trial.prints.get(path, now)) for path, now in outcome)].append(text)
             if len(alike := replies.get(outcome, [])) > 1:
                 event = Drafted(drafts=tried, agree=len(alike), files=dict(outcome), shown=tuple(files))
                 yield state.record(event)
                 return Completion(alike[0], Usage())
         yield state.record(Drafted(drafts=tried, shown=tuple(files)))
-        return None
+        most = max(behaving.values(), key=len, default=[])
+        return Completion(most[0], Usage()) if len(most) > 1 else None
 
     def _due(self) -> bool:
         state, work, history = self._state, self._state.work, self._state.history
@@ -163,7 +168,7 @@ class Drafts:
         if path and path not in files:  # it may be any place
             return None
         goals = "\n".join(goal.text for goal in self._state.start.task.goals)
-        programs = [name for name in names_in(goals) if name in files and name.endswith(".py")]
+        programs = [name for name in names_in(goals) if name.endswith(".py")]
         return try_out(self._context, path, code, programs)
 
     def _outcome(self, trial: Trial, files: Mapping[str, str]) -> Outcome:
