@@ -155,7 +155,7 @@ def test_settings_and_their_origins(home: Home) -> None:
     every = home.run("config", "--all").out
     assert all(f"  {name} = " in every for name in rows)
     assert [line[:-1] for line in every.splitlines() if not line.startswith(" ")] == [
-        *GROUPS.values(), "AutoGPT plug-ins", "MCP servers", "Pictures, recordings, speech", "Tweets",
+        *GROUPS.values(), "AutoGPT plug-ins", "Repositories", "MCP servers", "Pictures, recordings, speech", "Tweets",
     ]  # fmt: skip
 
 
