@@ -72,7 +72,7 @@ def results(home: Home, out: str = "out") -> dict[str, Any]:
 def events(out: Path, id: str) -> list[dict[str, Any]]:
     """Return the events of a run of a fleet."""
     logs = (out / id / "state" / "runs").glob("*/events.jsonl")
-    (log,) = (log for log in logs if b"\n" in log.read_bytes())  # not of a run that was killed before it began
+    (log,) = (log for log in logs if b'"type":"run_started"' in log.read_bytes())  # not of one killed before it began
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
