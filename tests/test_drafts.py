@@ -115,6 +115,16 @@ def test_where_no_two_agree_the_workspace_is_untouched_and_the_run_goes_on(bench
     assert str(events[-1].status) == "unverified"
 
 
+def test_work_that_comes_to_the_files_of_one_draft_agrees_with_it(bench: Bench, sandbox: Sandbox) -> None:
+    wrong = [f"open('a.txt', 'w').write('{word}')" for word in "bcde"]
+    steps = [say("read_file", filename="a.txt"), program(SORT_TOO), DONE]
+    model = Drafter(map(program, [*wrong, SORT, "1 / 0"]), steps)
+    events = run(bench, model, sandbox)
+    assert (one(events, Drafted).agree, len(one(events, Drafted).others)) == (0, 5)
+    assert one(events, Verified).verdicts[0].why == "1 of 6 separate drafts leaves the same files."
+    assert str(events[-1].status) == "finished"
+
+
 def test_of_programs_that_print_the_same_the_first_is_proposed_and_is_no_evidence(
     bench: Bench, sandbox: Sandbox
 ) -> None:

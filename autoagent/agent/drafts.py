@@ -4,7 +4,8 @@ What a small model does once is a guess. Two drafts that leave the same files, w
 seldom both wrong (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022).
 The first of two that agree is proposed like any other reply, and their agreement is evidence when the run ends. Where
 two only write programs that print the same, the first of these is proposed, without being evidence. Where no two agree,
-or a limit of time is near, the run goes on step by step.
+or a limit of time is near, the run goes on step by step. It has not seen the drafts, so that it is evidence too if it
+comes to the same files as one of them.
 
 A draft knows the goals and the files alone. So there are none where the user has said more: instructions, settings of
 the prompt, a core of memories, attachments, feedback; or where an extension takes part in the steps.
@@ -105,8 +106,9 @@ class Drafts:
                 event = Drafted(drafts=tried, agree=len(alike), files=dict(outcome), shown=tuple(files))
                 yield state.record(event)
                 return Completion(alike[0], Usage())
-        yield state.record(Drafted(drafts=tried, shown=tuple(files)))
         most = max(behaving.values(), key=len, default=[])
+        others = () if len(most) > 1 else tuple(map(dict, replies))
+        yield state.record(Drafted(drafts=tried, shown=tuple(files), others=others))
         return Completion(most[0], Usage()) if len(most) > 1 else None
 
     def _due(self) -> bool:
