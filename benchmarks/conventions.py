@@ -1,4 +1,4 @@
-"""Twelve moments of a first hour with four terminal agents: ours, aider, gptme and mini-swe-agent.
+"""Twenty-four moments of a first hour with four terminal agents: ours, aider, gptme and mini-swe-agent.
 
     python benchmarks/conventions.py [--aider PROGRAM] [--gptme PROGRAM] [--mini PROGRAM] [--only ROW]
 
@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import pexpect  # noqa: E402
-from server import Answer, Reply, Request, ScriptedServer  # noqa: E402
+from server import Answer, Fault, Reply, Request, ScriptedServer  # noqa: E402
 
 WISH, BEFORE, AFTER = "fix calc.py", "x = 1\n", "x = 2\n"
-SECRET_WORD = "heliotrope"  # in what is piped or named, looked for in the prompts
+SECRET_WORD = "heliotrope"  # in what is piped, named or asked next, looked for in the prompts
+NEXT = f"now greet {SECRET_WORD}"
 PATIENCE = 90.0  # seconds of one moment
 QUIET, START = 8.0, 25.0  # seconds without a word, then it waits for the person; while it starts
 KEY = "sk-conventions-0123456789"
@@ -35,13 +38,20 @@ KEY = "sk-conventions-0123456789"
 
 @dataclass(frozen=True)
 class Agent:
-    """How an agent is called. `once` does one request without questions, `asks` with them."""
+    """How an agent is called.
+
+    `once` does one request without questions, `asks` with them; `prompt` waits for one. `accepts` are the keys that
+    bring its edit to an end, after the question. `later` goes on in the next process, empty where nothing does.
+    """
 
     name: str
     program: Sequence[str]
     once: Sequence[str]
     asks: Sequence[str]
     names: Callable[[str], Sequence[str]]  # the arguments that name a file
+    prompt: Sequence[str]
+    later: Sequence[str]
+    accepts: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -50,16 +60,19 @@ def agents(named: Mapping[str, str | None]) -> list[Agent]:
     aider = ("--model", "openai/test-model", "--no-check-update", "--no-show-model-warnings", "--no-git",
              "--no-show-release-notes", "--no-auto-lint", "--edit-format", "whole")  # fmt: skip
     mini = ("-m", "openai/test-model", "-t", WISH)
+    gptme = ("-m", "local/test-model")
     known = [
         Agent("autoagent", [sys.executable, "-m", "autoagent"], ("-m", "none", "-c", WISH), ("-m", "none", WISH),
-              lambda name: ("-m", "none", "-c", f"{WISH} @{name}"), {"MEMORY_DISTIL": "off"}),
+              lambda name: ("-m", "none", "-c", f"{WISH} @{name}"), ("-m", "none"), ("-m", "none", "-c", "-r", NEXT),
+              ("y", "y"), {"MEMORY_DISTIL": "off"}),
         Agent("aider", [named["aider"] or ""],
               (*aider, "--yes-always", "--message", WISH, "calc.py"), (*aider, "calc.py"),
-              lambda name: (*aider, "--yes-always", "--message", WISH, "calc.py", "--read", name)),
-        Agent("gptme", [named["gptme"] or ""], ("-n", "-m", "local/test-model", WISH), ("-m", "local/test-model", WISH),
-              lambda name: ("-n", "-m", "local/test-model", WISH, name)),
+              lambda name: (*aider, "--yes-always", "--message", WISH, "calc.py", "--read", name), (*aider, "calc.py"),
+              (*aider, "--yes-always", "--restore-chat-history", "--message", NEXT, "calc.py"), ()),
+        Agent("gptme", [named["gptme"] or ""], ("-n", *gptme, WISH), (*gptme, WISH),
+              lambda name: ("-n", *gptme, WISH, name), gptme, ("-n", *gptme, "-r", NEXT), ("y",)),
         Agent("mini", [named["mini"] or ""], (*mini, "-y", "--exit-immediately"), mini,
-              lambda name: (*mini, "-y", "--exit-immediately"),
+              lambda name: (*mini, "-y", "--exit-immediately"), mini[:2], (), ("",),
               {"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_SILENT_STARTUP": "1"}),
     ]  # fmt: skip
     return [agent for agent in known if agent.program[0]]
@@ -67,6 +80,8 @@ def agents(named: Mapping[str, str | None]) -> list[Agent]:
 
 def answer(request: Request) -> Answer:
     """Fix calc.py by the way of editing that the request speaks of."""
+    if settings := setting_up(request):
+        return settings
     body = json.dumps(request.body)
     tools = {tool["function"]["name"] for tool in request.body.get("tools") or ()}
     if "bash" in tools:
@@ -78,9 +93,32 @@ def answer(request: Request) -> Answer:
         return Reply("", (("write_to_file", json.dumps({"filename": "calc.py", "text": AFTER})),), "tool_calls")
     if "gptme" in body:
         return Reply("Done." if "Saved to" in body else f"```save calc.py\n{AFTER}```")
-    if "ends in GPT" in body:
-        return Reply(json.dumps({"name": "FixGPT", "role": "an AI that mends", "goals": [WISH]}))
     return Reply(f"calc.py\n```\n{AFTER}```")
+
+
+def setting_up(request: Request) -> Reply | None:
+    """Answer the request for the settings of an agent, which only ours asks."""
+    if "ends in GPT" not in json.dumps(request.body):
+        return None
+    return Reply(json.dumps({"name": "FixGPT", "role": "an AI that mends", "goals": [WISH]}))
+
+
+def hang(request: Request) -> Answer:
+    """Think for longer than anybody waits."""
+    if settings := setting_up(request):
+        return settings
+    threading.Event().wait(PATIENCE)
+    return Fault(500)
+
+
+def look_again(request: Request) -> Answer:
+    """Look into the folder, whatever was seen in it before."""
+    body = json.dumps(request.body)
+    tools = {tool["function"]["name"] for tool in request.body.get("tools") or ()}
+    for name, key in (("bash", "command"), ("execute_shell", "command_line")):
+        if name in tools:
+            return Reply("I look.", ((name, json.dumps({key: "ls"})),), "tool_calls")
+    return setting_up(request) or Reply("I look.\n\n```shell\nls\n```" if "gptme" in body else "I look at calc.py.")
 
 
 @dataclass
@@ -89,7 +127,10 @@ class Bench:
 
     agent: Agent
     folder: Path
-    server: ScriptedServer
+    answer: Callable[[Request], Answer] = answer
+
+    def __post_init__(self) -> None:
+        self.server = ScriptedServer(lambda request: self.answer(request))
 
     @property
     def env(self) -> dict[str, str]:
@@ -119,18 +160,18 @@ class Bench:
             return -1, (late.stdout or b"").decode() + (late.stderr or b"").decode()
         return done.returncode, done.stdout + done.stderr
 
-    def opens(self, *arguments: str) -> tuple[pexpect.spawn, str]:
+    def opens(self, *arguments: str, **env: str) -> tuple[pexpect.spawn, str]:
         """Start at a terminal and wait until it waits. Return the process and what was shown."""
         program, *first = self.agent.program
         process = pexpect.spawn(
-            program, [*first, *arguments], cwd=self.project, env=self.env, encoding="utf-8", codec_errors="replace",
-            dimensions=(40, 80),
+            program, [*first, *arguments], cwd=self.project, env={**self.env, **env}, encoding="utf-8",
+            codec_errors="replace", dimensions=(40, 80),
         )  # fmt: skip
         return process, settled(process, START)
 
-    def prompted(self, word: str) -> bool:
-        """Return whether a prompt has held the word."""
-        return any(word in json.dumps(request.body) for request in self.server.requests)
+    def prompted(self, *words: str) -> bool:
+        """Return whether a prompt has held all the words."""
+        return any(all(word in json.dumps(one.body) for word in words) for one in self.server.requests)
 
 
 def settled(process: pexpect.spawn, quiet: float = QUIET) -> str:
@@ -246,6 +287,125 @@ def _undone(bench: Bench) -> str:
     return "as it was" if not bench.fixed else "not undone"
 
 
+def _assents(bench: Bench) -> str:
+    process, _ = _asked(bench)
+    asked, fixed = len(bench.server.requests), bench.fixed
+    process.send("ok\r")
+    settled(process)
+    process.close(force=True)
+    if len(bench.server.requests) > asked:
+        return "it has run already, and is asked" if fixed else "is a comment: another request"
+    return "runs it" if bench.fixed else "is asked again"
+
+
+def _further(bench: Bench) -> str:
+    process, _ = _asked(bench)
+    for line in (*bench.agent.accepts, NEXT):
+        process.send(f"{line}\r")
+        settled(process)
+    process.close(force=True)
+    return "in the same conversation" if bench.prompted(WISH, SECRET_WORD) else "not in the same process"
+
+
+def _later(bench: Bench) -> str:
+    bench.run(*bench.agent.once)
+    return _kept(bench, "the next request knows of it")
+
+
+def _killed(bench: Bench) -> str:
+    bench.answer = hang
+    nothing = subprocess.DEVNULL
+    first = subprocess.Popen(
+        [*bench.agent.program, *bench.agent.once], cwd=bench.project, env=bench.env,
+        stdin=nothing, stdout=nothing, stderr=nothing,
+    )  # fmt: skip
+    until = time.monotonic() + PATIENCE
+    while not bench.prompted(WISH) and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(1)
+    first.kill()
+    first.wait()
+    bench.server.requests.clear()
+    bench.answer = answer
+    return _kept(bench, "the request is still there")
+
+
+def _kept(bench: Bench, kept: str) -> str:
+    if not bench.agent.later:
+        return "no flag for it"
+    code, _ = bench.run(*bench.agent.later)
+    return kept if bench.prompted(WISH, SECRET_WORD) else f"nothing is kept (exit {code})"
+
+
+def _recalls(bench: Bench) -> str:
+    process, _ = bench.opens(*bench.agent.prompt)
+    process.send(f"{WISH}\r")
+    settled(process)
+    process.close(force=True)
+    process, _ = bench.opens(*bench.agent.prompt)
+    process.send("\x1b[A")
+    shown = settled(process)
+    process.close(force=True)
+    return "brings it back" if WISH in shown else "brings nothing back"
+
+
+def _completes(bench: Bench) -> str:
+    process, _ = _asked(bench)
+    process.send("/hel\t")
+    shown = settled(process)
+    process.close(force=True)
+    return "completes it" if "/help" in shown else "does not complete it"
+
+
+def _unknown(bench: Bench) -> str:
+    process, _ = _asked(bench)
+    asked = len(bench.server.requests)
+    process.send("/hlep\r")
+    shown = settled(process)
+    process.close(force=True)
+    if len(bench.server.requests) > asked:
+        return "is sent to the model"
+    return "the nearest is named" if "/help" in shown else "is said to be unknown"
+
+
+def _interrupted(bench: Bench) -> str:
+    bench.answer = hang
+    process, _ = _asked(bench)
+    process.send("\x03")
+    settled(process)
+    stays = process.isalive()
+    process.close(force=True)
+    return "stays, and asks" if stays else "leaves"
+
+
+def _wrong_key(bench: Bench) -> str:
+    return _faulty(bench, Fault(401, f"Incorrect API key provided: {KEY}", code="invalid_api_key"))
+
+
+def _no_model(bench: Bench) -> str:
+    return _faulty(bench, Fault(404, "The model `test-model` does not exist", code="model_not_found"))
+
+
+def _faulty(bench: Bench, fault: Fault) -> str:
+    bench.answer = bench.server.on_probe = lambda request: fault
+    code, text = bench.run(*bench.agent.once)
+    return f"{_said(code, text)}{', the key is shown' if KEY in text else ''}"
+
+
+def _colors(bench: Bench) -> str:
+    process, shown = bench.opens(*bench.agent.asks, NO_COLOR="1")
+    process.close(force=True)
+    colors = re.findall(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m", shown)
+    return f"{len(colors)} colors" if colors else "no colors"
+
+
+def _repeats(bench: Bench) -> str:
+    bench.answer = look_again
+    code, _ = bench.run(*bench.agent.once)
+    end = f"still asking after {PATIENCE:.0f} s" if code < 0 else f"exit {code}"
+    return f"{len(bench.server.requests)} requests, {end}"
+
+
 ROWS: Mapping[str, Callable[[Bench], str]] = {
     "`--help`": _help,
     "a mistyped flag": _typo,
@@ -259,6 +419,18 @@ ROWS: Mapping[str, Callable[[Bench], str]] = {
     "at a terminal, before an edit": _asks,
     "Ctrl-D there": _leaves,
     "the edit taken back later": _undone,
+    "`ok` to the question": _assents,
+    "a further request after the first": _further,
+    "continued in the next process": _later,
+    "killed in a request, then continued": _killed,
+    "Up at the prompt of the next process": _recalls,
+    "Tab after `/hel`": _completes,
+    "`/hlep`": _unknown,
+    "Ctrl-C while the model thinks": _interrupted,
+    "a key that is wrong": _wrong_key,
+    "a model that the endpoint lacks": _no_model,
+    "`NO_COLOR` at a terminal": _colors,
+    "a model that repeats one command": _repeats,
 }
 
 
@@ -276,12 +448,14 @@ def main() -> None:
             continue
         cells = []
         for agent in found:
-            with tempfile.TemporaryDirectory(prefix="first") as name, ScriptedServer(answer) as server:
+            with tempfile.TemporaryDirectory(prefix="first", ignore_cleanup_errors=True) as name:
                 folder = Path(name).resolve()
                 for part in ("home", "project"):
                     (folder / part).mkdir()
                 (folder / "project" / "calc.py").write_text(BEFORE)
-                cells.append(look(Bench(agent, folder, server)))
+                bench = Bench(agent, folder)
+                with bench.server:
+                    cells.append(look(bench))
         print(f"| {row} | {' | '.join(cells)} |", flush=True)
 
 
