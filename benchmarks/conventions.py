@@ -103,14 +103,6 @@ def setting_up(request: Request) -> Reply | None:
     return Reply(json.dumps({"name": "FixGPT", "role": "an AI that mends", "goals": [WISH]}))
 
 
-def hang(request: Request) -> Answer:
-    """Think for longer than anybody waits."""
-    if settings := setting_up(request):
-        return settings
-    threading.Event().wait(PATIENCE)
-    return Fault(500)
-
-
 def look_again(request: Request) -> Answer:
     """Look into the folder, whatever was seen in it before."""
     body = json.dumps(request.body)
@@ -131,6 +123,14 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.server = ScriptedServer(lambda request: self.answer(request))
+        self.over = threading.Event()
+
+    def hang(self, request: Request) -> Answer:
+        """Think until the moment is over."""
+        if settings := setting_up(request):
+            return settings
+        self.over.wait(PATIENCE)
+        return Fault(400)
 
     @property
     def env(self) -> dict[str, str]:
@@ -313,7 +313,7 @@ def _later(bench: Bench) -> str:
 
 
 def _killed(bench: Bench) -> str:
-    bench.answer = hang
+    bench.answer = bench.hang
     nothing = subprocess.DEVNULL
     first = subprocess.Popen(
         [*bench.agent.program, *bench.agent.once], cwd=bench.project, env=bench.env,
@@ -369,11 +369,11 @@ def _unknown(bench: Bench) -> str:
 
 
 def _interrupted(bench: Bench) -> str:
-    bench.answer = hang
+    bench.answer = bench.hang
     process, _ = _asked(bench)
     process.send("\x03")
     settled(process)
-    stays = process.isalive()
+    stays = process.isalive() and not process.flag_eof
     process.close(force=True)
     return "stays, and asks" if stays else "leaves"
 
@@ -456,6 +456,7 @@ def main() -> None:
                 bench = Bench(agent, folder)
                 with bench.server:
                     cells.append(look(bench))
+                    bench.over.set()
         print(f"| {row} | {' | '.join(cells)} |", flush=True)
 
 

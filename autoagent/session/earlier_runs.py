@@ -96,11 +96,18 @@ def answered(settings: Settings, run: str, step: int | None = None) -> int:
 def report_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
     """Tell the user what has changed since the run began, and return the events that tell the agent.
 
-    With a new `wish` the user knows the task already.
+    With a new `wish` the user knows the task already. The agent hears of the goals so far, to which it may refer.
     """
     if replace(start.task, budget=began.task.budget) != began.task:
-        goals = "; ".join(f"{number}. {goal}" for number, goal in enumerate(start.task.goals, 1))
-        opening = "The user goes on" if wish else f"The task has changed. You are {start.task.name}, {start.task.role}"
+        earlier, goals = (
+            "; ".join(f"{number}. {goal}" for number, goal in enumerate(task.goals, 1))
+            for task in (began.task, start.task)
+        )
+        opening = (
+            f"The user goes on. Goals so far: {earlier}"
+            if wish
+            else f"The task has changed. You are {start.task.name}, {start.task.role}"
+        )
         text = f"{opening}. Goals now: {goals}"
         if not wish:
             console.say(text)

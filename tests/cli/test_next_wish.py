@@ -42,7 +42,8 @@ def test_after_the_end_a_new_wish_goes_on_in_the_same_run(served: Home, server: 
     assert len(served.runs) == 1 and goals(served) == ["now translate it"]
     assert {path.name for path in workspace(served).iterdir()} == {"poem.txt", "gedicht.txt"}
     asked = server.requests[3].prompt
-    assert "poem.txt" in asked and "now translate it" in asked, "it knows what it did, and what comes now"
+    assert "poem.txt" in asked, "it knows what it did"
+    assert "The user goes on. Goals so far: 1. Do the thing. Goals now: 1. now translate it" in asked
     assert [event["type"] for event in served.log()].count("ended") == 2
 
 
