@@ -175,9 +175,9 @@ class Bench:
 
 
 def settled(process: pexpect.spawn, quiet: float = QUIET) -> str:
-    """Return what is shown until nothing more comes. Spinners are not counted."""
-    shown, still = "", 0.0
-    while still < quiet:
+    """Return what is shown until nothing more comes, or for half of the patience. Spinners are not counted."""
+    shown, still, until = "", 0.0, time.monotonic() + PATIENCE / 2
+    while still < quiet and time.monotonic() < until:
         try:
             piece = process.read_nonblocking(65_536, timeout=1.0)
             shown += piece

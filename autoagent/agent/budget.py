@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from autoagent.core.errors import NoMoneyException, StopRun
@@ -36,6 +36,7 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Price, Usage
 from autoagent.core.task import Outcome, Status
 

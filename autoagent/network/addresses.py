@@ -15,12 +15,13 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from autoagent.core.errors import CommandError, SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import shown
 

@@ -9,10 +9,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from autoagent.core.commands import SOURCED, Change, Parameter, Question
+from autoagent.core.frozen import dataclass
 from autoagent.text.redaction import MASK, holds_mask
 
 MAX_IN_ADVANCE = 9999  # the largest N of `y -N`

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autoagent.agent.budget import Budget
@@ -16,6 +16,7 @@ from autoagent.core.codec import to_json
 from autoagent.core.commands import Question
 from autoagent.core.errors import CommandError, ForUser, SettingsError, SetupError, StopRun
 from autoagent.core.events import Ended, Event, Feedback, Resumed
+from autoagent.core.frozen import dataclass
 from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Inbox

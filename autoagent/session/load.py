@@ -15,13 +15,14 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from autoagent.core.declaration import Permission
 from autoagent.core.errors import SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import AutoGPTFolder, is_blank
 from autoagent.session.dotenv import Variable

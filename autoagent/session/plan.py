@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from autoagent import __version__
 from autoagent.agent.budget import RunLimits, requests_for
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import Changed, Resumed, RunStarted
+from autoagent.core.frozen import dataclass
 from autoagent.core.task import Goal, Task
 from autoagent.registry.parts import PromptParts
 from autoagent.session import build

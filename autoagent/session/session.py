@@ -8,13 +8,14 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import AutoagentError, SettingsError, SetupError, StopRun
+from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.registry.parts import Place, UntrustedValue
 from autoagent.registry.plugins import plugins

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.commands import Proposal
@@ -30,6 +30,7 @@ from autoagent.core.events import (
     SystemNotice,
     Verified,
 )
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
 from autoagent.terminal import markup

@@ -8,11 +8,12 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 from autoagent.core.errors import ModelError, SetupError, StopRun
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Message
 from autoagent.core.task import MAX_GOALS, Goal, Outcome, Status, Task
 from autoagent.models.servers import HOSTED, USUAL_PORTS, Hosted, Server, list_models
