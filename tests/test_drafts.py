@@ -29,6 +29,7 @@ GOALS = (Goal("Sortiere a.txt"),)
 DONE = say("task_complete", reason="It is sorted.")
 SORT = "lines = sorted(open('a.txt'))\nopen('a.txt', 'w').writelines(lines)\n"
 SORT_TOO = "text = '\\n'.join(sorted(open('a.txt').read().split()))\nopen('a.txt', 'w').write(text)\n"
+SAME = [SORT, SORT_TOO, SORT]
 REVERSE = "lines = list(open('a.txt'))[::-1]\nopen('a.txt', 'w').writelines(lines)\n"
 FORGE = """import os, time
 out, place = os.open(f"/proc/{os.getppid()}/fd/1", os.O_WRONLY), os.getcwd()
@@ -92,17 +93,24 @@ def read(bench: Bench, name: str = "a.txt") -> list[str]:
     return (bench.workspace / name).read_text().split()
 
 
-def test_what_two_drafts_agree_on_is_proposed_and_is_evidence_at_the_end(bench: Bench, sandbox: Sandbox) -> None:
-    model = Drafter(map(program, [REVERSE, SORT, "1 / 0", SORT_TOO]), [DONE])
+def test_what_three_drafts_agree_on_is_proposed_and_is_evidence_at_the_end(bench: Bench, sandbox: Sandbox) -> None:
+    model = Drafter(map(program, [REVERSE, SORT, "1 / 0", *SAME[1:]]), [DONE])
     events = run(bench, model, sandbox)
     drafted = one(events, Drafted)
-    assert (drafted.drafts, drafted.agree, list(drafted.files), drafted.shown) == (4, 2, ["a.txt"], ("a.txt",))
+    assert (drafted.drafts, drafted.agree, list(drafted.files), drafted.shown) == (5, 3, ["a.txt"], ("a.txt",))
     assert [e.call.name for e in events if isinstance(e, Thought)] == ["execute_python_code", "task_complete"]
     assert read(bench) == ["fig", "pear", "plum"]
     assert model.offered[-1] == ["task_complete"], "nothing is left but the end"
-    assert one(events, Verified).verdicts[0].why == "2 of 4 separate drafts leave the same files."
+    assert one(events, Verified).verdicts[0].why == "3 of 5 separate drafts leave the same files."
     assert (str(events[-1].status), events[-1].goals) == ("finished", ("shown",))
-    assert [e.purpose for e in events if isinstance(e, Answered)] == ["draft"] * 4 + ["verification"]
+    assert [e.purpose for e in events if isinstance(e, Answered)] == ["draft"] * 5 + ["verification"]
+
+
+def test_what_only_two_agree_on_is_proposed_and_is_no_evidence(bench: Bench, sandbox: Sandbox) -> None:
+    model = Drafter(map(program, [REVERSE, SORT, SORT_TOO, "1 / 0", "1 / 0", "1 / 0"]), [DONE])
+    events = run(bench, model, sandbox)
+    assert (one(events, Drafted).drafts, one(events, Drafted).agree) == (6, 2)
+    assert (read(bench), str(events[-1].status)) == (["fig", "pear", "plum"], "unverified")
 
 
 def test_where_no_two_agree_the_workspace_is_untouched_and_the_run_goes_on(bench: Bench, sandbox: Sandbox) -> None:
@@ -113,16 +121,6 @@ def test_where_no_two_agree_the_workspace_is_untouched_and_the_run_goes_on(bench
     assert read(bench) == ["pear", "fig", "plum"]
     assert "read_file" in model.offered[6] and "write_to_file" not in model.offered[6], "it has to read the file first"
     assert str(events[-1].status) == "unverified"
-
-
-def test_work_that_comes_to_the_files_of_one_draft_agrees_with_it(bench: Bench, sandbox: Sandbox) -> None:
-    wrong = [f"open('a.txt', 'w').write('{word}')" for word in "bcde"]
-    steps = [say("read_file", filename="a.txt"), program(SORT_TOO), DONE]
-    model = Drafter(map(program, [*wrong, SORT, "1 / 0"]), steps)
-    events = run(bench, model, sandbox)
-    assert (one(events, Drafted).agree, len(one(events, Drafted).others)) == (0, 5)
-    assert one(events, Verified).verdicts[0].why == "1 of 6 separate drafts leaves the same files."
-    assert str(events[-1].status) == "finished"
 
 
 def test_of_programs_that_print_the_same_the_first_is_proposed_and_is_no_evidence(
@@ -191,12 +189,12 @@ def test_code_is_written_whole_and_tried_with_the_programs_that_the_goals_name(b
         "def double( n ):\n    return n*2\n" + kept,
     ]
     drafts = [say("write_to_file", filename="calc.py", text=body) for body in bodies[:3]]
-    edits = [program(f"open('calc.py', 'w').write({body!r})") for body in bodies[3:]]
+    edits = [program(f"open('calc.py', 'w').write({body!r})") for body in [*bodies[3:], bodies[2]]]
     model = Drafter([*drafts, *edits], [DONE])
     model.judges = lambda shown: pytest.fail("what ran is not judged by a small model")
     goals = [Goal("请修改 calc.py 让 check.py 通过")]
     events = run(bench, model, sandbox, goals)
-    assert one(events, Drafted).drafts == 5
+    assert one(events, Drafted).drafts == 6
     (filename, _) = model.specs[0]["write_to_file"].parameters
     assert filename.choices == ("calc.py", "check.py")
     assert (str(events[-1].status), (bench.workspace / "calc.py").read_text()) == ("finished", bodies[2])
@@ -213,7 +211,7 @@ def test_a_draft_may_not_drop_the_code_beside_it(bench: Bench, sandbox: Sandbox)
 def test_work_that_the_model_itself_would_not_accept_stays_a_claim(
     bench: Bench, sandbox: Sandbox, accepts: str
 ) -> None:
-    events = run(bench, Drafter(map(program, [SORT, SORT_TOO]), [DONE], accepts), sandbox)
+    events = run(bench, Drafter(map(program, SAME), [DONE], accepts), sandbox)
     assert (str(events[-1].status), events[-1].goals) == ("unverified", ("claimed",))
 
 
@@ -226,9 +224,9 @@ def test_agreement_is_no_evidence_for_other_files_than_those_agreed_on(bench: Be
                 path.write_text("plum\n")
             return super().said(messages)
 
-    model = Meddler(map(program, [SORT, SORT_TOO]), [DONE, DONE])
+    model = Meddler(map(program, SAME), [DONE, DONE])
     events = run(bench, model, sandbox)
-    assert one(events, Drafted).agree == 2 and str(events[-1].status) == "unverified"
+    assert one(events, Drafted).agree == 3 and str(events[-1].status) == "unverified"
 
 
 def test_a_draft_cannot_change_the_workspace_itself(bench: Bench, sandbox: Sandbox) -> None:
@@ -247,9 +245,9 @@ def test_a_draft_cannot_change_the_workspace_itself(bench: Bench, sandbox: Sandb
 def test_drafts_that_delete_other_files_do_not_agree(bench: Bench, sandbox: Sandbox) -> None:
     (bench.workspace / "data.csv").write_text("1,2\n")
     (bench.workspace / "large.bin").write_bytes(bytes(400_000))
-    model = Drafter(map(program, [f"{SORT}import os; os.remove('data.csv')", SORT_TOO, SORT]), [DONE])
+    model = Drafter(map(program, [f"{SORT}import os; os.remove('data.csv')", *SAME]), [DONE])
     events = run(bench, model, sandbox)
-    assert one(events, Drafted).drafts == 3 and (bench.workspace / "data.csv").exists()
+    assert one(events, Drafted).drafts == 4 and (bench.workspace / "data.csv").exists()
 
 
 def test_a_signal_ends_the_run_in_the_middle_of_the_drafts(bench: Bench, sandbox: Sandbox) -> None:
@@ -262,7 +260,7 @@ def test_a_signal_ends_the_run_in_the_middle_of_the_verification(bench: Bench, s
     def stopped(shown: str) -> str:
         raise StopRun(Outcome(Status.INTERRUPTED, "Ended by SIGTERM."))
 
-    model = Drafter([program(SORT), program(SORT_TOO)], [DONE])
+    model = Drafter(map(program, SAME), [DONE])
     model.judges = stopped
     assert str(run(bench, model, sandbox)[-1].status) == "interrupted"
 
@@ -273,9 +271,9 @@ def test_what_the_user_says_after_the_drafts_is_heeded(bench: Bench, sandbox: Sa
             return "Add kiwi, too."
 
     steps: list[Any] = [KeyboardInterrupt(), say("append_to_file", filename="a.txt", text="kiwi\n"), DONE, DONE]
-    model = Drafter(map(program, [SORT, SORT_TOO]), steps)
+    model = Drafter(map(program, SAME), steps)
     events = run(bench, model, sandbox, authorizer=Asked())
-    assert model.offered[2] == ["task_complete"] and "append_to_file" in model.offered[3]
+    assert model.offered[3] == ["task_complete"] and "append_to_file" in model.offered[4]
     assert (str(events[-1].status), read(bench)[-1]) == ("unverified", "kiwi")
 
 
@@ -300,7 +298,7 @@ def test_a_resumed_run_knows_what_was_agreed_on(bench: Bench, sandbox: Sandbox) 
             return super().said(messages)
 
     with pytest.raises(Gone):
-        run(bench, Killed(map(program, [SORT, SORT_TOO]), []), sandbox)
+        run(bench, Killed(map(program, SAME), []), sandbox)
     assert bench.log is not None and read(bench) == ["fig", "pear", "plum"]
     bench.log.close()
     events = run(bench, Drafter([], [DONE]), sandbox, resume=bench.log.run)
@@ -320,9 +318,9 @@ def test_nothing_is_drafted_where_programs_may_not_run_unasked_or_files_come_fro
 
 
 def test_a_draft_that_cannot_be_read_is_left_out(bench: Bench, sandbox: Sandbox) -> None:
-    model = Drafter([program(SORT), "no reply", program(SORT_TOO)], [DONE])
+    model = Drafter([program(SORT), "no reply", *map(program, SAME[1:])], [DONE])
     events = run(bench, model, sandbox)
-    assert one(events, Drafted).drafts == 3
+    assert one(events, Drafted).drafts == 4
 
 
 def test_ctrl_c_ends_the_drafts_and_gives_the_user_the_word(bench: Bench, sandbox: Sandbox) -> None:
@@ -330,7 +328,8 @@ def test_ctrl_c_ends_the_drafts_and_gives_the_user_the_word(bench: Bench, sandbo
         def interrupted(self) -> str:
             return "Leave fig out."
 
-    model = Drafter([KeyboardInterrupt()], [say("read_file", filename="a.txt"), DONE, DONE])
+    drafts = [program(SORT), program(SORT_TOO), KeyboardInterrupt()]
+    model = Drafter(drafts, [say("read_file", filename="a.txt"), DONE, DONE])
     events = run(bench, model, sandbox, authorizer=Asked())
     assert one(events, Feedback).text == "Leave fig out." and one(events, Drafted).agree == 0
 

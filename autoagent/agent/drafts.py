@@ -1,11 +1,10 @@
 """Drafts: a small model does the whole work several times, each time in a copy of the workspace.
 
-What a small model does once is a guess. Two drafts that leave the same files, written without sight of each other, are
-seldom both wrong (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022).
-The first of two that agree is proposed like any other reply, and their agreement is evidence when the run ends. Where
-two only write programs that print the same, the first of these is proposed, without being evidence. Where no two agree,
-or a limit of time is near, the run goes on step by step. It has not seen the drafts, so that it is evidence too if it
-comes to the same files as one of them.
+What a small model does once is a guess. Drafts that leave the same files, written without sight of each other, are more
+often right (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022). The
+first of those that agree is proposed like any other reply, and the agreement of three is evidence when the run ends.
+Where two only write programs that print the same, the first of these is proposed, without being evidence. Where no two
+agree, or a limit of time is near, the run goes on step by step.
 
 A draft knows the goals and the files alone. So there are none where the user has said more: instructions, settings of
 the prompt, a core of memories, attachments, feedback; or where an extension takes part in the steps.
@@ -35,6 +34,7 @@ from autoagent.text.file_forms import digest
 from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
+ENOUGH = 3  # drafts that agree, to be evidence: of two, both are wrong too often
 _MOST = 6  # drafts
 _EMPTY = ("", "{}", "[]")  # the texts of files without content
 _REPLY = 600  # tokens
@@ -85,6 +85,8 @@ class Drafts:
                     trial = self._tried(text, files)
             except KeyboardInterrupt:
                 yield from self._user.interrupted()
+                replies.clear()  # what the user says now, the drafts have not known
+                behaving.clear()
                 break
             except (ModelError, StopRun) as error:
                 if is_signal(error):
@@ -102,13 +104,14 @@ class Drafts:
                 replies[outcome].append(text)
                 if trial.prints:
                     behaving[tuple((path, trial.prints.get(path, now)) for path, now in outcome)].append(text)
-            if len(alike := replies.get(outcome, [])) > 1:
-                event = Drafted(drafts=tried, agree=len(alike), files=dict(outcome), shown=tuple(files))
-                yield state.record(event)
-                return Completion(alike[0], Usage())
+            if len(replies.get(outcome, ())) == ENOUGH:
+                break
+        outcome, alike = max(replies.items(), key=lambda found: len(found[1]), default=((), []))
+        if len(alike) > 1:
+            yield state.record(Drafted(drafts=tried, agree=len(alike), files=dict(outcome), shown=tuple(files)))
+            return Completion(alike[0], Usage())
+        yield state.record(Drafted(drafts=tried, shown=tuple(files)))
         most = max(behaving.values(), key=len, default=[])
-        others = () if len(most) > 1 else tuple(map(dict, replies))
-        yield state.record(Drafted(drafts=tried, shown=tuple(files), others=others))
         return Completion(most[0], Usage()) if len(most) > 1 else None
 
     def _due(self) -> bool:

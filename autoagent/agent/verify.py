@@ -7,8 +7,8 @@ It judges goal by goal and quotes evidence, or names what is absent. A quote tha
 nothing, nor does an absence that the program cannot confirm.
 
 Small models accept wrong work as readily as right work, so their word alone is no proof. For them obvious faults count
-(nothing changed, tests or the last program failed, a file does not match its type). A goal is met where drafts of the
-work left the same files (see drafts), and the model answers a yes or no question with yes.
+(nothing changed, tests or the last program failed, a file does not match its type). A goal is met where three drafts of
+the work left the same files (see drafts), and the model answers a yes or no question with yes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from autoagent.agent.drafts import ENOUGH
 from autoagent.agent.evidence import Evidence, collect, holds, without_titles
 from autoagent.agent.goal_words import names_in
 from autoagent.agent.side_call import Question, SideCall
@@ -136,10 +137,7 @@ class Verification:
         before and after: asked with them in front, it refuses right work.
         """
         drafted = self._state.work.drafted
-        if drafted is None or not evidence.left:
-            return ""
-        agree = drafted.agree if drafted.files == evidence.left else 1 if evidence.left in drafted.others else 0
-        if not agree:
+        if drafted is None or drafted.agree < ENOUGH or drafted.files != evidence.left:
             return ""
         if not evidence.ran:
             goals = "\n".join(self._state.start.task.goals[number].text for number in numbers)
@@ -149,7 +147,7 @@ class Verification:
             text = yield from self._ask(messages, _YES_OR_NO, _REPLY_TOKENS)
             if _first_object(text).get("answer") != "yes":
                 return ""
-        return f"{agree} of {drafted.drafts} separate drafts leave{'s' * (agree == 1)} the same files."
+        return f"{drafted.agree} of {drafted.drafts} separate drafts leave the same files."
 
     def _run_tests(self, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]:
         """Run the tests, and programs that the goals name, if the run may do so unasked. Ctrl-C skips them."""

@@ -275,7 +275,7 @@ class Work:
 
     def _disagree(self) -> None:
         """Let no agreement of drafts count: the user has said more than they knew, or taken their work back."""
-        self.drafted = self.drafted and replace(self.drafted, agree=0, others=())
+        self.drafted = self.drafted and replace(self.drafted, agree=0)
 
     def _returned(self, event: Returned) -> None:
         meta, call = event.meta, self._ran

@@ -438,7 +438,6 @@ class Drafted(Event):
         agree: how many of these leave the same files, 0 if no two do.
         files: the digests of the files that these leave changed, by path; '' for one that is gone.
         shown: the paths of the files that the model has seen.
-        others: the same digests for each draft that agrees with no other, if none was proposed.
     """
 
     type: ClassVar[str] = "drafted"
@@ -446,7 +445,6 @@ class Drafted(Event):
     agree: int = 0
     files: Mapping[str, str] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
-    others: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
