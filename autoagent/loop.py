@@ -193,7 +193,8 @@ class Agent:
         yield started
         yield from self._model.charge("set-up")
         yield from self._memory.regain()
-        if open_call is not None and (not was_started or self._is_read_only(open_call)):
+        read_only = {spec.name for spec in self._registry.specs if spec.risk == "read"}
+        if open_call is not None and (not was_started or open_call.name in read_only):
             return (yield from self._reopen(open_call))
         if open_call is not None:
             yield from self._execution.record_crash(open_call)
@@ -212,9 +213,6 @@ class Agent:
             yield self._state.record(Decided(call_id=call.id, allowed=False, by="resume", reason=str(error)))
             yield from self._store(PLAIN)
             return None
-
-    def _is_read_only(self, call: Call) -> bool:
-        return any(spec.name == call.name and spec.risk == "read" for spec in self._registry.specs)
 
     def _receive(self) -> Events:
         """Record messages from other agents."""

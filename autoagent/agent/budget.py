@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from autoagent.core.errors import NoMoneyException, StopRun
@@ -36,7 +36,6 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
-from autoagent.core.frozen import dataclass
 from autoagent.core.model import Price, Usage
 from autoagent.core.task import Outcome, Status
 

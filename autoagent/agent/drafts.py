@@ -3,8 +3,7 @@
 What a small model does once is a guess. Drafts that leave the same files, written without sight of each other, are more
 often right (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022). The
 first of those that agree is proposed like any other reply, and the agreement of three is evidence when the run ends.
-Where two only write programs that print the same, the first of these is proposed, without being evidence. Where no two
-agree, or a limit of time is near, the run goes on step by step.
+Where no two agree, or a limit of time is near, the run goes on step by step.
 
 A draft knows the goals and the files alone. So there are none where the user has said more: instructions, settings of
 the prompt, a core of memories, attachments, feedback; or where an extension takes part in the steps.
@@ -22,6 +21,7 @@ from autoagent.agent.side_call import Question, SideCall, is_signal
 from autoagent.agent.state import Policy, State, Tools
 from autoagent.agent.surroundings import texts_for_drafts
 from autoagent.agent.trial_run import Trial, try_out
+from autoagent.agent.work import ENOUGH_DRAFTS
 from autoagent.core.commands import CODE, CommandSpec
 from autoagent.core.errors import ModelError, ReplyError, StopRun
 from autoagent.core.events import Drafted, Event, Retried
@@ -34,7 +34,6 @@ from autoagent.text.file_forms import digest
 from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
-ENOUGH = 3  # drafts that agree, to be evidence: of two, both are wrong too often
 _MOST = 6  # drafts
 _EMPTY = ("", "{}", "[]")  # the texts of files without content
 _REPLY = 600  # tokens
@@ -73,7 +72,6 @@ class Drafts:
         if not files or not specs or sum(map(state.count, files.values())) > self._call.model.window // _SHARE:
             return None
         replies: dict[Outcome, list[str]] = defaultdict(list)
-        behaving: dict[Outcome, list[str]] = defaultdict(list)  # by what the programs print that they write
         tried, notes, began = 0, "", self._policy.clock()
         for number, spec in enumerate(specs):
             try:
@@ -86,7 +84,6 @@ class Drafts:
             except KeyboardInterrupt:
                 yield from self._user.interrupted()
                 replies.clear()  # what the user says now, the drafts have not known
-                behaving.clear()
                 break
             except (ModelError, StopRun) as error:
                 if is_signal(error):
@@ -102,17 +99,13 @@ class Drafts:
             outcome = self._outcome(trial, files)
             if outcome and not trial.fails and not _is_no_work(trial, files):
                 replies[outcome].append(text)
-                if trial.prints:
-                    behaving[tuple((path, trial.prints.get(path, now)) for path, now in outcome)].append(text)
-            if len(replies.get(outcome, ())) == ENOUGH:
+            if len(replies.get(outcome, ())) == ENOUGH_DRAFTS:
                 break
         outcome, alike = max(replies.items(), key=lambda found: len(found[1]), default=((), []))
-        if len(alike) > 1:
-            yield state.record(Drafted(drafts=tried, agree=len(alike), files=dict(outcome), shown=tuple(files)))
-            return Completion(alike[0], Usage())
-        yield state.record(Drafted(drafts=tried, shown=tuple(files)))
-        most = max(behaving.values(), key=len, default=[])
-        return Completion(most[0], Usage()) if len(most) > 1 else None
+        if len(alike) < 2:
+            outcome, alike = (), []
+        yield state.record(Drafted(drafts=tried, agree=len(alike), files=dict(outcome), shown=tuple(files)))
+        return Completion(alike[0], Usage()) if alike else None
 
     def _due(self) -> bool:
         state, work, history = self._state, self._state.work, self._state.history

@@ -16,13 +16,12 @@ from autoagent.core.errors import ContextOverflow, Unreachable
 from autoagent.core.events import CUT_SHORT, AgentMessage, Event, Prompted, Retried, RunStarted
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
-from autoagent.core.protocols import Asked, Listener, Model
+from autoagent.core.protocols import Listener, Model
 from autoagent.models.watch import Watch
 from autoagent.prompt import Prompt, StepFacts, build
 from autoagent.registry.parts import NO_PART
 from autoagent.text.tokens import Count
 
-_WARM = 0.7  # the temperature at which a small model that repeats itself is asked: at 0 it would go on so
 MAX_SHORTENINGS = 4  # attempts to shorten the history in one step, if the endpoint rejects the prompt
 
 
@@ -133,16 +132,13 @@ class ModelTurn:
                 self._pending_usage.prompt + sent, self._pending_usage.completion + reply, self._model.price
             )
 
-        style = self._state.start.style
-        asked: Asked = {
-            "commands": () if style.writes_file else self._offered,
-            "max_tokens": self._state.history.reply_tokens,
-            "at_most": budget.allowance(sent, self._model.price),
-            "listener": Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),
-        }
-        if style.guided and self._state.loop_guard.barred_names:
-            asked["temperature"] = _WARM
-        return self._model.complete(prompt.messages, **asked)
+        return self._model.complete(
+            prompt.messages,
+            commands=() if self._state.start.style.writes_file else self._offered,
+            max_tokens=self._state.history.reply_tokens,
+            at_most=budget.allowance(sent, self._model.price),
+            listener=Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),
+        )
 
 
 @dataclass(frozen=True, slots=True)

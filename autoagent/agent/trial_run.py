@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autoagent.commands.context import Context
 from autoagent.commands.support.program_output import described
@@ -104,11 +104,9 @@ paths = [one for one in {**before, **after} if before.get(one) != after.get(one)
 changed = None
 if sum(os.path.getsize(one) for one in paths if one in after) <= most:
     changed = {one: text_of(one) if one in after else None for one in paths}
-written = {one: run(one) for one in named if one in after and one not in before}
-prints = {one: text for one, (status, text) in written.items() if status == 0 and text.strip()}
 shutil.rmtree(place, ignore_errors=True)
 fails, printed = any(status for status, _ in ends), "\\n".join(text for _, text in ends)
-print(json.dumps({"fails": fails, "printed": printed, "changed": changed, "prints": prints}))
+print(json.dumps({"fails": fails, "printed": printed, "changed": changed}))
 """
 
 
@@ -117,13 +115,12 @@ class Trial:
     """The end of a draft in a copy: the texts of the files that differ, None for one that is gone.
 
     It `fails` if the draft, or a program that the goals name, ended with an error. `missing` are the modules that were
-    not installed, `prints` what programs print that the goals name and the draft has written.
+    not installed.
     """
 
     changed: Mapping[str, str | None]
     fails: bool
     missing: tuple[str, ...] = ()
-    prints: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +166,7 @@ def run_tests(context: Context, entries: Sequence[WorkspaceEntry], program_names
 def try_out(context: Context, path: str, text: str, programs: Sequence[str]) -> Trial | None:
     """Write the text to a file in a copy of the workspace, or run it as a Python program if there is no `path`.
 
-    Of the `programs`, those that are there or that it writes run after it. Return None if that cannot be done, or takes
+    Of the `programs`, those that are there run after it. Return None if that cannot be done, or takes
     too long.
     """
     excluded = "/".join(sorted({*NOT_ENTERED}))
@@ -182,8 +179,7 @@ def try_out(context: Context, path: str, text: str, programs: Sequence[str]) -> 
     except (CommandError, ValueError, RecursionError):
         return None
     match said:
-        case {"fails": bool(fails), "printed": str(printed), "changed": dict(changed), "prints": dict(prints)}:
-            texts = all(isinstance(text, str | None) for text in changed.values())
-            if texts and all(isinstance(text, str) for text in prints.values()):
-                return Trial(changed, fails, tuple(_MISSING.findall(printed)), prints)
+        case {"fails": bool(fails), "printed": str(printed), "changed": dict(changed)}:
+            if all(isinstance(text, str | None) for text in changed.values()):
+                return Trial(changed, fails, tuple(_MISSING.findall(printed)))
     return None

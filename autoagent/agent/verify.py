@@ -18,12 +18,12 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from autoagent.agent.drafts import ENOUGH
 from autoagent.agent.evidence import Evidence, collect, holds, without_titles
 from autoagent.agent.goal_words import names_in
 from autoagent.agent.side_call import Question, SideCall
 from autoagent.agent.state import Policy, State, Tools
 from autoagent.agent.trial_run import TrialRun, run_tests
+from autoagent.agent.work import ENOUGH_DRAFTS
 from autoagent.core.errors import CommandError
 from autoagent.core.events import Event, Retried, Verified
 from autoagent.core.model import Message
@@ -137,7 +137,7 @@ class Verification:
         before and after: asked with them in front, it refuses right work.
         """
         drafted = self._state.work.drafted
-        if drafted is None or drafted.agree < ENOUGH or drafted.files != evidence.left:
+        if drafted is None or drafted.agree < ENOUGH_DRAFTS or drafted.files != evidence.left:
             return ""
         if not evidence.ran:
             goals = "\n".join(self._state.start.task.goals[number].text for number in numbers)

@@ -39,6 +39,7 @@ from autoagent.core.services import ProcessExit
 from autoagent.core.task import Goal, GoalVerdict
 from autoagent.text.facts import PURPOSE
 
+ENOUGH_DRAFTS = 3  # that agree, to be evidence: two are too often both wrong
 MAX_CHECK_OUTPUT = 1200  # last characters of a check's output
 _MAX_CALLS = 8  # calls compared with the next
 _MAX_OUTPUTS = 5
@@ -265,8 +266,6 @@ class Work:
             if self.met.get(number) is False and number not in abandoned
         ]
         return "\n".join(["Not ended yet.", *lines, "Do what is missing, then finish."]) if lines else ""
-
-    # ------------------------------------------------------------------------------------------------------------------
 
     def _user_spoke(self) -> None:
         self.was_warned = self.put_off = False

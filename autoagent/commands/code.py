@@ -16,7 +16,7 @@ from autoagent.commands.context import Context, in_a_shell
 from autoagent.commands.files import write_to_file
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.encoding import decode
-from autoagent.commands.support.program_output import described, ending, has_failed, uncalled
+from autoagent.commands.support.program_output import described, ending, has_failed
 from autoagent.commands.support.shell_lines import name_of, programs, risk_of
 from autoagent.core.commands import CODE, DETAIL, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
@@ -80,7 +80,7 @@ def execute_python_code(
     filename = _code_file(name)
     written = write_to_file.function(context, filename, code)
     assert isinstance(written, CommandOutput)
-    return _result(_run_python(context, filename, source := code.encode(), []), written.meta, source)
+    return _result(_run_python(context, filename, code.encode(), []), written.meta)
 
 
 def _preview_file(context: Context, filename: str, args: list[str] | None = None) -> str:
@@ -105,7 +105,7 @@ def execute_python_file(
     source, text = _source(context, filename)
     if context.shown is not None and context.shown != _source_note(context, filename, source, text):
         raise CommandError(f"{filename} is no longer what was shown when it was allowed; it was not run. Try again.")
-    return _result(_run_python(context, filename, source, [str(arg) for arg in args or ()]), source=source)
+    return _result(_run_python(context, filename, source, [str(arg) for arg in args or ()]))
 
 
 def _code_file(name: str) -> str:
@@ -282,14 +282,10 @@ def _any_running(programs: Sequence[BackgroundProcess]) -> bool:
     return any(program.exit is None for program in programs)
 
 
-def _result(exit: ProcessExit, meta: ResultMeta = PLAIN, source: bytes = b"") -> CommandOutput:
-    """Build the result of a finished program, of Python if it has a `source`.
-
-    A failing program is no failure of the command.
-    """
+def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
+    """Build the result of a finished program. A failing program is no failure of the command."""
     details = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
-    note = uncalled(source) if exit.status == 0 and not exit.output.strip() else ""
-    return CommandOutput(f"{described(exit)}{note}", replace(meta, failed=has_failed(exit), details=details))
+    return CommandOutput(described(exit), replace(meta, failed=has_failed(exit), details=details))
 
 
 # Asking the model --------------------------------------------------------------------------------------------------

@@ -40,6 +40,11 @@ class Task:
     file: str = ""
     model: str = ""
 
+    @property
+    def numbered(self) -> str:
+        """Return the goals in one line, with their numbers."""
+        return "; ".join(f"{number}. {goal}" for number, goal in enumerate(self.goals, 1))
+
 
 class Status(StrEnum):
     """Enumerate the ways to end a run: name in the log, exit code, words on the screen. Exit code 2 is bad usage."""

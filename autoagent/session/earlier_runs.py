@@ -99,16 +99,10 @@ def report_changes(began: RunStarted, start: RunStarted, console: Console, wish:
     With a new `wish` the user knows the task already. The agent hears of the goals so far, to which it may refer.
     """
     if replace(start.task, budget=began.task.budget) != began.task:
-        earlier, goals = (
-            "; ".join(f"{number}. {goal}" for number, goal in enumerate(task.goals, 1))
-            for task in (began.task, start.task)
-        )
-        opening = (
-            f"The user goes on. Goals so far: {earlier}"
-            if wish
-            else f"The task has changed. You are {start.task.name}, {start.task.role}"
-        )
-        text = f"{opening}. Goals now: {goals}"
+        opening = f"The task has changed. You are {start.task.name}, {start.task.role}"
+        if wish:
+            opening = f"The user goes on. Goals so far: {began.task.numbered}"
+        text = f"{opening}. Goals now: {start.task.numbered}"
         if not wish:
             console.say(text)
         yield SystemNotice(text=text)

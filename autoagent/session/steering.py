@@ -159,8 +159,7 @@ class RunSteering:
             raise SettingsError(f"A run has 1 to {MAX_GOALS} goals, not {len(goals)}.")
         task = replace(self._start.task, goals=goals)
         start = self._described(task, self._settings, self._model, "the goals")
-        numbered = "; ".join(f"{number}. {goal}" for number, goal in enumerate(goals, 1))
-        notice = SystemNotice(text=f"The user has changed the goals. They are now: {numbered}")
+        notice = SystemNotice(text=f"The user has changed the goals. They are now: {task.numbered}")
         return partial(self._apply, start, self._settings, lambda: None, notice)
 
     def _edit_lines(self, lines: list[str]) -> list[str]:

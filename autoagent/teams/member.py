@@ -273,8 +273,6 @@ class Member:
         assert self._order is not None
         return self._order
 
-    # -------------------------------------------------------------------------------------------------------------
-
     @property
     def _published(self) -> Memory:
         assert self.role.rc.env is not None

@@ -128,8 +128,6 @@ class Memory:
     def __bool__(self) -> bool:
         return True  # even if empty
 
-    # -------------------------------------------------------------------------------------------------------------
-
     def name(self, message: Message, found: str) -> None:
         """Give an id to a message, whether or not the memory holds it already."""
         message.id = found

@@ -302,22 +302,6 @@ def test_python_code_is_kept_and_run(ws: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "defined"),
-    [
-        ('"""Sums."""\nimport sys\n\ndef total(n):\n    return sum(n)\n\nclass Sums:\n    pass\n', "total, Sums"),
-        ("def total(n):\n    return n\n\ntotal(3)\n", ""),
-        ("def total(n):\n    return n\n\nif __name__ == '__main__':\n    total(3)\n", ""),
-        ("pass", ""),
-    ],
-)
-def test_a_program_that_only_defines_is_told_so(ws: Room, code: str, defined: str) -> None:
-    text = ws.run("execute_python_code", code=code, name="a.py").text
-    told = f" The program only defines {defined}, and uses nothing of it." if defined else ""
-    assert text == f"Exit status 0; nothing was printed.{told}"
-    assert ws.run("execute_python_file", filename="executed_code/a.py").text == text
-
-
-@pytest.mark.parametrize(
     "name",
     ["../../../main.py", "/etc/x", "a/b.py", "", " ", ".", "..", "x/", "a\0b", "a\nb", "x" * 5000, "\ud83d", "~/x"],
 )

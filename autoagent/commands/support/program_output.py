@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import signal
 
 from autoagent.core.services import ProcessExit
@@ -34,22 +33,6 @@ def described(exit: ProcessExit) -> str:
         return text
     lines = "\n".join(exit.put_back)
     return f"{text}\nOnly the user may allow what runs as the user later; write_to_file asks about it:\n{lines}"
-
-
-def uncalled(source: bytes) -> str:
-    """Say that a Python program did nothing because it only defines functions or classes, or return ''."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    defined = [node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-    others = (ast.Import, ast.ImportFrom, ast.Expr)  # Expr: a docstring, but no call
-    does_nothing = all(
-        node in defined or (isinstance(node, others) and not any(isinstance(part, ast.Call) for part in ast.walk(node)))
-        for node in body
-    )
-    names = ", ".join(node.name for node in defined)
-    return f" The program only defines {names}, and uses nothing of it." if defined and does_nothing else ""
 
 
 def _meaning(status: int) -> str:

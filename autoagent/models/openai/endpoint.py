@@ -19,13 +19,12 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
-from autoagent.core.frozen import dataclass
 from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing

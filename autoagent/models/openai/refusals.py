@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SetupError, causes
-from autoagent.core.frozen import dataclass
 from autoagent.models.openai.response import Broken, json_text, json_value
 from autoagent.models.openai.retry import Fault, is_retryable, retry_after
 
