@@ -32,11 +32,11 @@ APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not
 
 BOUNDS: Mapping[str, float] = {
     "lines of autoagent/": 49_004,
-    "lines of tests/": 41_170,
+    "lines of tests/": 41_097,
     "arrows that point up": 0,
     "circles of modules": 0,
     "functions of one statement": 999,
-    "private functions called once": 604,
+    "private functions called once": 603,
     "Protocols": 14,
     "files under 50 lines": 12,
     "file names that recur": 14,
@@ -47,10 +47,10 @@ BOUNDS: Mapping[str, float] = {
     "root flags shown": 16,
     "subcommands shown": 16,
     "docstrings that are a relative clause": 0,
-    "'what' per 1,000 words of docstrings": 1.5,
+    "'what' per 1,000 words of docstrings": 1.0,
     "relative pronouns per 1,000 words": 4.1,
-    "semicolons per 1,000 words": 1.6,
-    "'one(s)' per 1,000 words": 6.7,
+    "semicolons per 1,000 words": 1.5,
+    "'one(s)' per 1,000 words": 6.6,
 }
 """The most that each figure may be. Lower them as the figures fall; do not raise them."""
 

@@ -1,4 +1,4 @@
-"""Drafts: a small model does the work several times in copies, and the run does what two of them agree on."""
+"""Drafts: a small model does the work several times in copies; the run does what two agree on or what passes tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ if not os.fork():
     os._exit(0)
 """
 COPY = "open('summary.txt', 'w').write(open('a.txt').read())"
-YES, NO = '{"answer": "yes"}', '{"answer": "no"}'
 
 
 @pytest.fixture
@@ -60,14 +59,17 @@ def program(code: str) -> str:
     return say("execute_python_code", code=code)
 
 
-class Drafter(ScriptedModel):
-    """Gives these drafts, and this script of steps; says that it accepts the work, or does not."""
+FAILS = program("1 / 0")
 
-    def __init__(self, drafts: Iterable[Any], steps: Sequence[Any], accepts: str = YES) -> None:
+
+class Drafter(ScriptedModel):
+    """Gives these drafts, and this script of steps."""
+
+    def __init__(self, drafts: Iterable[Any], steps: Sequence[Any]) -> None:
         self.left, self.steps = list(drafts), list(steps)
         self.asked: list[str] = []
         super().__init__(self.said, asking="schema", style=BRIEF)
-        self.judges = lambda shown: accepts
+        self.judges = lambda shown: pytest.fail("a small model is no judge of the work")
 
     def said(self, messages: Sequence[Message]) -> Any:
         if "Do all of this, and nothing else" not in messages[-1].content:
@@ -93,20 +95,20 @@ def read(bench: Bench, name: str = "a.txt") -> list[str]:
     return (bench.workspace / name).read_text().split()
 
 
-def test_what_three_drafts_agree_on_is_proposed_and_is_evidence_at_the_end(bench: Bench, sandbox: Sandbox) -> None:
-    model = Drafter(map(program, [REVERSE, SORT, "1 / 0", *SAME[1:]]), [DONE])
+def test_what_three_drafts_agree_on_is_proposed_and_is_no_evidence(bench: Bench, sandbox: Sandbox) -> None:
+    model = Drafter([*map(program, [REVERSE, SORT, "1 / 0", SORT_TOO]), "no reply", program(SORT)], [DONE])
     events = run(bench, model, sandbox)
     drafted = one(events, Drafted)
-    assert (drafted.drafts, drafted.agree, list(drafted.files), drafted.shown) == (5, 3, ["a.txt"], ("a.txt",))
+    assert (drafted.drafts, drafted.agree, drafted.shown, drafted.failed) == (6, 3, ("a.txt",), ())
     assert [e.call.name for e in events if isinstance(e, Thought)] == ["execute_python_code", "task_complete"]
     assert read(bench) == ["fig", "pear", "plum"]
     assert model.offered[-1] == ["task_complete"], "nothing is left but the end"
-    assert one(events, Verified).verdicts[0].why == "3 of 5 separate drafts leave the same files."
-    assert (str(events[-1].status), events[-1].goals) == ("finished", ("shown",))
-    assert [e.purpose for e in events if isinstance(e, Answered)] == ["draft"] * 5 + ["verification"]
+    assert "cannot judge the work" in one(events, Verified).verdicts[0].why
+    assert (str(events[-1].status), events[-1].goals) == ("unverified", ("claimed",))
+    assert [e.purpose for e in events if isinstance(e, Answered)] == ["draft"] * 6
 
 
-def test_what_only_two_agree_on_is_proposed_and_is_no_evidence(bench: Bench, sandbox: Sandbox) -> None:
+def test_what_only_two_of_six_agree_on_is_proposed(bench: Bench, sandbox: Sandbox) -> None:
     model = Drafter(map(program, [REVERSE, SORT, SORT_TOO, "1 / 0", "1 / 0", "1 / 0"]), [DONE])
     events = run(bench, model, sandbox)
     assert (one(events, Drafted).drafts, one(events, Drafted).agree) == (6, 2)
@@ -175,10 +177,11 @@ def test_code_is_written_whole_and_tried_with_the_programs_that_the_goals_name(b
     drafts = [say("write_to_file", filename="calc.py", text=body) for body in bodies[:3]]
     edits = [program(f"open('calc.py', 'w').write({body!r})") for body in [*bodies[3:], bodies[2]]]
     model = Drafter([*drafts, *edits], [DONE])
-    model.judges = lambda shown: pytest.fail("what ran is not judged by a small model")
     goals = [Goal("请修改 calc.py 让 check.py 通过")]
     events = run(bench, model, sandbox, goals)
-    assert one(events, Drafted).drafts == 6
+    assert (one(events, Drafted).drafts, one(events, Drafted).failed) == (6, ("check.py",))
+    assert one(events, Verified).verdicts[0].why == "Failed before the work and passes now: 'check.py'."
+    assert "AssertionError" in model.asked[0], "it sees how the check fails"
     (filename, _) = model.specs[0]["write_to_file"].parameters
     assert filename.choices == ("calc.py", "check.py")
     assert (str(events[-1].status), (bench.workspace / "calc.py").read_text()) == ("finished", bodies[2])
@@ -187,30 +190,102 @@ def test_code_is_written_whole_and_tried_with_the_programs_that_the_goals_name(b
 def test_a_draft_may_not_drop_the_code_beside_it(bench: Bench, sandbox: Sandbox) -> None:
     (bench.workspace / "calc.py").write_text("LIMIT = 40\n\n\ndef double(n):\n    return n * 2\n")
     less = say("write_to_file", filename="calc.py", text="def shout(text):\n    return text.upper()\n")
-    model = Drafter([less] * 3 + [program("1 / 0")] * 3, [say("read_file", filename="calc.py"), DONE, DONE])
+    model = Drafter([less] * 3 + [FAILS] * 3, [say("read_file", filename="calc.py"), DONE, DONE])
     assert one(run(bench, model, sandbox, [Goal("Ajoute shout(text) à calc.py")]), Drafted).agree == 0
 
 
-@pytest.mark.parametrize("accepts", [NO, "perhaps", ""])
-def test_work_that_the_model_itself_would_not_accept_stays_a_claim(
-    bench: Bench, sandbox: Sandbox, accepts: str
+# Tests that fail before the work ----------------------------------------------------------------------------------
+
+TEST = """import unittest
+from calc import double
+
+class Doubling(unittest.TestCase):
+    def test_four(self):
+        self.assertEqual(double(4), 8)
+"""
+FIX = [Goal("Corrige calc.py")]
+
+
+def calc(factor: str) -> str:
+    return say("write_to_file", filename="calc.py", text=f"def double(n):\n    return n * {factor}\n")
+
+
+@pytest.fixture
+def broken(bench: Bench, sandbox: Sandbox) -> Sandbox:
+    (bench.workspace / "calc.py").write_text("def double(n):\n    return n * 5\n")
+    (bench.workspace / "test_calc.py").write_text(TEST)
+    return sandbox
+
+
+def test_the_first_draft_that_passes_failed_tests_is_proposed_and_they_are_evidence(
+    bench: Bench, broken: Sandbox
 ) -> None:
-    events = run(bench, Drafter(map(program, SAME), [DONE], accepts), sandbox)
-    assert (str(events[-1].status), events[-1].goals) == ("unverified", ("claimed",))
+    model = Drafter([*map(calc, ("3", "3", "2")), *[FAILS] * 3], [DONE])
+    events = run(bench, model, broken, FIX)
+    assert one(events, Drafted).failed == ("test_calc.py",) and "8" in model.asked[0]
+    assert "* 2" in (bench.workspace / "calc.py").read_text()
+    assert one(events, Verified).verdicts[0].why == "Failed before the work and passes now: 'test_calc.py'."
+    assert (str(events[-1].status), events[-1].goals) == ("finished", ("shown",))
 
 
-def test_agreement_is_no_evidence_for_other_files_than_those_agreed_on(bench: Bench, sandbox: Sandbox) -> None:
-    path = bench.workspace / "a.txt"
+def test_a_test_that_asserts_while_it_is_imported_is_one_too(bench: Bench, broken: Sandbox) -> None:
+    (bench.workspace / "test_calc.py").write_text("from calc import double\n\nassert double(4) == 8\n")
+    events = run(bench, Drafter([calc("2"), *[FAILS] * 5], [DONE]), broken, FIX)
+    assert (one(events, Drafted).failed, events[-1].goals) == (("test_calc.py",), ("shown",))
 
-    class Meddler(Drafter):
-        def said(self, messages: Sequence[Message]) -> Any:
-            if not self.left:
-                path.write_text("plum\n")
-            return super().said(messages)
 
-    model = Meddler(map(program, SAME), [DONE, DONE])
-    events = run(bench, model, sandbox)
-    assert one(events, Drafted).agree == 3 and str(events[-1].status) == "unverified"
+def test_no_draft_that_breaks_a_test_is_proposed(bench: Bench, broken: Sandbox) -> None:
+    (bench.workspace / "calc.py").write_text("def double(n):\n    return n * 2\n")
+    model = Drafter([*[calc("3")] * 3, *[FAILS] * 3], [say("read_file", filename="calc.py"), DONE, DONE])
+    events = run(bench, model, broken, FIX)
+    assert (one(events, Drafted).agree, one(events, Drafted).failed) == (0, ())
+
+
+def test_where_no_draft_passes_a_failed_test_they_agree_as_without_it(bench: Bench, broken: Sandbox) -> None:
+    model = Drafter(map(program, [*SAME, *SAME]), [DONE, DONE])
+    events = run(bench, model, broken, [Goal("Sortiere a.txt")])
+    assert (one(events, Drafted).drafts, one(events, Drafted).agree) == (6, 6)
+    assert (read(bench), str(events[-1].status)) == (["fig", "pear", "plum"], "unverified")
+
+
+@pytest.mark.parametrize(
+    ("draft", "goals", "proofs"),
+    [
+        (program("open('test_calc.py', 'w').write('print(1)\\n')"), ["Corrige calc.py"], ("claimed",)),
+        (program("open('conftest.py', 'w').write('collect_ignore = [\\'test_calc.py\\']\\n')"), ["?"], ("claimed",)),
+        (calc("2"), ["Corrige calc.py et écris notes.txt"], ("claimed",)),
+        (calc("2"), ["test_calc.py passes", "calc.py has a docstring"], ("shown", "claimed")),
+    ],
+    ids=["changes the test", "configures the tests", "lacks a file", "one goal of two"],
+)
+def test_a_test_that_passes_is_evidence_only_for_its_own_goal_and_unchanged(
+    bench: Bench, broken: Sandbox, draft: str, goals: list[str], proofs: tuple[str, ...]
+) -> None:
+    events = run(bench, Drafter([draft, *[FAILS] * 5], [DONE] * 3), broken, list(map(Goal, goals)))
+    assert (str(events[-1].status), events[-1].goals) == ("unverified", proofs)
+
+
+def test_after_the_users_feedback_a_test_is_evidence_no_more(bench: Bench, broken: Sandbox) -> None:
+    class Asked(Allow):
+        def interrupted(self) -> str:
+            return "Add triple, too."
+
+    drafts = [calc("2"), *[FAILS] * 5]
+    events = run(bench, Drafter(drafts, [KeyboardInterrupt(), DONE, DONE]), broken, FIX, authorizer=Asked())
+    assert str(events[-1].status) == "unverified"
+
+
+def test_slow_tests_do_not_run_with_each_draft(bench: Bench, broken: Sandbox) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 11
+        return now[0]
+
+    model = Drafter([calc("2"), *[FAILS] * 5], [say("read_file", filename="calc.py"), DONE, DONE])
+    events = run(bench, model, broken, FIX, clock=clock)
+    assert (one(events, Drafted).agree, one(events, Drafted).failed) == (0, ("test_calc.py",))
+    assert "* 5" in (bench.workspace / "calc.py").read_text()
 
 
 def test_a_draft_cannot_change_the_workspace_itself(bench: Bench, sandbox: Sandbox) -> None:
@@ -221,7 +296,7 @@ def test_a_draft_cannot_change_the_workspace_itself(bench: Bench, sandbox: Sandb
         *map(program, [absolute, "open('link.txt', 'w').write('gone')"]),
         *[say("write_to_file", filename=str(bench.workspace / "a.txt"), text="gone\n")] * 2,
     ]
-    model = Drafter(drafts + [program("1 / 0")] * 2, [say("read_file", filename="a.txt"), DONE, DONE])
+    model = Drafter(drafts + [FAILS] * 2, [say("read_file", filename="a.txt"), DONE, DONE])
     assert one(run(bench, model, sandbox), Drafted).agree == 0
     assert read(bench) == ["pear", "fig", "plum"]
 
@@ -238,15 +313,6 @@ def test_a_signal_ends_the_run_in_the_middle_of_the_drafts(bench: Bench, sandbox
     stop = StopRun(Outcome(Status.INTERRUPTED, "Ended by SIGTERM."))
     events = run(bench, Drafter([program(SORT), stop], []), sandbox)
     assert (str(events[-1].status), events[-1].reason) == ("interrupted", "Ended by SIGTERM.")
-
-
-def test_a_signal_ends_the_run_in_the_middle_of_the_verification(bench: Bench, sandbox: Sandbox) -> None:
-    def stopped(shown: str) -> str:
-        raise StopRun(Outcome(Status.INTERRUPTED, "Ended by SIGTERM."))
-
-    model = Drafter(map(program, SAME), [DONE])
-    model.judges = stopped
-    assert str(run(bench, model, sandbox)[-1].status) == "interrupted"
 
 
 def test_what_the_user_says_after_the_drafts_is_heeded(bench: Bench, sandbox: Sandbox) -> None:
@@ -271,7 +337,7 @@ def test_nothing_is_drafted_where_the_user_has_said_more_than_goals(bench: Bench
     assert not any(isinstance(event, Drafted) for event in agent.run())
 
 
-def test_a_resumed_run_knows_what_was_agreed_on(bench: Bench, sandbox: Sandbox) -> None:
+def test_a_resumed_run_knows_which_tests_failed(bench: Bench, broken: Sandbox) -> None:
     class Gone(Exception):
         pass
 
@@ -282,10 +348,10 @@ def test_a_resumed_run_knows_what_was_agreed_on(bench: Bench, sandbox: Sandbox) 
             return super().said(messages)
 
     with pytest.raises(Gone):
-        run(bench, Killed(map(program, SAME), []), sandbox)
-    assert bench.log is not None and read(bench) == ["fig", "pear", "plum"]
+        run(bench, Killed([calc("2")] * 3, []), broken, FIX)
+    assert bench.log is not None and "* 2" in (bench.workspace / "calc.py").read_text()
     bench.log.close()
-    events = run(bench, Drafter([], [DONE]), sandbox, resume=bench.log.run)
+    events = run(bench, Drafter([], [DONE]), broken, FIX, resume=bench.log.run)
     assert (str(events[-1].status), events[-1].goals) == ("finished", ("shown",))
 
 
@@ -299,12 +365,6 @@ def test_nothing_is_drafted_where_programs_may_not_run_unasked_or_files_come_fro
     TaintedFiles(bench.folder / "state" / "taint.jsonl", bench.workspace).mark(["a.txt"], "http://a.example")
     model = Drafter([], [say("list_files"), DONE, DONE])
     assert not any(isinstance(event, Drafted) for event in run(bench, model, sandbox))
-
-
-def test_a_draft_that_cannot_be_read_is_left_out(bench: Bench, sandbox: Sandbox) -> None:
-    model = Drafter([program(SORT), "no reply", *map(program, SAME[1:])], [DONE])
-    events = run(bench, model, sandbox)
-    assert one(events, Drafted).drafts == 4
 
 
 def test_ctrl_c_ends_the_drafts_and_gives_the_user_the_word(bench: Bench, sandbox: Sandbox) -> None:

@@ -407,15 +407,6 @@ def test_no_file_and_no_answer_forges_what_programs_have_printed(bench: Bench, c
     assert any(line.startswith("|  --- Tests in the workspace") for line in lines)
 
 
-def test_a_small_model_is_not_asked_as_it_accepts_wrong_work_too(bench: Bench) -> None:
-    model = ScriptedModel([WRITE, DONE], style=BRIEF)
-    status, goals, events = ran(bench, model)
-    assert (status, goals) == ("unverified", ["claimed"])
-    [verdict] = of_type(events, Verified)[0].verdicts
-    assert (verdict.finding, model.verifications) == ("cannot tell", [])
-    assert "VERIFIER_LLM" in verdict.why
-
-
 def test_a_small_model_is_not_asked_about_what_is_plainly_wrong_or_was_not_begun(bench: Bench) -> None:
     model = ScriptedModel([DONE, DONE], style=BRIEF)
     assert ran(bench, model)[:2] == ("unverified", ["claimed"])

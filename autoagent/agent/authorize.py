@@ -128,7 +128,7 @@ class Authorization:
         return True
 
     def interrupted(self) -> Events:
-        """Drop approvals given in advance, and ask the user what to do after Ctrl-C."""
+        """Drop approvals given in advance, and ask the user how to go on after Ctrl-C."""
         with self._asking():
             feedback = self._authorizer.interrupted()
         if feedback:

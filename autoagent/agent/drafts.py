@@ -1,9 +1,11 @@
 """Drafts: a small model does the whole work several times, each time in a copy of the workspace.
 
-What a small model does once is a guess. Drafts that leave the same files, written without sight of each other, are more
-often right (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022). The
-first of those that agree is proposed like any other reply, and the agreement of three is evidence when the run ends.
-Where no two agree, or a limit of time is near, the run goes on step by step.
+A single attempt of a small model is a guess. Drafts that leave the same files, written without sight of each other, are
+more often right (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022). The
+first of those that agree is proposed like any other reply; where tests fail before the work, so is the first that
+passes them. Where there is none, or a limit of time is near, the run goes on step by step.
+
+Agreement is no evidence: on tasks of unknown kinds, drafts that agree are wrong more often than right.
 
 A draft knows the goals and the files alone. So there are none where the user has said more: instructions, settings of
 the prompt, a core of memories, attachments, feedback; or where an extension takes part in the steps.
@@ -12,16 +14,14 @@ the prompt, a core of memories, attachments, feedback; or where an extension tak
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Mapping
-from dataclasses import replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from autoagent.agent.authorize import Authorization, lines_lost
-from autoagent.agent.goal_words import names_in
 from autoagent.agent.side_call import Question, SideCall, is_signal
 from autoagent.agent.state import Policy, State, Tools
 from autoagent.agent.surroundings import texts_for_drafts
-from autoagent.agent.trial_run import Trial, try_out
-from autoagent.agent.work import ENOUGH_DRAFTS
+from autoagent.agent.trial_run import Trial, TrialRun, entries_of, run_tests, try_out
 from autoagent.core.commands import CODE, CommandSpec
 from autoagent.core.errors import ModelError, ReplyError, StopRun
 from autoagent.core.events import Drafted, Event, Retried
@@ -35,6 +35,9 @@ from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
 _MOST = 6  # drafts
+_ENOUGH = 3  # that agree
+_TESTS_AT_MOST = 10.0  # seconds: slower tests do not run with each draft
+_FAILURE = 600  # last characters of a failing test's output
 _EMPTY = ("", "{}", "[]")  # the texts of files without content
 _REPLY = 600  # tokens
 _SHARE = 3  # the files may take one part in three of the window, and the drafts of the time that is left
@@ -52,6 +55,26 @@ Outcome = tuple[tuple[str, str], ...]
 """The digests of the files that a draft has changed, with their paths; '' for one that is gone."""
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """Hold the files that the drafts see, the tests and programs that try them out, and the results.
+
+    `replies` are the usable drafts, by whether they pass the tests and by the files they leave.
+    """
+
+    files: Mapping[str, str]
+    runs: Sequence[TrialRun]
+    began: float
+    count: int = 0
+    replies: dict[tuple[bool, Outcome], list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def best(self) -> tuple[bool, list[str]]:
+        """Return whether any draft passes the tests, and the most of these, or of all, that leave the same files."""
+        passes = any(passes for passes, _ in self.replies)
+        groups = (alike for (passing, _), alike in self.replies.items() if passing == passes)
+        return passes, max(groups, key=len, default=[])
+
+
 class Drafts:
     """Asks a small model for drafts at the beginning of the work, where they can be tried out."""
 
@@ -65,47 +88,64 @@ class Drafts:
         self._user = user
 
     def reply(self) -> Generator[Event, None, Completion | None]:
-        """Return the reply with the first draft of those that agree. None if no two do, or none are due."""
-        state = self._state
-        files = texts_for_drafts(self._context.workspace, state) if self._due() else {}
+        """Return the reply with the first draft of those that agree, or that passes failed tests. None if none does."""
+        if not self._due():
+            return None
+        state, entries = self._state, entries_of(self._context.workspace)
+        files = texts_for_drafts(entries, self._context.workspace, state)
         specs = self._commands(files)
         if not files or not specs or sum(map(state.count, files.values())) > self._call.model.window // _SHARE:
             return None
-        replies: dict[Outcome, list[str]] = defaultdict(list)
-        tried, notes, began = 0, "", self._policy.clock()
+        began = self._policy.clock()
+        runs = run_tests(self._context, self._policy, entries, state.start.task)
+        failed = [run for run in runs if run.fails]
+        if self._policy.clock() - began > _TESTS_AT_MOST:
+            runs = [run for run in runs if not run.is_of_tests]
+        attempts, interrupted = _Attempts(files, runs, began), False
+        try:
+            yield from self._draft(attempts, specs, "".join(map(self._failure, failed)))
+        except KeyboardInterrupt:
+            interrupted = True
+        except (ModelError, StopRun) as error:  # the next step meets it again
+            if is_signal(error):
+                raise
+            yield state.record(Retried(reason=f"There is no further draft: {error}"))
+        passes, alike = (False, []) if interrupted else attempts.best()
+        is_fix = passes and any(run.fails for run in runs)
+        agree = len(alike) if is_fix or len(alike) > 1 else 0
+        paths = tuple(path for run in failed for path in run.paths)
+        yield state.record(Drafted(drafts=attempts.count, agree=agree, shown=tuple(files), failed=paths))
+        if interrupted:  # what the user says now, the drafts have not known
+            yield from self._user.interrupted()
+        return Completion(alike[0], Usage()) if agree else None
+
+    def _draft(self, attempts: _Attempts, specs: Sequence[CommandSpec], failures: str) -> Generator[Event, None, None]:
+        """Ask for drafts and try them out, until enough agree or the time is short. Raises as Model.complete."""
+        files, runs = attempts.files, attempts.runs
+        may_fail, notes = any(run.fails for run in runs if run.is_of_tests), ""
         for number, spec in enumerate(specs):
-            try:
-                spent = self._policy.clock() - began
-                if number and (spent + spent / number) * _SHARE > spent + self._policy.budget.check_time(began + spent):
-                    break  # another draft would leave too little time for the work itself
-                text = yield from self._ask(files, spec, notes, number)
-                with self._policy.interruptible():
-                    trial = self._tried(text, files)
-            except KeyboardInterrupt:
-                yield from self._user.interrupted()
-                replies.clear()  # what the user says now, the drafts have not known
-                break
-            except (ModelError, StopRun) as error:
-                if is_signal(error):
-                    raise
-                yield state.record(
-                    Retried(reason=f"There is no further draft: {error}")
-                )  # the next step meets it again
-                break
-            tried += 1
+            spent = self._policy.clock() - attempts.began
+            limit = self._policy.budget.check_time(attempts.began + spent)
+            if number and (spent + spent / number) * _SHARE > spent + limit:
+                break  # another draft would leave too little time for the work itself
+            text = yield from self._ask(files, spec, failures, notes, number)
+            with self._policy.interruptible():
+                trial = self._tried(text, files, runs)
+            attempts.count += 1
             if trial is None:
                 continue
             notes += "".join(f" {name} is not installed: do without it." for name in trial.missing if name not in notes)
             outcome = self._outcome(trial, files)
-            if outcome and not trial.fails and not _is_no_work(trial, files):
-                replies[outcome].append(text)
-            if len(replies.get(outcome, ())) == ENOUGH_DRAFTS:
+            if not outcome or trial.fails or not (trial.passes or may_fail) or _is_no_work(trial, files):
+                continue
+            alike = attempts.replies[trial.passes, outcome]
+            alike.append(text)
+            if trial.passes and len(alike) == _ENOUGH:
                 break
-        outcome, alike = max(replies.items(), key=lambda found: len(found[1]), default=((), []))
-        if len(alike) < 2:
-            outcome, alike = (), []
-        yield state.record(Drafted(drafts=tried, agree=len(alike), files=dict(outcome), shown=tuple(files)))
-        return Completion(alike[0], Usage()) if alike else None
+
+    def _failure(self, run: TrialRun) -> str:
+        output = self._state.log.masked(run.output)[-_FAILURE:]
+        return f"\n\n{run.title}:\n```\n{self._state.guard.quote(output)}\n```"
 
     def _due(self) -> bool:
         state, work, history = self._state, self._state.work, self._state.history
@@ -136,14 +176,17 @@ class Drafts:
         bound = [replace(p, choices=code) if p.meaning == "path" else p for p in writers[0].parameters]
         return [replace(writers[0], parameters=tuple(bound))] * (_MOST // 2) + programs[:1] * (_MOST // 2)
 
-    def _ask(self, files: Mapping[str, str], spec: CommandSpec, notes: str, number: int) -> Generator[Event, None, str]:
+    def _ask(
+        self, files: Mapping[str, str], spec: CommandSpec, failures: str, notes: str, number: int
+    ) -> Generator[Event, None, str]:
         """Return a draft, '' for one that was cut off. Raises as Model.complete."""
         note = f" {code_block.NOTE}" if self._call.model.style.blocks else ""
         goals = "\n".join(f"{n}. {goal.text}" for n, goal in enumerate(self._state.start.task.goals, 1))
         texts = "\n\n".join(f"The file {shown(path)}:\n```\n{text.rstrip()}\n```" for path, text in files.items())
         how = _TEXT if spec.effects is not None and spec.effects.writes_whole else _PROGRAM
+        asked = f"{texts}{failures}\n\nThe goals:\n{goals}\n\n{how}{notes}"
         question = Question(
-            [Message("system", f"{_SYSTEM}{note}"), Message("user", f"{texts}\n\nThe goals:\n{goals}\n\n{how}{notes}")],
+            [Message("system", f"{_SYSTEM}{note}"), Message("user", asked)],
             PURPOSE,
             f"trying the work in a copy ({number + 1})",
             _REPLY,
@@ -154,7 +197,7 @@ class Drafts:
         answered = yield from self._call.insist(question)
         return "" if answered.truncated else answered.text
 
-    def _tried(self, text: str, files: Mapping[str, str]) -> Trial | None:
+    def _tried(self, text: str, files: Mapping[str, str], runs: Sequence[TrialRun]) -> Trial | None:
         """Try a draft out. None if it cannot be read, or its trial cannot be run."""
         try:
             call = parse(Completion(text, Usage()), self._registry.check, f"{self._state.step}").call
@@ -165,12 +208,11 @@ class Drafts:
         code = next((str(call.args[p.name]) for p in spec.parameters if p.code), "")
         if path and path not in files:  # it may be any place
             return None
-        goals = "\n".join(goal.text for goal in self._state.start.task.goals)
-        programs = [name for name in names_in(goals) if name.endswith(".py")]
-        return try_out(self._context, path, code, programs)
+        tests = [path for run in runs if run.is_of_tests for path in run.paths]
+        return try_out(self._context, path, code, tests, [run.paths[0] for run in runs if not run.is_of_tests])
 
     def _outcome(self, trial: Trial, files: Mapping[str, str]) -> Outcome:
-        """Return what a draft has changed, except for layout."""
+        """Return the changes of a draft, except for layout."""
         masked = self._state.log.masked
         found = ((path, text, digest(path, masked(text))) for path, text in sorted(trial.changed.items()))
         return tuple((path, now) for path, text, now in found if text is None or now != digest(path, files.get(path)))

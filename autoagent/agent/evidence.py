@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from autoagent.agent.goal_words import mentioned_groups, names_in
 from autoagent.agent.state import State
 from autoagent.agent.trial_run import TrialRun
 from autoagent.core.errors import CommandError, StateError
-from autoagent.text.file_forms import digest, form_error, form_of
+from autoagent.text.file_forms import form_error, form_of
 from autoagent.text.quoting import marked
 from autoagent.text.tokens import shorten
 from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, WorkspaceEntry, shown
@@ -28,22 +28,18 @@ _EXCLUDED = NOT_ENTERED | {CODE_FOLDER}  # code that the agent ran is no result
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Hold the evidence as `text` for a model; `changed` tells whether files differ from when work began.
+    """Hold the evidence as `text` for a model; `changed` are the files that differ from when work began.
 
     `fault` is an obvious problem that needs no judgement, or '': failing tests, a failed last program, or a changed
     file whose content does not match its type. `absent` lists files that the goals name but that do not exist, or that
-    were deleted. `left` has the digest of each changed file, '' for one that is gone. `ran`: whether tests
-    or programs that the goals name ran. `before` has the texts of the files as work began, `now` those of the changed.
+    were deleted. `passed` are the tests, and programs that the goals name, that ran without an error.
     """
 
     text: str
-    changed: bool
+    changed: tuple[str, ...]
     fault: str = ""
     absent: tuple[str, ...] = ()
-    left: Mapping[str, str] = field(default_factory=dict)
-    ran: bool = False
-    before: str = ""
-    now: str = ""
+    passed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +78,7 @@ def collect(
     well_formed = [c.path for c in changes if c.new and form_of(c.path, c.new) and not form_error(c.path, c.new)]
     told += [_file_list("Parsed without an error", well_formed)]
     sections = [section for change in changes for section in _change_sections(change, state)]
-    sources = list(_source_sections(state, workspace, unchanged))
-    sections += sources
+    sections += _source_sections(state, workspace, unchanged)
     sections += _output_sections(state)
     runs = run_tests() if changes or not state.start.style.reasons else []
     for run in runs:
@@ -101,23 +96,8 @@ def collect(
     if state.work.ran and (not (newest := state.work.ran[-1][1]).ok or newest.meta.failed):
         faults.append("The last program that was run failed.")
     text = "\n\n".join(["\n".join(line for line in told if line), *body])
-    left = {c.path: now for c in changes if (now := digest(c.path, c.new)) != digest(c.path, c.old)}
-    old, new = _compared(changes, sources, unchanged, state)
-    return Evidence(text, bool(changes), " ".join(faults), (*missing, *deleted), left, bool(runs), old, new)
-
-
-def _compared(
-    changes: Sequence[_Change], sources: Sequence[_Section], unchanged: Sequence[str], state: State
-) -> tuple[str, str]:
-    """Return the texts of the files as work began, and those of the files that were changed."""
-
-    def block(path: str, when: str, text: str) -> str:
-        return f"{shown(path)} {when}:\n```\n{state.guard.quote(text, path).rstrip()}\n```"
-
-    old = [block(c.path, "before", c.old) for c in changes if c.old]
-    new = [f"{shown(c.path)} is gone." if c.new is None else block(c.path, "now", c.new) for c in changes]
-    kept = [f"{source.title}:\n{source.text}" for source in sources]
-    return "\n\n".join([*old, *kept]), "\n\n".join([*new, _file_list("Unchanged", unchanged)])
+    passed = frozenset(path for run in runs if run.passed for path in run.paths)
+    return Evidence(text, tuple(c.path for c in changes), " ".join(faults), (*missing, *deleted), passed)
 
 
 def holds(path: str, text: str, state: State, workspace: Workspace) -> bool | None:

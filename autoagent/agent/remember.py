@@ -148,7 +148,7 @@ class StepMemory:
         return (yield from self._record(event))
 
     def _record(self, event: Recalled) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """Record what was recalled with its labels, and return it with secrets masked."""
+        """Record the recalled memories with their labels, and return it with secrets masked."""
         recalled = self._state.record(event)
         yield recalled
         assert isinstance(recalled, Recalled)
@@ -176,8 +176,8 @@ class StepMemory:
     def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
         """Store the facts and a summary line of the run, and let other memories fade.
 
-        A claimed end is stored as a claim, with what was done, because later runs believe what they read. A run resumed
-        while storing its facts continues with the next fact.
+        A claimed end is stored as a claim, with the steps taken, because later runs believe it. A run resumed while
+        storing its facts continues with the next fact.
         """
         state = self._state
         goals = "; ".join(goal.text for goal in state.start.task.goals)

@@ -131,12 +131,8 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
     )
 
 
-def texts_for_drafts(workspace: Workspace, state: State) -> dict[str, str]:
+def texts_for_drafts(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:
     """Return the text of each file that the goals mean, or of all files, by path; empty if one may not be shown."""
-    try:
-        entries = list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES + 1))
-    except CommandError:
-        return {}
     names = [entry.path for entry in entries if entry.kind == "file" and entry.size]
     asked = " ".join(goal.text for goal in state.start.task.goals)
     meant = mentioned_names(asked, names) or names

@@ -1,4 +1,4 @@
-"""Run the workspace's own tests and programs before a run ends, in a throwaway copy of the workspace.
+"""Run the workspace's own tests and programs in a throwaway copy of the workspace, before a run ends and with drafts.
 
 Tests follow pytest's naming convention, and run with pytest if available, else with unittest. Programs are the Python
 files that the goals name. The copy lies in the sandbox's private temporary folder, so that its files are no result of
@@ -11,34 +11,38 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
+from autoagent.agent.goal_words import names_in
+from autoagent.agent.state import Policy
 from autoagent.commands.context import Context
 from autoagent.commands.support.program_output import described
 from autoagent.core.errors import CommandError
-from autoagent.workspace.gate import CODE_FOLDER, MAX_COPIED_BYTES, NOT_ENTERED, WorkspaceEntry, shown
+from autoagent.core.task import Task
+from autoagent.workspace.gate import CODE_FOLDER, MAX_COPIED_BYTES, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 
 _TIMEOUTS = {True: 60.0, False: 10.0}  # for all tests, and for a program
-_DRAFT_TIMEOUT = 20.0  # for a draft with the programs that follow it: one that loops costs a run no more than that
+_DRAFT_TIMEOUT = 20.0  # for a draft with the programs that follow it, and again for tests: the most that a loop costs
 _MAX_PROGRAMS = 3
 _MAX_NAMED = 10  # tests in the title
 _MAX_ENTRIES = 5_000
 _TRACEBACK = b"Traceback (most recent call last)"
 _MOST_TEXT = 200_000  # bytes of all files that a draft may change
 _MISSING = re.compile(r"No module named '(\w+)")
+TEST_SETTINGS = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml"})
 _NO_TESTS = 5  # pytest's exit status where no file holds a test
 
-# It takes no module from the workspace, where it starts (-I).
+# Neither script takes a module from the workspace, where it starts (-I).
 # Copy only readable regular files: the sandbox hides files behind a device.
-_SCRIPT = """
-import importlib.util, os, shutil, subprocess, sys, tempfile
-_, skipped, tests, *names = sys.argv
+_COPY = """
+import hashlib, importlib.util, json, os, shutil, subprocess, sys, tempfile
 place = tempfile.mkdtemp()
 copy = os.path.join(place, "copy")
 try:
-    shutil.copytree(".", copy, symlinks=True, ignore=shutil.ignore_patterns(*skipped.split("/")))
+    shutil.copytree(".", copy, symlinks=True, ignore=shutil.ignore_patterns(*sys.argv[1].split("/")))
 except shutil.Error:
     pass
 os.chdir(copy)
@@ -48,26 +52,26 @@ import sys, unittest
 result = unittest.main(None, argv=sys.argv, exit=False).result
 sys.exit(5 if not result.testsRun else not result.wasSuccessful())
 ''']
-how = with_pytest if importlib.util.find_spec("pytest") else with_unittest
-status = subprocess.call([sys.executable, "-B", *(how if tests else ()), *names])
+tester = [sys.executable, "-B", *(with_pytest if importlib.util.find_spec("pytest") else with_unittest)]
+"""
+
+_SCRIPT = (
+    _COPY
+    + """
+_, _, tests, *names = sys.argv
+status = subprocess.call([*(tester if tests else [sys.executable, "-B"]), *names])
 shutil.rmtree(place, ignore_errors=True)
 sys.exit(status if status >= 0 else 1)
 """
-
+)
 
 # The answer is one line of JSON, so that what a draft prints is not taken for it. A draft can still forge it: it is
-# read as text from a stranger, and the files themselves are looked at where agreement counts as evidence.
-_DRAFT = """
-import hashlib, json, os, shutil, subprocess, sys, tempfile
-_, skipped, kept, path, most, *named = sys.argv
-skipped, most, text = skipped.split("/"), int(most), sys.stdin.read()
-place = tempfile.mkdtemp()
-copy = os.path.join(place, "copy")
-try:
-    shutil.copytree(".", copy, symlinks=True, ignore=shutil.ignore_patterns(*skipped))
-except shutil.Error:
-    pass
-os.chdir(copy)
+# read as text from a stranger, and is no evidence.
+_DRAFT = (
+    _COPY
+    + """
+_, skipped, kept, path, most, tests, *named = sys.argv
+skipped, most, tests, text = skipped.split("/"), int(most), int(tests), sys.stdin.read()
 
 def digests():
     found = {}
@@ -84,8 +88,7 @@ def text_of(name):
     with open(name, "rb") as file:
         return file.read().decode("utf-8", "replace")
 
-def run(name):
-    argv = [sys.executable, "-u", "-B", name]
+def run(*argv):
     with tempfile.TemporaryFile() as printed:  # no pipe: what the program leaves running would hold it open
         status = subprocess.call(argv, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT)
         printed.seek(max(0, printed.seek(0, os.SEEK_END) - 2000))
@@ -96,47 +99,73 @@ name = path or os.path.join(kept, "code.py")
 os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
 with open(name, "w", encoding="utf-8") as file:
     file.write(text)
-ends = [] if path else [run(name)]
+python = [sys.executable, "-u", "-B"]
+ends = [] if path else [run(*python, name)]
 if not any(status for status, _ in ends):
-    ends += [run(one) for one in named if one in before]
+    ends += [run(*python, one) for one in named[tests:]]
 after = digests()
 paths = [one for one in {**before, **after} if before.get(one) != after.get(one) and one.split(os.sep)[0] != kept]
 changed = None
 if sum(os.path.getsize(one) for one in paths if one in after) <= most:
     changed = {one: text_of(one) if one in after else None for one in paths}
-shutil.rmtree(place, ignore_errors=True)
 fails, printed = any(status for status, _ in ends), "\\n".join(text for _, text in ends)
-print(json.dumps({"fails": fails, "printed": printed, "changed": changed}))
+passes = not tests or (not fails and run(*tester, *named[:tests])[0] in (0, 5))  # 5: there are no tests in them
+shutil.rmtree(place, ignore_errors=True)
+print(json.dumps({"fails": fails, "passes": passes, "printed": printed, "changed": changed}))
 """
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """The end of a draft in a copy: the texts of the files that differ, None for one that is gone.
 
-    It `fails` if the draft, or a program that the goals name, ended with an error. `missing` are the modules that were
-    not installed.
+    It `fails` if the draft, or a program that the goals name, ended with an error, and `passes` if the tests do then.
+    `missing` are the modules that were not installed.
     """
 
     changed: Mapping[str, str | None]
     fails: bool
+    passes: bool
     missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """Hold a run of tests or of a program: its title, output, and failure in words, or '' if it succeeded."""
+    """Hold a run of all tests, or of a program.
 
+    `paths` are the files that were run. `fails` describes a failure, or is ''. A program `passed` if it exited with 0,
+    tests also if there are none in the files: these assert while they are imported.
+    """
+
+    paths: tuple[str, ...]
+    is_of_tests: bool
     title: str
     output: str
-    fails: str = ""
+    fails: str
+    passed: bool
 
 
-def run_tests(context: Context, entries: Sequence[WorkspaceEntry], program_names: Collection[str]) -> list[TrialRun]:
-    """Run the tests among the workspace entries, and the programs with these names.
+def entries_of(workspace: Workspace) -> list[WorkspaceEntry]:
+    """Return the first entries of the workspace; none if it cannot be read."""
+    try:
+        return list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES))
+    except CommandError:
+        return []
+
+
+def run_tests(context: Context, policy: Policy, entries: Sequence[WorkspaceEntry], task: Task) -> list[TrialRun]:
+    """Run the tests among the workspace entries, then each program that the goals name. Ctrl-C skips them.
 
     Returns nothing if there are none or they cannot be run.
     """
+    runs: list[TrialRun] = []
+    with suppress(KeyboardInterrupt, CommandError), policy.interruptible():  # CommandError: without a sandbox
+        runs.extend(_runs(context, entries, names_in("\n".join(goal.text for goal in task.goals))))
+    return runs
+
+
+def _runs(context: Context, entries: Sequence[WorkspaceEntry], program_names: Collection[str]) -> Iterator[TrialRun]:
     venvs = [entry.path.removesuffix("pyvenv.cfg") for entry in entries if entry.path.endswith("/pyvenv.cfg")]
     paths = [entry.path for entry in entries if entry.kind == "file" and not entry.path.startswith(tuple(venvs))]
     code = [path for path in paths if path.endswith(".py") and CODE_FOLDER not in path.split("/")]
@@ -145,41 +174,40 @@ def run_tests(context: Context, entries: Sequence[WorkspaceEntry], program_names
         path for path in code if path not in tests and not {path, path.rpartition("/")[2]}.isdisjoint(program_names)
     ]
     if len(entries) >= _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES:
-        return []
+        return
     excluded = "/".join(sorted({*NOT_ENTERED, CODE_FOLDER}))
-    runs = []
-    with suppress(CommandError):  # without a sandbox
-        for names in ([tests] if tests else []) + [[path] for path in programs[:_MAX_PROGRAMS]]:
-            if not context.sandbox.confines:
-                return []
-            argv = [context.python, "-I", "-B", "-c", _SCRIPT, excluded, "tests" if names is tests else "", *names]
-            exit = context.sandbox.run(argv, seconds=_TIMEOUTS[names is tests], network=False, read_only=True)
-            if names is not tests:
-                fails = f"{shown(names[0])} fails" if exit.status and _TRACEBACK in exit.output else ""
-                runs.append(TrialRun(f"{shown(names[0])}, run now in a copy of the workspace", described(exit), fails))
-            elif exit.status != _NO_TESTS:
-                title = f"Tests in the workspace ({', '.join(map(shown, names[:_MAX_NAMED]))}), run now in a copy of it"
-                runs.append(TrialRun(title, described(exit), "Tests in the workspace fail" if exit.status else ""))
-    return runs
+    for names in ([tests] if tests else []) + [[path] for path in programs[:_MAX_PROGRAMS]]:
+        if not context.sandbox.confines:
+            return
+        argv = [context.python, "-I", "-B", "-c", _SCRIPT, excluded, "tests" if names is tests else "", *names]
+        exit = context.sandbox.run(argv, seconds=_TIMEOUTS[names is tests], network=False, read_only=True)
+        passed = exit.status == 0 or (names is tests and exit.status == _NO_TESTS)
+        if names is tests:
+            title = f"Tests in the workspace ({', '.join(map(shown, names[:_MAX_NAMED]))}), run now in a copy of it"
+            fails = "" if passed else "Tests in the workspace fail"
+        else:
+            title = f"{shown(names[0])}, run now in a copy of the workspace"
+            fails = f"{shown(names[0])} fails" if exit.status and _TRACEBACK in exit.output else ""
+        yield TrialRun(tuple(names), names is tests, title, described(exit), fails, passed)
 
 
-def try_out(context: Context, path: str, text: str, programs: Sequence[str]) -> Trial | None:
+def try_out(context: Context, path: str, text: str, tests: Sequence[str], programs: Sequence[str]) -> Trial | None:
     """Write the text to a file in a copy of the workspace, or run it as a Python program if there is no `path`.
 
-    Of the `programs`, those that are there run after it. Return None if that cannot be done, or takes
-    too long.
+    The programs run after it, then the tests. Return None if that cannot be done, or takes too long.
     """
-    excluded = "/".join(sorted({*NOT_ENTERED}))
-    argv = [context.python, "-I", "-B", "-c", _DRAFT, excluded, CODE_FOLDER, path, str(_MOST_TEXT), *programs]
+    excluded, numbers = "/".join(sorted({*NOT_ENTERED})), [str(_MOST_TEXT), str(len(tests))]
+    argv = [context.python, "-I", "-B", "-c", _DRAFT, excluded, CODE_FOLDER, path, *numbers, *tests, *programs]
+    seconds = _DRAFT_TIMEOUT * (2 if tests else 1)
     try:
         exit = context.sandbox.run(
-            argv, seconds=_DRAFT_TIMEOUT, network=False, read_only=True, data=text.encode("utf-8", "replace")
+            argv, seconds=seconds, network=False, read_only=True, data=text.encode("utf-8", "replace")
         )
         said = json.loads(exit.output.splitlines()[-1]) if exit.status == 0 and exit.output else {}
     except (CommandError, ValueError, RecursionError):
         return None
     match said:
-        case {"fails": bool(fails), "printed": str(printed), "changed": dict(changed)}:
+        case {"fails": bool(fails), "passes": bool(passes), "printed": str(printed), "changed": dict(changed)}:
             if all(isinstance(text, str | None) for text in changed.values()):
-                return Trial(changed, fails, tuple(_MISSING.findall(printed)))
+                return Trial(changed, fails, passes, tuple(_MISSING.findall(printed)))
     return None

@@ -3,38 +3,33 @@
 It sees the goals, the net changes since work on them began, and later program output, but never the agent's thoughts.
 In continuous mode it also sees the workspace's tests and the programs that the goals name, run for it.
 
-It judges goal by goal and quotes evidence, or names what is absent. A quote that does not occur in its prompt proves
-nothing, nor does an absence that the program cannot confirm.
+It judges goal by goal and quotes evidence, or names an absent file or text. A quote that does not occur in its prompt
+proves nothing, nor does an absence that the program cannot confirm.
 
-Small models accept wrong work as readily as right work, so their word alone is no proof. For them obvious faults count
-(nothing changed, tests or the last program failed, a file does not match its type). A goal is met where three drafts of
-the work left the same files (see drafts), and the model answers a yes or no question with yes.
+Small models accept wrong work as readily as right work, so their word is no proof. For them obvious faults count
+(nothing changed, tests or the last program failed, a file does not match its type). A goal is met where tests, or
+programs that the goals name, failed before the work and pass now, and are as they were.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from autoagent.agent.evidence import Evidence, collect, holds, without_titles
-from autoagent.agent.goal_words import names_in
 from autoagent.agent.side_call import Question, SideCall
 from autoagent.agent.state import Policy, State, Tools
-from autoagent.agent.trial_run import TrialRun, run_tests
-from autoagent.agent.work import ENOUGH_DRAFTS
-from autoagent.core.errors import CommandError
+from autoagent.agent.trial_run import TEST_SETTINGS, TrialRun, entries_of, run_tests
 from autoagent.core.events import Event, Retried, Verified
 from autoagent.core.model import Message
-from autoagent.core.task import VERIFICATION, VERIFIER, Finding, GoalVerdict
-from autoagent.reply.lenient_json import UnreadableJson, read_object
+from autoagent.core.task import VERIFICATION, VERIFIER, GoalVerdict
+from autoagent.reply.lenient_json import read_object
 from autoagent.text.quoting import EXPLANATION
 from autoagent.text.sanitize import shorten
-from autoagent.workspace.gate import NOT_ENTERED, Workspace, WorkspaceEntry, shown
+from autoagent.workspace.gate import Workspace, shown
 
 _MAX_EVIDENCE = 12_000  # tokens of evidence
-_MAX_ENTRIES = 5_000  # workspace entries
 _WINDOW_DIVISOR = 3  # divisor: evidence takes at most this part of the window
 _REPLY_TOKENS = 300  # tokens, and as many again for each goal
 _MAX_REASON = 300  # characters of a reason
@@ -59,13 +54,6 @@ Answer with one JSON object and nothing else:
 If an absence decides it, leave `evidence` empty, and name in `absent_file` the file that is not there, or the file \
 that does not contain `absent_text`, a text from below or from the goals."""
 
-_ACCEPTABLE = "Would a careful person who set these goals accept the files as they are now?"
-_YES_OR_NO: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"answer": {"type": "string", "enum": ["yes", "no"]}},
-    "required": ["answer"],
-    "additionalProperties": False,
-}
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -116,49 +104,33 @@ class Verification:
         if state.work.verdicts:
             return state.work.verdicts
         model = self._call.model
-        entries = _entries(workspace)
+        entries = entries_of(workspace)
         room = min(_MAX_EVIDENCE, model.window // _WINDOW_DIVISOR)
-        evidence = collect(state, workspace, self._snapshots, entries, lambda: self._run_tests(entries), room)
+
+        def tests() -> list[TrialRun]:
+            return run_tests(self._context, self._policy, entries, state.start.task) if self._may_test else []
+
+        evidence = collect(state, workspace, self._snapshots, entries, tests, room)
         if model.style.reasons:
             verdicts = yield from self._ask_verdicts(numbers, evidence, answer, workspace)
         else:
             fault = evidence.fault or ("" if evidence.changed else _UNCHANGED)
-            agreement = "" if fault else (yield from self._agreement(numbers, evidence))
-            finding: Finding = "not met" if fault else "met" if agreement else "cannot tell"
-            why = fault or agreement or _TOO_SMALL
-            verdicts = tuple(GoalVerdict(number, finding, why=why) for number in numbers)
+            verdicts = tuple(self._by_tests(number, evidence, fault) for number in numbers)
         yield state.record(Verified(model=model.name, verdicts=verdicts))
         return verdicts
 
-    def _agreement(self, numbers: Sequence[int], evidence: Evidence) -> Generator[Event, None, str]:
-        """Say how many drafts have left just these changes. '' if none have, or the model would not accept them.
-
-        It is not asked about code that was run: of that a small model is no judge. It sees the goals between the files
-        before and after: asked with them in front, it refuses right work.
-        """
-        drafted = self._state.work.drafted
-        if drafted is None or drafted.agree < ENOUGH_DRAFTS or drafted.files != evidence.left:
-            return ""
-        if not evidence.ran:
-            goals = "\n".join(self._state.start.task.goals[number].text for number in numbers)
-            work = f"An assistant had these goals:\n{goals}\n\nIt left the files so:\n\n{evidence.now}"
-            asked = f"{evidence.before}\n\n{work}\n\n{_ACCEPTABLE}"
-            messages = [Message("system", VERIFIER), Message("user", asked)]
-            text = yield from self._ask(messages, _YES_OR_NO, _REPLY_TOKENS)
-            if _first_object(text).get("answer") != "yes":
-                return ""
-        return f"{drafted.agree} of {drafted.drafts} separate drafts leave the same files."
-
-    def _run_tests(self, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]:
-        """Run the tests, and programs that the goals name, if the run may do so unasked. Ctrl-C skips them."""
-        if not self._may_test:
-            return []
-        try:
-            with self._policy.interruptible():
-                goals = "\n".join(goal.text for goal in self._state.start.task.goals)
-                return run_tests(self._context, entries, names_in(goals))
-        except KeyboardInterrupt:
-            return []
+    def _by_tests(self, number: int, evidence: Evidence, fault: str) -> GoalVerdict:
+        """Judge without a model: a goal is met if failed tests pass now, and it names one or is the only one."""
+        goals, drafted = self._state.start.task.goals, self._state.work.drafted
+        failed = drafted.failed if drafted else ()
+        if fault:
+            return GoalVerdict(number, "not met", why=fault)
+        named = {path for path in failed if path.rpartition("/")[2] in goals[number].text}
+        spoilt = evidence.absent or any(p in failed or p.rpartition("/")[2] in TEST_SETTINGS for p in evidence.changed)
+        if (named or (failed and len(goals) == 1)) and not spoilt and {*failed} <= evidence.passed:
+            why = f"Failed before the work and passes now: {', '.join(map(shown, failed))}."
+            return GoalVerdict(number, "met", why=why)
+        return GoalVerdict(number, "cannot tell", why=_TOO_SMALL)
 
     def _ask_verdicts(
         self, numbers: Sequence[int], evidence: Evidence, answer: str, workspace: Workspace
@@ -166,7 +138,11 @@ class Verification:
         answer_part = "" if evidence.changed else f"\n\nIts answer to the user:\n{without_titles(answer)}"
         prompt_text = f"{evidence.text}{answer_part}"
         messages = [Message("system", _SYSTEM), Message("user", f"{self._numbered_goals(numbers)}\n\n{prompt_text}")]
-        text = yield from self._ask(messages, _SCHEMA, _REPLY_TOKENS * (1 + len(numbers)))
+        tokens = _REPLY_TOKENS * (1 + len(numbers))
+        answered = yield from self._call.ask(Question(messages, VERIFICATION, _ACTIVITY, tokens, _SCHEMA))
+        if isinstance(answered, str):
+            yield self._state.record(Retried(reason=f"The goals could not be verified: {answered}"))
+        text = "" if isinstance(answered, str) else answered.text
         return tuple(
             _verdict(number, claim, _valid_quote(claim, prompt_text) or self._absence(claim, evidence, workspace), text)
             for number, claim in _by_goal(text, numbers)
@@ -186,22 +162,17 @@ class Verification:
             return f'{shown(path)} does not contain "{shorten(text, _MAX_REASON)}".'
         return ""
 
-    def _ask(self, messages: Sequence[Message], schema: Mapping[str, Any], reply: int) -> Generator[Event, None, str]:
-        """Return the model's answer, or '' if there is none."""
-        answer = yield from self._call.ask(Question(messages, VERIFICATION, _ACTIVITY, reply, schema))
-        if isinstance(answer, str):
-            yield self._state.record(Retried(reason=f"The goals could not be verified: {answer}"))
-            return ""
-        return answer.text
-
     def _numbered_goals(self, numbers: Sequence[int]) -> str:
         goals = self._state.start.task.goals
         return "\n".join(["The goals:", *(f"{number + 1}. {goals[number].text}" for number in numbers)])
 
 
 def _by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the answer's verdict on each goal, empty if it gives none."""
-    verdicts = _first_object(text).get("goals")
+    """Return the verdict on each goal in the answer's first JSON object, empty if it gives none."""
+    try:
+        verdicts = read_object(text, text.index("{"))[0].get("goals")
+    except ValueError:
+        verdicts = None
     valid = [verdict for verdict in verdicts if isinstance(verdict, dict)] if isinstance(verdicts, list) else []
     by_goal = {one["n"]: one for one in valid if isinstance(one.get("n"), int)}
     default = valid[0] if len(valid) == len(numbers) == 1 else {}
@@ -225,22 +196,6 @@ def _valid_quote(claim: Mapping[str, Any], prompt_text: str) -> str:
     """Return the quote of a verdict if it occurs in the prompt, else ''."""
     quote = str(claim.get("evidence") or "")
     return shorten(quote, _MAX_REASON) if _occurs_in(quote, _single_spaced(prompt_text)) else ""
-
-
-def _entries(workspace: Workspace) -> list[WorkspaceEntry]:
-    try:
-        return list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES))
-    except CommandError:
-        return []
-
-
-def _first_object(text: str) -> dict[str, Any]:
-    """Return the first JSON object in an answer, or an empty one."""
-    start = text.find("{")
-    try:
-        return read_object(text, start)[0] if start >= 0 else {}
-    except UnreadableJson:
-        return {}
 
 
 def _occurs_in(quote: str, plain: str) -> bool:

@@ -39,7 +39,6 @@ from autoagent.core.services import ProcessExit
 from autoagent.core.task import Goal, GoalVerdict
 from autoagent.text.facts import PURPOSE
 
-ENOUGH_DRAFTS = 3  # that agree, to be evidence: two are too often both wrong
 MAX_CHECK_OUTPUT = 1200  # last characters of a check's output
 _MAX_CALLS = 8  # calls compared with the next
 _MAX_OUTPUTS = 5
@@ -145,16 +144,16 @@ class Work:
                 self.returned = None
             case Feedback():
                 self._user_spoke()
-                self._disagree()
+                self._outdate_drafts()
                 self.waiting = ()
             case Dropped():
                 self.waiting = ()
             case Undone():
                 self._user_spoke()
-                self._disagree()
+                self._outdate_drafts()
                 self.waiting, self.met, self._unchecked = (), {}, True
             case Rewound():
-                self._disagree()
+                self._outdate_drafts()
                 self.waiting, self.returned, self.met, self._unchecked = (), None, {}, True
             case Forked():
                 self.waiting, self.returned = (), None
@@ -272,9 +271,9 @@ class Work:
         self.verdicts = ()
         self._started = self._ending = ("", "")
 
-    def _disagree(self) -> None:
-        """Let no agreement of drafts count: the user has said more than they knew, or taken their work back."""
-        self.drafted = self.drafted and replace(self.drafted, agree=0)
+    def _outdate_drafts(self) -> None:
+        """Let drafts and failed tests say nothing of the goals: the user has said more, or taken the work back."""
+        self.drafted = self.drafted and replace(self.drafted, agree=0, failed=())
 
     def _returned(self, event: Returned) -> None:
         meta, call = event.meta, self._ran

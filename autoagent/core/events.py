@@ -435,16 +435,16 @@ class Drafted(Event):
 
     Attributes:
         drafts: how many times.
-        agree: how many of these leave the same files, 0 if no two do.
-        files: the digests of the files that these leave changed, by path; '' for one that is gone.
+        agree: how many leave the same files as the one proposed, 0 if none is: no two do, and none passes failed tests.
         shown: the paths of the files that the model has seen.
+        failed: the paths of the tests and programs that failed before.
     """
 
     type: ClassVar[str] = "drafted"
     drafts: int
     agree: int = 0
-    files: Mapping[str, str] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ class PromptStyle:
         guided: describe the workspace in each prompt and offer only fitting arguments and commands.
         blocks: code follows the reply in a Markdown block instead of a JSON string, enforced by the provider's grammar.
         reasons: ask the model to judge goals as a verifier, and to extract facts at the end of a run.
-        drafts: let the model do the whole work several times, in copies, and do what two drafts agree on.
+        drafts: let the model do the whole work several times, in copies, and do the work that two agree on.
         writes_file: each reply is the text of the one file that the task names.
     """
 

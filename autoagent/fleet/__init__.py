@@ -5,7 +5,7 @@ requests, `head` leads the workers, `engine` and `ray_engine` start them, `link`
 process, `folder_copy` keeps copies of folders on other machines, `results` reads a record, `command_line` makes
 `autoagent fleet`.
 
-Rank 4. May import session/, teams/ and what is below. Nothing below knows of it. Exports `Fleet` for Python.
+Rank 4. May import session/, teams/ and the rooms below. Nothing below knows of it. Exports `Fleet` for Python.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def worker_command(
     @click.argument("own", default="")
     @click.pass_context
     def worker(ctx: click.Context, descriptor: int, own: str) -> None:
-        """Run what the head of a fleet orders over an inherited socket, in a folder of its OWN if it has one."""
+        """Run the orders of a fleet's head over an inherited socket, in a folder of its OWN if it has one."""
         from autoagent.fleet.link import joined
 
         with joined(descriptor, own) as order:

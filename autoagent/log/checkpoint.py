@@ -128,7 +128,7 @@ class Saved:
 
 
 def load(log: Path, key_file: Path, before: int | None = None) -> Saved | None:
-    """Return the newest checkpoint beside a log, or what shows the newest `before` a step, or None without a valid one.
+    """Return the newest checkpoint beside a log, or the display state `before` a step; None without a valid one.
 
     The caller checks what it was made for, and that no event before it was rewound.
     """

@@ -1,4 +1,4 @@
-"""A base class for memory stores: what they share of preparing texts, embedding, and searching.
+"""A base class for memory stores: preparing texts, embedding, and searching.
 
 Extensions with a store use it beside `autoagent.extension`.
 """

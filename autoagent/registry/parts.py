@@ -188,7 +188,7 @@ class RunPart:
         return prompt, ()
 
     def begin(self, complete: Callable[[str], str], run: Callable[[str, Mapping[str, Any]], str]) -> None:
-        """Store what the part may use during the run.
+        """Store the services that the part may use during the run.
 
         `complete` asks the model. `run` runs a command by name and returns its text, if it stays in the workspace and
         can be undone. Both raise CommandError.

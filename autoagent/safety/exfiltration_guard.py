@@ -51,7 +51,7 @@ NAMED = 3  # sources and private data named by a warning
 
 
 class AccessObserver:
-    """Record what a call was shown of the workspace.
+    """Record the workspace files that a call was shown.
 
     `source` is the source of a tainted file, or ''; `private` tells whether a file was the user's. `could`: a program
     of the call could have read the user's files. It is a workspace.gate.Observer.

@@ -78,7 +78,7 @@ def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SE
     """Return the page as HTML once its scripts have run. What
     is no HTML comes as `fetch` gave it. `name` as in _launch.
 
-    Raises CommandError: what `fetch` raises for the page itself, no browser, a page that does not come to an end.
+    Raises CommandError: as `fetch` for the page itself, no browser, a page that does not come to an end.
     """
     first = fetch(url, limit=limit)
     if first.media_type not in ("text/html", "application/xhtml+xml"):

@@ -1,4 +1,4 @@
-"""Move an AutoGPT folder into this one, once, and report what is taken, renamed or left, with reasons.
+"""Move an AutoGPT folder into this one, once, and report each file taken, renamed or left, with the reason.
 
 The folder may be a stranger's: no link is followed, nothing here is overwritten, nothing becomes trusted.
 """
@@ -56,7 +56,7 @@ How = Literal["taken", "renamed", "not taken"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Describe a thing in the folder, what becomes of it, its new name, and why."""
+    """Describe a thing in the folder, its fate, its new name, and the reason."""
 
     item: str
     how: How

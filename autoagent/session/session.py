@@ -1,4 +1,4 @@
-"""Load the settings in a folder, and ask for trust in what the folder brings."""
+"""Load the settings in a folder, and ask for trust in the rest of the folder."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def command_names(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def _model_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return what a model may be called, without asking an endpoint, for a shell to complete."""
+    """Return the names that a model may have, without asking an endpoint, for a shell to complete."""
     from autoagent.models.pricing import names
     from autoagent.registry.models import PROVIDERS
 

@@ -1,4 +1,4 @@
-"""`autoagent man` and `completion`: manual pages, and what a shell completes, by click's own scripts."""
+"""`autoagent man` and `completion`: manual pages, and a shell's completions, by click's own scripts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def page(command: click.Command, program: click.Context | None) -> str:
 
 
 def _sections(ctx: click.Context, heading: str) -> Iterator[str]:
-    """Yield how a command is called, what it does, its options, and the same of its own subcommands."""
+    """Yield the call of a command, its purpose, its options, and the same of its own subcommands."""
     command = ctx.command
     yield f".{heading} SYNOPSIS"
     yield f".B {_plain(ctx.command_path)}"

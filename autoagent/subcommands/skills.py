@@ -131,7 +131,7 @@ class DoneWork:
 
 
 def done_work(events: Iterable[Event]) -> DoneWork:
-    """Return what a run's own agent has done. Results are left out: they may hold what others have written."""
+    """Return the actions of a run's own agent. Results are left out: they may hold the words of others."""
     goals: tuple[str, ...] = ()
     calls: list[str] = []
     sources: dict[str, None] = {}
@@ -151,7 +151,7 @@ def done_work(events: Iterable[Event]) -> DoneWork:
 
 
 def proposal_prompt(work: DoneWork) -> str:
-    """Return what asks a model to write the skill down."""
+    """Return the prompt that asks a model to write the skill down."""
     goals = "\n".join(f"- {goal}" for goal in work.goals)
     calls = "\n".join(shorten_lines(work.calls, CALLS))
     return (

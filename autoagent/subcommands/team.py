@@ -44,7 +44,7 @@ def team(
 ) -> None:
     """Let the team of FILE work on IDEA, or on the idea in the file, round by round.
 
-    In each round every role reads what was published before, roles with news act at once, and their messages are
+    In each round every role reads the messages published before, roles with news act at once, and their messages are
     published when the round ends. The team ends when nobody has news or the rounds planned in FILE are over: exit 0, 9
     if not verified, 10 if a role's work is not done. It also ends at the last round (exit 4), and when the investment
     is used up (exit 7). `autoagent resume` continues.

@@ -1,4 +1,4 @@
-"""`autoagent test`: scenarios, each played as a real process and compared with what it expects."""
+"""`autoagent test`: scenarios, each played as a real process and compared with its expectations."""
 
 from __future__ import annotations
 

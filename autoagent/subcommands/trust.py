@@ -1,4 +1,4 @@
-"""`autoagent trust` and `rules`: what a folder may set, and which calls run without a question."""
+"""`autoagent trust` and `rules`: the settings a folder may make, and the calls that run without a question."""
 
 from __future__ import annotations
 

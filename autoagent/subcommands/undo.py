@@ -151,7 +151,7 @@ def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Proces
 
 
 def _printed(end: ProcessExit) -> str:
-    """Return the end of what a check printed."""
+    """Return the end of the output of a check."""
     text = end.output.decode("utf-8", "replace").strip()
     return escape(text if len(text) <= SHOWN else f"…{text[-SHOWN:]}")
 

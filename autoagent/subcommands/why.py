@@ -1,4 +1,4 @@
-"""`autoagent why`: which memories fed a step's prompt, and what the model does without one of them."""
+"""`autoagent why`: which memories fed a step's prompt, and how the model answers without one of them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _show(found: Mapping[str, Any], built: BuiltPrompt) -> None:
 
 
 def _scored(memory: RetrievedMemory | LeftOut, gate: float) -> str:
-    """Name a memory with its place in the ranking, and with what speaks for it against what is needed."""
+    """Name a memory with its place in the ranking, and with its evidence beside the gate."""
     decided = f"  evidence {memory.evidence:.2f} of {gate:g}" if memory.evidence and gate else ""
     return f"mem:{memory_name(memory.id)}  score {memory.score:.4f}{decided}"
 

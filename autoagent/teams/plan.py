@@ -113,7 +113,7 @@ def _task(number: int, found: Any) -> Task:
 async def carry_out(
     context: str, llm_for: Callable[[str], Llm], work: Callable[[str, list[Message]], Awaitable[str]]
 ) -> Plan:
-    """Have the model write a plan for what it has read, work on each task, review the result and revise the plan.
+    """Have the model write a plan for the messages it read, work on each task, review the result and revise it.
 
     `work` receives a task and the results that it needs, and returns its result.
     """

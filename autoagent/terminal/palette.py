@@ -1,4 +1,4 @@
-"""The colours of the screen: a theme for dark or light terminals, and what the user has named otherwise."""
+"""The colours of the screen: a theme for dark or light terminals, and the user's own."""
 
 from __future__ import annotations
 

@@ -394,7 +394,7 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
             if facts := facts_in(event.text, truncated=event.truncated):
                 yield page.said("FACTS:", " | ".join(facts))
         case Drafted():
-            found = f"{event.agree} leave the same files" if event.agree else "no two leave the same files"
+            found = f"{event.agree or 'no two'} leave the same files" if event.agree != 1 else "one passes what failed"
             yield page.said("DRAFTS:", f"the work was tried {event.drafts} times in copies; {found}")
         case Verified():
             alike: dict[str, list[str]] = {}

@@ -83,7 +83,7 @@ class Interrupts:
             self._raise_pending()
 
     def _takes_back(self, forgotten: sys.UnraisableHookArgs) -> bool:
-        """Return whether Python has forgotten what a signal raised, which then waits to be raised again."""
+        """Return whether Python has dropped the exception of a signal, which then waits to be raised again."""
         if self._raised is None or forgotten.exc_value is not self._raised[0]:
             return False
         self._pending = [*self._raised[1], *self._pending]

@@ -446,7 +446,7 @@ class Watch:
     # Putting back ------------------------------------------------------------------------------------------------
 
     def _return_program(self) -> None:
-        """Move the folders of the program itself back where they were, and aside what is in their place."""
+        """Move the folders of the program itself back where they were, and aside any others in their place."""
         for place, descriptor in self._places.items():  # each after those above it
             path = self._root / place
             with suppress(OSError):

@@ -125,8 +125,7 @@ def test_a_resumed_run_has_its_plugins(served: Home, server: ScriptedServer) -> 
     say = command("say_hello", name="Ann")
     server.add(say, say, *FINISH)
     assert served.run("-c", "-l", "1", "--allow", "say_hello", *GOAL).code == 4
-    done = served.run("resume", "-c", "--json", "--allow", "say_hello")
-    assert done.code == 0, done.text
+    served.succeed("resume", "-c", "--json", "--allow", "say_hello")
     prompt = server.requests[-1].body["messages"][0]["content"]
     assert prompt.count("Greet the user") == prompt.count("Be kind to plug-ins.") == 1
     assert served.run("replay", served.runs[-1], "--verify").code == 0
@@ -203,8 +202,7 @@ def test_a_plugin_answers_for_the_user_where_the_user_says_so(served: Home, serv
     enable(served, chatty={})
     served.env["CHAT_MESSAGES_ENABLED"] = "True"
     server.add(command("read_file", filename="a.txt"), command("list_files"), *FINISH)
-    done = served.run("--json", *GOAL)
-    assert done.code == 0, done.text
+    done = served.succeed("--json", *GOAL)
     by = [(event["allowed"], event["by"]) for event in done.events if event["type"] == "decided"]
     assert by[:2] == [(False, OURS), (True, OURS)]
     assert "The command was not run: the plug-in chatty says: Use list_files." in server.requests[1].prompt
@@ -353,8 +351,7 @@ def test_whatever_a_plugin_does_the_run_goes_on(
     enable(served, **{f"bad_{hook}": {"env": {"WAY": way}, "seconds": seconds[way]} for hook, way in ways.items()})
     served.env["AUTOAGENT_SANDBOX_MEMORY"] = "400"
     server.add(command("message_agent", key="7", message="Hello"), *FINISH)
-    done = served.run("-c", "--json", *GOAL)
-    assert done.code == 0, done.text
+    done = served.succeed("-c", "--json", *GOAL)
     said = " ".join(done.err.split())
     for hook, way in ways.items():
         assert f"The plug-in bad_{hook} failed in {hook}: {WHY[way]}" in said
@@ -466,8 +463,7 @@ def test_what_a_plugin_asks_for_is_installed_in_an_environment_of_its_own(served
     assert row["missing"] == ["tinydep"]
     assert "it needs the module tinydep, which is not installed (--install-plugin-deps installs tiny" in row["reason"]
     served.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(served.folder), "PIP_CONFIG_FILE": os.devnull}
-    done = served.run("plugins", "--json", "--install-plugin-deps")
-    assert done.code == 0, done.text
+    done = served.succeed("plugins", "--json", "--install-plugin-deps")
     assert "Installing tinydep in " in done.err and "  Successfully installed tinydep-1.0" in done.err
     (row,) = json.loads(done.out)
     assert (row["used"], row["missing"], row["description"]) == (True, [], "from tinydep")
@@ -563,8 +559,7 @@ def test_a_whole_folder_in_use(served: Home, server: ScriptedServer, moved: bool
     assert here.run("trust").code == 0
     write = command("write_to_file", filename="summary.txt", text="It leaves at 7:40.")
     server.add(command("read_file", filename="notes.txt"), command("say_hello", name="Ann"), write, *FINISH)
-    done = here.run("-c", "-y", "--allow", "say_hello", "--accept-claims", "--memory", "all")
-    assert done.code == 0, done.text
+    done = here.succeed("-c", "-y", "--allow", "say_hello", "--accept-claims", "--memory", "all")
     assert "Not used of .env" not in done.text and "of $1.5" in done.text
     assert ("memory is not read (auto_gpt_workspace/auto-gpt.json)" in done.text) == (not moved)
     prompt = server.requests[0].prompt

@@ -36,8 +36,7 @@ def placed(home: Home, data: bytes) -> Path:
 
 
 def listed(home: Home) -> dict[str, str]:
-    done = home.run("plugins", "--json")
-    assert done.code == 0, done.text
+    done = home.succeed("plugins", "--json")
     (row,) = json.loads(done.out)
     assert isinstance(row, dict)
     return row

@@ -108,16 +108,14 @@ def test_a_run_says_the_words_meant_for_the_user_and_finishes_the_last_ones(
     speaker = program(tmp_path, "espeak-ng", f"cat >> {tmp_path}/heard")
     path = os.pathsep.join((str(Path(*speaker).parent), os.environ["PATH"]))
     server.add(*FINISH)
-    done = served.run("-c", "--speak", *GOAL, env={"PATH": path, "PULSE_SERVER": "unix:/run/pulse"})
-    assert done.code == 0, done.text
+    served.succeed("-c", "--speak", *GOAL, env={"PATH": path, "PULSE_SERVER": "unix:/run/pulse"})
     assert text_of(tmp_path / "heard").startswith("Acting.")
 
 
 def test_what_a_paid_voice_costs_is_told_before_the_first_step(served: Home, server: ScriptedServer) -> None:
     server.add(*FINISH)
     voice = {"TEXT_TO_SPEECH_PROVIDER": "streamelements", "PULSE_SERVER": "unix:/run/pulse", "PATH": "/nowhere"}
-    done = served.run("-c", "--speak", "--sandbox", "none", *GOAL, env=voice)
-    assert done.code == 0, done.text
+    done = served.succeed("-c", "--speak", "--sandbox", "none", *GOAL, env=voice)
     told = " ".join(done.text.split())
     assert "The cost of the voice is not part of the cost of the run." in told
     assert told.count("Nothing is said aloud: none of mpv") == 1

@@ -90,6 +90,12 @@ class Home:
         out, err = process.communicate(stdin, timeout=PATIENCE)
         return Done(process.returncode, out or "", err)
 
+    def succeed(self, *arguments: str, **options: Any) -> Done:
+        """Run the program, which has to exit with 0."""
+        done = self.run(*arguments, **options)
+        assert done.code == 0, done.text
+        return done
+
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> subprocess.Popen[str]:

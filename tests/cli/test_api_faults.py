@@ -121,8 +121,7 @@ def test_what_passes_is_waited_out(served: Home, server: ScriptedServer, kind: s
     for name, (faults, _) in RECOVERS[kind].items():
         server.add(*faults, mark(name))
     server.add(*FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    done = served.succeed(*RUN)
     assert done.err == ""
     assert marks(served) == list(RECOVERS[kind])
     log = served.log()
@@ -270,8 +269,7 @@ def test_a_fault_at_step_50_loses_nothing(served: Home, server: ScriptedServer, 
     assert done.code == code, done.text
     before = served.log()
     server.add(*FINISH)
-    again = served.run("resume", "-c")
-    assert again.code == 0, again.text
+    served.succeed("resume", "-c")
     assert served.log()[: len(before)] == before
     assert marks(served) == [f"{n}" for n in range(1, 50)]
     assert [event["step"] for event in served.log() if event["type"] == "started"] == [*range(1, 50), 51]
@@ -441,8 +439,7 @@ def test_a_fault_of_the_embedder_costs_a_recall_and_no_memory(served: Home, serv
     assert served.run(*GOAL, "-c", "-l", "1").code == 4, "what is remembered now has 32 values"
     each_twice = [fault for fault, _ in EMBEDDINGS.values() for _ in ("storing", "recalling")]
     server.embedding_script = [embedded([1.0] * 32), *each_twice]
-    done = served.run("resume", "-c")
-    assert done.code == 0, done.text
+    served.succeed("resume", "-c")
     assert marks(served) == ["before", *EMBEDDINGS]
     told = [event["reason"] for event in served.log() if event["type"] == "retried"]
     assert [line for _, line in EMBEDDINGS.values() if not any(line in reason for reason in told)] == []

@@ -22,8 +22,7 @@ def piped(home: Home, line: str) -> Session:
 
 def test_standard_input_beside_a_wish_is_untrusted_text_of_the_run(served: Home, server: ScriptedServer) -> None:
     server.add(PROPOSAL, *FINISH)
-    done = served.run("-c", "-m", "none", "fix this", stdin=PROGRAM_TEXT)
-    assert done.code == 0, done.text
+    served.succeed("-c", "-m", "none", "fix this", stdin=PROGRAM_TEXT)
     prompt = server.requests[1].prompt
     assert "standard input, attached by the user:" in prompt and PROGRAM_TEXT.strip() in prompt
     attached = next(event for event in served.log() if event["type"] == "told")
@@ -125,8 +124,7 @@ def test_a_model_that_takes_no_images_is_asked_without_and_that_is_said(served: 
     (served.folder / "plan.png").write_bytes(PNG)
     server.refuses = lambda request: Fault(400, "image input is not supported") if images(request) else None
     server.add(PROPOSAL, command("list_files", directory="."), *FINISH)
-    done = served.run("-c", "-m", "none", "--accept-claims", "draw @plan.png")
-    assert done.code == 0, done.text
+    done = served.succeed("-c", "-m", "none", "--accept-claims", "draw @plan.png")
     assert "test-model takes no images" in done.text
     assert len([request for request in server.refused if images(request)]) == 1, "it is not sent again"
     assert "This model takes no images: you do not see the one above." in server.requests[1].prompt

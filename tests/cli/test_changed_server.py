@@ -41,8 +41,7 @@ def test_a_fault_that_says_nothing_leads_to_plain_text(served: Home, server: Scr
     found_out(served, server)
     refusing(server, status, *CARRIERS)
     server.add(*FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    done = served.succeed(*RUN)
     flat = " ".join(done.text.split())
     assert f"answered {status}: {GENERIC[status]}; from here on it is asked by text (AUTOAGENT_ASKING sets" in flat
     assert '"command": {' in server.requests[-1].prompt, "the form of a reply is in the prompt"
@@ -58,16 +57,14 @@ def test_a_new_server_with_such_a_fault_is_asked_in_plain_text(
 ) -> None:
     refusing(server, status, *CARRIERS)
     server.add(*FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    served.succeed(*RUN)
 
 
 def test_a_server_that_takes_a_schema_now_is_asked_by_it(served: Home, server: ScriptedServer) -> None:
     found_out(served, server)
     server.rejects = ("tools",)
     server.add(*FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    served.succeed(*RUN)
     assert "response_format" in server.requests[-1].body
 
 
@@ -75,8 +72,7 @@ def test_a_server_that_ignores_tools_now_is_noticed_by_its_replies(served: Home,
     found_out(served, server)
     server.ignores = ("tools",)
     server.add(Reply("I will list the files now."), *FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    done = served.succeed(*RUN)
     assert "no longer obeys the way it is asked (tools); from here on it is asked by schema" in " ".join(
         done.text.split()
     )

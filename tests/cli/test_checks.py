@@ -94,7 +94,6 @@ def test_a_check_given_on_resume_is_shown_too(served: Home, server: ScriptedServ
 def test_a_secret_in_a_check_reaches_no_prompt(served: Home, server: ScriptedServer) -> None:
     key = "sk-in-a-check-0123456789"
     server.add(WRITES, *FINISH)
-    done = served.run("-c", "-m", "none", "--ai-goal", f"Write note.txt :: test {key}", env={"OPENAI_API_KEY": key})
-    assert done.code == 0, done.text
+    served.succeed("-c", "-m", "none", "--ai-goal", f"Write note.txt :: test {key}", env={"OPENAI_API_KEY": key})
     assert "(checked with: `test [masked]`)" in server.requests[-1].prompt
     assert not any(key in request.prompt for request in server.requests)

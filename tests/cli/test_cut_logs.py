@@ -45,8 +45,7 @@ def test_where_whole_lines_are_left_the_agent_is_told(served: Home, server: Scri
     four_steps.write_bytes(b"".join(whole[: asked_for + 1]))
     server.script[:] = list(FINISH)
     asked = len(server.requests)
-    done = served.run("resume", "-c")
-    assert done.code == 0, done.text
+    done = served.succeed("resume", "-c")
     lost = f"Missing at the end of the log: {len(whole) - asked_for - 1} events"
     assert lost in done.text
     assert lost in server.requests[asked].prompt
@@ -71,8 +70,7 @@ def test_a_cut_run_goes_on_from_the_step_that_is_named(
     if how == "resume":  # steps 3 and 4 have changed the file: to take that back is the user's to say
         assert "trace.txt" in served.run(*arguments).err
         arguments = (*arguments, "--force")
-    done = served.run(*arguments)
-    assert done.code == 0, done.text
+    served.succeed(*arguments)
     place = served.folder / ("autoagent_workspace" + ("-fork1" if how == "fork" else ""))
     assert (place / "trace.txt").read_text().split() == ["1", "2", "other"]
 
@@ -88,8 +86,7 @@ def test_a_command_whose_start_was_lost_may_have_run(served: Home, server: Scrip
 
     server.script[:] = list(FINISH)
     asked = len(server.requests)
-    done = served.run("resume", "-c")
-    assert done.code == 0, done.text
+    done = served.succeed("resume", "-c")
     assert "Missing at the end of the log: 1 event." in done.text
     assert "it may have run, wholly or in part" in server.requests[asked].prompt
     assert trace(served) == list("1234")
@@ -99,6 +96,5 @@ def test_a_line_that_never_was_on_disk_is_no_loss(served: Home, server: Scripted
     with four_steps.open("a") as log:
         log.write('{"v":1,"type":"resumed","ru')
     server.script[:] = list(FINISH)
-    done = served.run("resume", "-c")
-    assert done.code == 0, done.text
+    done = served.succeed("resume", "-c")
     assert "Missing at the end" not in done.text

@@ -41,8 +41,7 @@ def test_no_end_is_withheld_no_command_is_taken_away_and_the_verifier_is_asked_o
     served: Home, server: ScriptedServer
 ) -> None:
     server.add(command("list_files", directory="."), WRITE, command("read_file", filename="note.txt"), *FINISH)
-    done = served.run(*RUN, *NOTE)
-    assert done.code == 0, done.text
+    done = served.succeed(*RUN, *NOTE)
     assert (end(served), len(server.verifications)) == (("finished", ["shown"]), 1)
     lists = offered(server)
     assert len(lists) == 4 and all(names == lists[0] for names in lists) and "task_complete" in lists[0]
@@ -92,8 +91,7 @@ def test_another_model_judges_at_its_own_price(served: Home, server: ScriptedSer
     served.env |= {"OPENAI_BASE_URL": "http://api.example/v1", "http_proxy": server.base_url.removesuffix("/v1")}
     served.env |= {"OPENAI_API_KEY": "sk-0123456789", "SMART_LLM": "gpt-4.1-mini", "VERIFIER_LLM": "gpt-4.1"}
     server.add(*FINISH)
-    done = served.run(*RUN, *GOAL)
-    assert done.code == 0, done.text
+    served.succeed(*RUN, *GOAL)
     assert [request.body["model"] for request in server.verifications] == ["gpt-4.1"]
     assert {request.body["model"] for request in server.requests} == {"gpt-4.1-mini"}
     (run,) = json.loads(served.run("runs", "--json").out)

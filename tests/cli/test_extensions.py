@@ -41,8 +41,9 @@ def written_part(home: Home, site: Path, text: str) -> None:
 def test_the_example_adds_one_of_everything(home: Home, tmp_path: Path) -> None:
     installed(home, tmp_path / "site", EXAMPLE)
     home.env["EMBEDDING_MODEL"] = "letters"
-    done = home.run("-c", "--model", "parrot:one two 3", "-m", "shelf", "--sandbox", "bare", "--accept-claims", *GOAL)
-    assert done.code == 0, done.text
+    done = home.succeed(
+        "-c", "--model", "parrot:one two 3", "-m", "shelf", "--sandbox", "bare", "--accept-claims", *GOAL
+    )
     said = " ".join(done.text.split())
     assert "The extension example of autoagent_example 1.0 takes part: decide, listen, think, authorize" in said
     assert "COUNTED: 3 words" in done.text
@@ -91,8 +92,7 @@ def test_an_authorizer_may_refuse_and_allow_but_not_in_spite_of_the_guard(
     written(served, tmp_path / "site", text)
     write = command("write_to_file", filename="a.txt", text="x")
     server.add(write, command("list_files"), command("undeclared"), *FINISH)
-    done = served.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    served.succeed("-c", *GOAL)
     decided = [event for event in served.log() if event["type"] == "decided"][:3]
     assert [(event["allowed"], event["by"]) for event in decided] == [
         (True, "the extension stranger of stranger 1.0"),
@@ -140,8 +140,7 @@ def test_hooks_that_fail_or_lie_cost_no_run_and_take_no_label(
     written(served, tmp_path / "site", text)
     served.write("autoagent_workspace/own.txt", "mine")
     server.add(command("read_file", filename="own.txt"), *FINISH)
-    done = served.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    done = served.succeed("-c", *GOAL)
     assert "fails (think: KeyError); the run goes on without it" in " ".join(done.err.split())
     assert done.err.count("(listener: KeyError)") == 1
     served.run("memory", "add", "A note to forget.")
@@ -166,8 +165,7 @@ def test_a_part_that_decides_and_changes_results_goes_by_its_extensions_name(
     )
     written_part(served, tmp_path / "site", text)
     server.add(command("list_files"), *FINISH)
-    done = served.run(*GOAL)
-    assert done.code == 0, done.text
+    done = served.succeed(*GOAL)
     log, name = served.log(), "the extension stranger of stranger 1.0"
     assert {event["by"] for event in log if event["type"] == "decided"} == {name}
     assert f"ALLOWED: {name}" in " ".join(done.out.split())
@@ -193,8 +191,7 @@ def test_the_memory_hooks_of_the_docs_choose_and_hear(served: Home, server: Scri
         assert served.run("memory", "add", text).code == 0
     noted = command("memory_add", text="Quokkas sleep by day.")
     server.add(noted, command("recall", query="which port has the database?"), *FINISH)
-    done = served.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    served.succeed("-c", *GOAL)
     [found] = [event for event in served.log() if event["type"] == "returned" and event["step"] == 2]
     assert [text in found["text"] for text in ("5433", "5432", "Quokkas", "Bees")] == [True, True, True, False]
     assert found["text"].index("5433") < found["text"].index("5432") < found["text"].index("Quokkas")
@@ -260,8 +257,7 @@ def test_a_part_of_a_run_adds_no_command_by_the_name_of_another_or_of_a_server(
     )
     install(tmp_path / "site", "odd", {"autoagent.runs": {"odd": "odd:opened"}}, odd)
     server.add(command("list_files"), *FINISH)
-    done = served.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    done = served.succeed("-c", *GOAL)
     said = " ".join(done.text.split())
     assert "stranger 1.0 adds list_files, which is left out" in said
     assert "stranger 1.0 adds mcp__shop__buy, which is left out" in said
@@ -284,8 +280,7 @@ def test_what_a_command_says_that_it_cost_counts_and_gives_nothing_back(
     )
     written(served, tmp_path / "site", text)
     server.add(command("paint"), command("refund"), *FINISH)
-    done = served.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    served.succeed("-c", *GOAL)
     spent = {event["purpose"]: event["usage"]["cost"] for event in served.log() if event["type"] == "spent"}
     assert (spent["paint"], spent["refund"]) == (2.0, None)
     server.add(command("paint"), *FINISH)
@@ -306,8 +301,7 @@ def test_hooks_stand_around_the_commands_of_a_team(served: Home, server: Scripte
         "actions: [{name: C, instruction: Look, commands: [list_files]}]}\n",
     )
     server.add(command("list_files"), *FINISH)
-    done = served.run("team", "team.yaml", "-c")
-    assert done.code == 0, done.text
+    served.succeed("team", "team.yaml", "-c")
     [listed] = [event["text"] for event in served.log() if event["type"] == "returned" and event["step"] == 1]
     assert listed == listed.upper() != ""
 
@@ -330,8 +324,7 @@ def test_an_extension_that_cannot_be_used_is_named(home: Home, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_new_plugin_writes_an_extension_that_works_with_its_tests(home: Home, tmp_path: Path) -> None:
-    done = home.run("new-plugin", "my-greeter")
-    assert done.code == 0, done.text
+    home.succeed("new-plugin", "my-greeter")
     folder = home.folder / "my-greeter"
     for tests in (folder, EXAMPLE):
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tests}", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -21,8 +21,7 @@ def ran(home: Home, server: ScriptedServer, *steps: object, trusted: bool = True
         assert home.run("trust").code == 0
     server.requests.clear()
     server.add(*steps, *FINISH)
-    done = home.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    home.succeed("-c", *GOAL)
     return str(server.requests[0].body["messages"][0]["content"])
 
 
@@ -81,8 +80,7 @@ def test_the_role_of_a_team_that_declares_it_loads_skills(served: Home, server: 
     assert refused.code == 2 and "there is no command 'load_skill' here" in refused.err, "it is not trusted yet"
     assert served.run("trust").code == 0
     server.add(command("load_skill", name="greeting"), *FINISH, *FINISH)
-    done = served.run("team", "team.yaml", "-c", "-m", "none")
-    assert done.code == 0, done.text
+    served.succeed("team", "team.yaml", "-c", "-m", "none")
     assert served.offered() == [["load_skill"], ["read_file"]]
     prompts = [str(request.body["messages"][0]["content"]) for request in server.requests]
     assert "1. greeting: How we greet." in prompts[0] and "greeting" not in prompts[-1]

@@ -36,8 +36,9 @@ def test_a_fork_shares_what_was_before_and_leaves_the_run_alone(origin: Home, se
     first = origin.runs[0]
     log, workspace = origin.log(first), files(origin.folder / "autoagent_workspace")
     server.add(command("write_to_file", filename="c.txt", text="right"), *FINISH)
-    done = origin.run("fork", first[:14], "--at", "2", "--feedback", "Call it c.txt.", "--model", "other-model", "-c")
-    assert done.code == 0, done.text
+    done = origin.succeed(
+        "fork", first[:14], "--at", "2", "--feedback", "Call it c.txt.", "--model", "other-model", "-c"
+    )
     place = origin.folder / "autoagent_workspace-fork1"
     flat = " ".join(done.text.split())
     assert f"Forked from {first} after step 2 into {place}. Taken back: a.txt." in flat

@@ -93,8 +93,7 @@ def test_3_a_program_that_goes_on_can_be_polled(served: Home, server: ScriptedSe
 
     polls = [shell("sleep 0.01"), command("list_programs")] * 20
     server.add(command("execute_shell_popen", command_line="exec sleep 1000"), *polls, stop, *FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    served.succeed(*RUN)
     assert [event for event in served.log() if event["type"] == "noticed"] == []
 
 
@@ -117,8 +116,7 @@ def test_tests_that_are_fixed_one_after_another_raise_no_alarm(served: Home, ser
     test = shell('n=$(grep -c "^bug" a.txt); echo "$n failed in 0.$(date +%N)s"; [ "$n" = 0 ]')
     fix = shell("sed -i '0,/^bug/s//fix/' a.txt")
     server.add(*chain.from_iterable(repeat((test, fix), 12)), test, *FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    served.succeed(*RUN)
     assert [event for event in served.log() if event["type"] == "noticed"] == []
 
 
@@ -174,8 +172,7 @@ def test_3_a_program_is_waited_for_in_one_step(served: Home, server: ScriptedSer
 
 def test_3_a_wait_that_brings_nothing_may_be_repeated(served: Home, server: ScriptedServer) -> None:
     server.add(FOR_EVER, *[wait(served, 0.01)] * 40, *FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    served.succeed(*RUN)
     assert [event for event in served.log() if event["type"] == "noticed"] == []
 
 

@@ -63,8 +63,7 @@ def test_each_level_has_its_model_its_commands_and_hands_up_its_result_alone(
         Planner=[TASK, DONE], Executor=[THINK, WRITE, command("task_complete", reason="a.txt holds 1.")],
         Thinker=[THOUGHT],
     )  # fmt: skip
-    done = home.run(*LEVELS, *GOAL, env={**MODELS, "COLUMNS": "200"})
-    assert done.code == 0, done.text
+    home.succeed(*LEVELS, *GOAL, env={**MODELS, "COLUMNS": "200"})
     assert home.read("autoagent_workspace/a.txt") == "1"
     models = {level(request): request.body["model"] for request in server.requests}
     assert models == {"Planner": "m-two", "Executor": "m-one", "Thinker": "m-zero"}
@@ -91,8 +90,7 @@ def test_what_a_level_may_not_is_refused_by_the_program(levels: Callable[..., Ho
         Executor=[*tried[:2], THINK, DONE],
         Thinker=[tried[1], command("think", question="?"), THOUGHT],
     )
-    done = home.run(*LEVELS, *GOAL)
-    assert done.code == 0, done.text
+    home.succeed(*LEVELS, *GOAL)
     rejected = [(e["agent"], e["problem"]) for e in home.log() if e["type"] == "rejected"]
     assert [agent for agent, _ in rejected] == ["", "", "", "4", "4", "4.3", "4.3"]
     assert all("not handed on" in problem or "the planner has it done" in problem for _, problem in rejected), rejected

@@ -136,8 +136,7 @@ def test_the_run_ends_or_goes_on_without_an_answer_as_set(served: Home, server: 
     assert served.log()[-1]["reason"] == reason
     allow = ("--allow", "task_complete")
     env = {"AUTOAGENT_ANSWER_TIMEOUT": "0.3", "AUTOAGENT_IF_UNANSWERED": "go-on"}
-    went_on = served.run(*RUN, *allow, env=env)
-    assert went_on.code == 0, went_on.text
+    went_on = served.succeed(*RUN, *allow, env=env)
     assert "Nobody answered within 0.3 s (--answer-timeout); the run goes on." in flat(went_on)
     refused = decided(served)[0]
     assert (refused["allowed"], refused["by"]) == (False, "nobody")
@@ -171,8 +170,7 @@ def test_a_late_answer_from_another_terminal_is_news(home: Home, server: Scripte
 
     steps = iter([command("ask_user", question="Which colour?", timeout=0.2), later, *FINISH])
     server._every = lambda request: step(request) if callable(step := next(steps)) else step
-    done = home.run("--hierarchical", "-c", *GOAL)
-    assert done.code == 0, done.text
+    home.succeed("--hierarchical", "-c", *GOAL)
     assert "A late answer to 'Which colour?': Blue" in server.requests[2].prompt
     assert not files(home)
 
@@ -228,8 +226,7 @@ def test_a_person_of_a_team_answers_from_another_terminal(home: Home, server: Sc
     assert home.run("answer", "exit").code == 0
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 6
-    done = home.run("team", "team.yaml", "--answer-timeout", "0.3", "--if-unanswered", "go-on")
-    assert done.code == 0, done.text
+    home.succeed("team", "team.yaml", "--answer-timeout", "0.3", "--if-unanswered", "go-on")
     assert [e["content"] for e in home.log() if e["type"] == "published"][-1] == "用户暂未回复"
 
 

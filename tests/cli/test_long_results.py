@@ -27,8 +27,7 @@ def test_the_log_holds_the_whole_result_and_a_command_pages_through_it(served: H
     served.write("autoagent_workspace/long.txt", LINES)
     server.add(command("execute_shell", command_line="cat long.txt"))
     server.add(command("read_result", step=1, first_line=2001, lines=3), *FINISH)
-    done = served.run(*GOAL, *QUIET, env=WIDE)
-    assert done.code == 0, done.text
+    done = served.succeed(*GOAL, *QUIET, env=WIDE)
     assert results(served)[0]["text"] == f"Exit status 0. It printed:\n{LINES}"
     shown = newest(server, 1)
     left_out = re.search(r"\[… lines ([\d,]+) to ([\d,]+) of 5,001 left out; read_result\(step=1, ", shown)
@@ -99,8 +98,7 @@ def test_read_file_shows_up_to_a_quarter_of_the_window_and_goes_on(
     assert text[: note.start()].count("\n") + 1 == last
     assert window * 0.17 < counter("test-model")(text) <= window / 4
     server.add(command("read_file", filename="long.txt", first_line=last + 1, lines=2), *FINISH)
-    done = served.run("resume", "-c", "-l", "9", env=env)
-    assert done.code == 0, done.text
+    served.succeed("resume", "-c", "-l", "9", env=env)
     assert text in newest(server, 1), "uncut"
     following = LINES * 10
     assert f"read_file returned: {''.join(following.splitlines(True)[last : last + 2])}[lines" in newest(server, 1 + 1)
@@ -111,8 +109,7 @@ def test_the_root_of_the_workspace_has_many_names(served: Home, server: Scripted
     roots = ["", "/", ".", "./", " "]
     server.add(*(command("list_files", directory=root) for root in roots))
     server.add(*(command("search_in_files", pattern="needle", directory=root) for root in ("", "/")), *FINISH)
-    done = served.run(*GOAL, *QUIET)
-    assert done.code == 0, done.text
+    served.succeed(*GOAL, *QUIET)
     given = [(event["ok"], event["text"]) for event in results(served)]
     assert given[:5] == [(True, "notes/\nnotes/a.txt")] * 5
     assert given[5:7] == [(True, "notes/a.txt:1: needle")] * 2

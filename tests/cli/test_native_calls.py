@@ -44,15 +44,13 @@ def is_answered(sent: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def explains_every_prompt(home: Home, server: ScriptedServer) -> None:
-    verified = home.run("replay", home.runs[-1], "--verify")
-    assert verified.code == 0, verified.text
+    verified = home.succeed("replay", home.runs[-1], "--verify")
     assert "each matches the prompt that was sent" in verified.text
 
 
 def test_a_step_is_a_call_and_what_its_tool_said(served: Home, server: ScriptedServer) -> None:
     server.add(command(WRITE, filename="a.txt", text="one"), command(READ, filename="a.txt"), *FINISH)
-    done = served.run(*RUN, "-c")
-    assert done.code == 0, done.text
+    served.succeed(*RUN, "-c")
     third = server.requests[2]
     assert roles(third) == ["system", "user", "assistant", "tool", "assistant", "tool", "user"]
     first, second = messages(third, "assistant")
@@ -70,8 +68,7 @@ def test_a_step_is_a_call_and_what_its_tool_said(served: Home, server: ScriptedS
 def test_the_calls_of_one_reply_are_those_of_one_message(served: Home, server: ScriptedServer) -> None:
     both = calls((WRITE, {"filename": "a.txt", "text": "one"}), (READ, {"filename": "a.txt"}), text="First both.")
     server.add(command("do_nothing"), both, *FINISH)
-    done = served.run(*RUN, "-c")
-    assert done.code == 0, done.text
+    served.succeed(*RUN, "-c")
     last = server.requests[2]
     assert roles(last) == ["system", "user", "assistant", "tool", "assistant", "tool", "tool", "user"]
     assert [name for name, _ in called(messages(last, "assistant")[1])] == [WRITE, READ]
@@ -84,8 +81,7 @@ def test_a_resumed_run_shows_the_same_calls(served: Home, server: ScriptedServer
     server.add(several)
     assert served.run(*RUN, "-c", "-l", "2").code == 4
     server.add(command(READ, filename="a.txt"), *FINISH)
-    resumed = served.run("resume", "-c")
-    assert resumed.code == 0, resumed.text
+    served.succeed("resume", "-c")
     first = server.requests[1]
     assert [args["text"] for _, args in called(messages(first, "assistant")[0])] == ["0", "1", "2"]
     assert is_answered(first.body["messages"])
@@ -107,8 +103,7 @@ def test_what_a_person_says_is_the_users_and_drops_the_rest(served: Home, server
 
 def test_a_call_that_cannot_be_used_is_one_that_was_not_used(served: Home, server: ScriptedServer) -> None:
     server.add(calls(("no_such_command", {"filename": "a"})), Reply("I will."), *FINISH)
-    done = served.run(*RUN, "-c")
-    assert done.code == 0, done.text
+    served.succeed(*RUN, "-c")
     third = server.requests[2]
     assert roles(third) == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert called(messages(third, "assistant")[0])[0][0] == "no_such_command"
@@ -127,8 +122,7 @@ def test_commands_and_instructions_take_a_bounded_share_of_each_prompt(served: H
 def test_a_long_argument_keeps_head_and_tail_and_is_valid_json(served: Home, server: ScriptedServer) -> None:
     lines = "\n".join(f'{n}: "quoted" \\ text' for n in range(4_000))
     server.add(command(WRITE, filename="a.txt", text=lines), *FINISH)
-    done = served.run(*RUN, "-c")
-    assert done.code == 0, done.text
+    served.succeed(*RUN, "-c")
     ((_, args),) = called(messages(server.requests[1], "assistant")[0])
     assert args["text"].startswith('0: "quoted"') and args["text"].endswith("text") and "left out" in args["text"]
     assert (args["filename"], args["thoughts"]) == ("a.txt", ["I think."])
@@ -160,8 +154,7 @@ def test_a_run_that_a_model_without_tools_takes_up_is_told_in_text(served: Home,
     assert served.run(*RUN, "-c", "-l", "1").code == 4
     server.ignores = ("tools",)
     server.add(*FINISH)
-    resumed = served.run("resume", "-c", "--model", "another-model")
-    assert resumed.code == 0, resumed.text
+    served.succeed("resume", "-c", "--model", "another-model")
     assert roles(server.requests[1]) == ["system", "user", "assistant", "user"]
     assert json.loads(messages(server.requests[1], "assistant")[0]["content"])["command"]["name"] == WRITE
     explains_every_prompt(served, server)
@@ -186,8 +179,7 @@ def test_an_endpoint_that_takes_tools_but_no_tool_messages_gets_text(served: Hom
 
     server.refuses = refuses
     server.add(command(WRITE, filename="a.txt", text="one"), command("do_nothing"), *FINISH)
-    done = served.run(*RUN, "-c")
-    assert done.code == 0, done.text
+    served.succeed(*RUN, "-c")
     assert [roles(request) for request in server.requests[1:3]] == [
         ["system", "user", "assistant", "user"],
         ["system", "user", "assistant", "user", "assistant", "user"],

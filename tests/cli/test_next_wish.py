@@ -19,8 +19,7 @@ def workspace(home: Home) -> Path:
 
 def finished(home: Home, server: ScriptedServer, *more: str) -> str:
     server.add(POEM, *FINISH)
-    done = home.run(*GOAL, *FLAGS, "-c", *more)
-    assert done.code == 0, done.text
+    home.succeed(*GOAL, *FLAGS, "-c", *more)
     return home.runs[-1]
 
 
@@ -50,8 +49,7 @@ def test_after_the_end_a_new_wish_goes_on_in_the_same_run(served: Home, server: 
 def test_work_for_earlier_goals_shows_nothing_of_the_next_ones(served: Home, server: ScriptedServer) -> None:
     run = finished(served, server)
     server.add(*FINISH)
-    done = served.run("resume", run, "add a verse to poem.txt", "-c", *FLAGS)
-    assert done.code == 0, done.text
+    served.succeed("resume", run, "add a verse to poem.txt", "-c", *FLAGS)
     assert len(server.verifications) == 2
     assert "No file was changed." in server.verifications[1].prompt, "what was done for the first wish is no evidence"
 
@@ -60,8 +58,7 @@ def test_a_finished_run_goes_on_with_a_wish_from_a_pipe_too(served: Home, server
     run = finished(served, server)
     finished(served, server, "--name", "another")
     server.add(GERMAN, *FINISH)
-    done = served.run("resume", run[:-2], "now translate it", "-c", *FLAGS)
-    assert done.code == 0, done.text
+    done = served.succeed("resume", run[:-2], "now translate it", "-c", *FLAGS)
     assert goals(served, run) == ["now translate it"] and "What next?" not in done.text
     for newest in (("-r",), ("resume",)):
         server.add(*FINISH)

@@ -39,8 +39,7 @@ def test_an_outage_of_many_attempts_is_waited_out_and_the_screen_says_until_when
     served: Home, server: ScriptedServer
 ) -> None:
     server.add(DO_NOTHING, *[Fault(503, "down", headers={"retry-after-ms": "1"})] * 8, *FINISH)
-    done = served.run(*RUN, "-c")
-    assert done.code == 0, done.text
+    done = served.succeed(*RUN, "-c")
     assert done.text.count("WAITING: 127.0.0.1 answered 503: down; asking again") == 1, "the reason stands there once"
     assert done.text.lower().count("waiting: ") == 8
     assert "until " in done.text
@@ -100,8 +99,7 @@ def test_a_sub_agent_that_is_ended_waits_no_longer(served: Home, server: Scripte
         return command("delete_agent", key="1") if len(steps) == 1 else FINISH[0]
 
     server.script = [answer] * 20
-    done = served.run(*RUN, "-c")
-    assert done.code == 0, done.text
+    served.succeed(*RUN, "-c")
     assert "did not let go in time" not in json.dumps(served.log())
 
 
@@ -115,8 +113,7 @@ def test_who_is_asked_may_wait_or_leave(served: Home, server: ScriptedServer, va
     assert "down for maintenance (tried" in " ".join(left.text.split())
 
     server.script[:] = [Fault(503, "down", headers={"retry-after": "50"}), *FINISH]
-    waited = served.run("resume", stdin="\ny -9\n")
-    assert waited.code == 0, waited.text
+    served.succeed("resume", stdin="\ny -9\n")
     (told,) = [event["reason"] for event in served.log() if event["type"] == "retried"]
     assert told.startswith("The user waits on: 127.0.0.1 answered 503: down (it asks to wait 50 s")
 
@@ -227,8 +224,7 @@ def test_recall_by_words_goes_on_while_the_embedder_is_down(served: Home, server
     server.add(note, command("recall", query="zebra key"), command("write_to_file", filename="a", text="x"), *FINISH)
     server.embed = lambda text: (_ for _ in ()).throw(ValueError)  # type: ignore[assignment]
     server.embedding_script = [Fault(503, "down")] * 99
-    done = served.run(*GOAL, "-c")
-    assert done.code == 0, done.text
+    served.succeed(*GOAL, "-c")
     log = served.log()
     recalled = next(event for event in log if event["type"] == "returned" and event["step"] == 2)
     assert "flowerpot" in recalled["text"]

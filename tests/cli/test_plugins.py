@@ -33,8 +33,7 @@ def gambler(home: Home, tmp_path: Path) -> Home:
 
 
 def test_one_file_adds_a_command_a_provider_and_a_memory_backend(gambler: Home) -> None:
-    done = gambler.run("-c", "--model", "gambler:20", "-m", "home", "--no-verify", "--accept-claims", *GOAL)
-    assert done.code == 0, done.text
+    gambler.succeed("-c", "--model", "gambler:20", "-m", "home", "--no-verify", "--accept-claims", *GOAL)
     events = gambler.log()
     rolled = next(event for event in events if event["type"] == "returned")
     assert re.fullmatch(r"A \d+\.", rolled["text"])

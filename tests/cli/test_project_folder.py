@@ -34,8 +34,7 @@ def workspace(home: Home) -> str:
 def test_a_wish_works_in_the_project_and_says_so_in_one_line(project: Home, server: ScriptedServer) -> None:
     subprocess.run(["git", "init", "-q", project.folder], check=True)
     server.add(PROPOSAL, MEND, *FINISH)
-    done = project.run(*FLAGS, WISH)
-    assert done.code == 0, done.text
+    done = project.succeed(*FLAGS, WISH)
     assert done.text.count(f"Working in this folder, {project.folder} (-w DIR for another).") == 1
     assert project.read("calc.py") == RIGHT
     assert workspace(project) == str(project.folder)
@@ -61,8 +60,7 @@ def test_a_wish_that_is_typed_does_the_same_and_leaves_no_file_behind(project: H
 def test_what_the_user_names_decides(project: Home, server: ScriptedServer) -> None:
     for flags, env in (((*FLAGS, "-w", "out"), {}), (FLAGS, {"AUTOAGENT_WORKSPACE": "out"})):
         server.add(PROPOSAL, *FINISH)
-        done = project.run(*flags, WISH, env=env)
-        assert done.code == 0, done.text
+        done = project.succeed(*flags, WISH, env=env)
         assert "Working in this folder" not in done.text
         assert workspace(project) == str(project.folder / "out")
 
@@ -76,8 +74,7 @@ def test_what_the_user_names_decides(project: Home, server: ScriptedServer) -> N
 def test_where_autogpt_is_at_home_nothing_changes(project: Home, server: ScriptedServer, file: str, text: str) -> None:
     project.write(file, text)
     server.add(PROPOSAL, *FINISH)
-    done = project.run(*FLAGS, WISH)
-    assert done.code == 0, done.text
+    project.succeed(*FLAGS, WISH)
     expected = "auto_gpt_workspace" if file.startswith("auto_gpt") else "autoagent_workspace"
     assert workspace(project) == str(project.folder / expected)
 

@@ -69,8 +69,7 @@ def test_a_reply_of_several_calls_is_taken_up_and_derived_again(served: Home, se
     server.add(Reply("All of them.", calls), *FINISH)
     assert served.run(*GOAL, "-m", "none", "-c", "-l", "1").code == 4
     assert len(server.requests) == 1
-    resumed = served.run("resume", "-c")
-    assert resumed.code == 0, resumed.text
+    served.succeed("resume", "-c")
     assert (served.folder / "autoagent_workspace/a.txt").read_text() == "012"
     assert len(server.requests) == 1 + len(FINISH), "the second and the third are not asked for again"
     verified = served.run("replay", served.runs[0], "--verify")
@@ -98,8 +97,7 @@ def test_the_first_step_that_differs_is_named(served: Home, run: str) -> None:
 
 def test_14_a_run_is_shown_from_its_log_as_it_was_on_screen(served: Home, server: ScriptedServer) -> None:
     server.add(*SCRIPT, command("execute_shell", command_line="echo 1; exit 3"), *FINISH)
-    live = served.run(*GOAL, "-c", "-m", "none")
-    assert live.code == 0, live.text
+    live = served.succeed(*GOAL, "-c", "-m", "none")
     shown = served.run("show", served.runs[0])
     assert "COMMAND = write_to_file" in shown.out
     assert "\n  +one\n" in shown.out
@@ -144,8 +142,7 @@ def test_14_a_reader_that_has_enough_hears_no_complaint(served: Home, run: str, 
 
 
 def test_14_every_prompt_follows_from_the_log_in_another_time_zone(served: Home, run: str) -> None:
-    verified = served.run("replay", run, "--verify", env={"TZ": "Asia/Kathmandu"})
-    assert verified.code == 0, verified.text
+    served.succeed("replay", run, "--verify", env={"TZ": "Asia/Kathmandu"})
 
 
 def test_14_an_older_log_shows_its_commands_too(served: Home, run: str) -> None:

@@ -29,8 +29,7 @@ def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server:
     elsewhere.mkdir()
     server.add(*FINISH)
     there = Home(elsewhere)  # an environment that says nothing of the model
-    done = there.run("--state-dir", "../.autoagent", "resume", served.runs[0][:12], stdin="y\ny\ny\n")
-    assert done.code == 0, done.text
+    done = there.succeed("--state-dir", "../.autoagent", "resume", served.runs[0][:12], stdin="y\ny\ny\n")
     assert f"RESUMED: run {served.runs[0]}, after step 2" in done.text
     assert served.read("ws/a.txt") == "one two" and not left.exists()
     assert not [path for path in elsewhere.rglob("*") if path.is_file()]
@@ -53,8 +52,7 @@ def test_the_agents_own_files_stay_out_of_reach_wherever_it_is_resumed(served: H
     server.add(command("read_file", filename=".env"))
     assert project.run(*GOAL, "-w", ".", "-m", "none").code == 5  # nobody answers
     server.add(*FINISH)
-    done = served.run("--state-dir", "project/.autoagent", "resume", "-c")
-    assert done.code == 0, done.text
+    done = served.succeed("--state-dir", "project/.autoagent", "resume", "-c")
     assert "SYSTEM: read_file failed:" in done.text
     assert not any("sk-out-of-reach" in request.prompt for request in server.requests)
 
@@ -226,8 +224,7 @@ def test_from_an_earlier_step_history_and_workspace_are_as_they_were(served: Hom
     run = served.runs[0]
     before = served.log()
     server.add(command("write_to_file", filename="c.txt", text="right"), *FINISH)
-    done = served.run("resume", run, "--from", "1", "-c")
-    assert done.code == 0, done.text
+    done = served.succeed("resume", run, "--from", "1", "-c")
     assert "Back to the end of step 1. Taken back: a.txt, b.txt." in " ".join(done.text.split())
     workspace = served.folder / "autoagent_workspace"
     assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a.txt": "one", "c.txt": "right"}

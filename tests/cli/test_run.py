@@ -213,8 +213,7 @@ def test_a_run_can_be_replayed_without_a_model(home: Home) -> None:
     assert home.run("--demo", "-c", "-m", "none").code == 0
     recorded = home.runs[0]
     (home.folder / "autoagent_workspace" / "haiku.txt").unlink()
-    done = home.run("--model", f"replay:{recorded[:15]}", "-c", "-m", "none", *GOAL)
-    assert done.code == 0, done.text
+    home.succeed("--model", f"replay:{recorded[:15]}", "-c", "-m", "none", *GOAL)
     assert home.read("autoagent_workspace/haiku.txt").startswith("Last leaf")
 
 
@@ -292,8 +291,7 @@ def test_a_model_that_thinks_has_room_for_it_whatever_its_name(served: Home, ser
         return Reply("", finish="length") if request.body["max_tokens"] < 6_000 else FINISH[0]
 
     server.add(thinks)
-    done = served.run(*GOAL, "-c", "-m", "none", env={"AUTOAGENT_REPLY_TOKENS": "1000"})
-    assert done.code == 0, done.text
+    served.succeed(*GOAL, "-c", "-m", "none", env={"AUTOAGENT_REPLY_TOKENS": "1000"})
     start = served.log()[0]
     assert (start["window"], start["reply_tokens"]) == (24_000, 1_000), "a quarter of the window is for thinking"
     assert [request.body["max_tokens"] for request in server.requests] == [9_000]
@@ -358,8 +356,7 @@ def test_where_no_model_is_named_the_endpoint_offers_one(home: Home, server: Scr
     server.models = lists("qwen3:8b", "nomic-embed-text")
     server.add(*FINISH)
     home.env |= {"OPENAI_BASE_URL": server.base_url, "AUTOAGENT_WINDOW": "32000"}
-    done = home.run("-c", "--ai-goal", "Say hello", "-m", "none", "--accept-claims")
-    assert done.code == 0, done.text
+    done = home.succeed("-c", "--ai-goal", "Say hello", "-m", "none", "--accept-claims")
     line = f"No model is named (SMART_LLM); using qwen3:8b of {server.base_url[7:-3]}."
     assert line in " ".join(done.err.split())
     assert {request.body["model"] for request in server.requests} == {"qwen3:8b"}
@@ -388,8 +385,7 @@ def test_a_model_that_a_server_does_not_list_is_said_at_once_and_once(home: Home
     home.point_at(server)
     arguments = ("-c", "--ai-goal", "Say hello", "-m", "none", "--accept-claims")
     line = f"{server.base_url[7:-3]} does not list the model test-model; it has qwen3:8b."
-    first = home.run(*arguments)
-    assert first.code == 0, first.text
+    first = home.succeed(*arguments)
     assert line in " ".join(first.err.split())
     assert "does not list" not in home.run(*arguments).text, "it has answered: the list is not everything"
 
@@ -402,8 +398,7 @@ def test_programs_run_in_the_active_virtual_environment(served: Home, server: Sc
     tool.chmod(0o755)
     served.env["VIRTUAL_ENV"] = str(place)
     server.add(command("execute_shell", command_line="tool-of-the-project; command -v python"), *FINISH)
-    done = served.run(*GOAL, "-c", "--accept-claims")
-    assert done.code == 0, done.text
+    served.succeed(*GOAL, "-c", "--accept-claims")
     (printed, _) = [event["text"] for event in served.log() if event["type"] == "returned"]
     assert f"the tool runs\n{place}/bin/python" in printed
     assert "environment: VIRTUAL_ENV" in served.run("config", "--show-origin").text

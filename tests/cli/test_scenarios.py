@@ -50,8 +50,7 @@ def processes(word: str) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
 def test_the_program_does_what_the_scenario_says(home: Home, scenario: Path) -> None:
-    done = home.run("test", str(scenario))
-    assert done.code == 0, done.text
+    done = home.succeed("test", str(scenario))
     assert done.out.startswith(f"passed  {scenario}: ")
     assert done.out.endswith("\n1 passed, 0 failed.\n")
     assert left(home) == []
@@ -60,8 +59,7 @@ def test_the_program_does_what_the_scenario_says(home: Home, scenario: Path) -> 
 def test_the_example_of_the_documentation_passes(home: Home) -> None:
     example = (ROOT / "docs" / "scenarios.md").read_text().partition("```yaml\n")[2].partition("```")[0]
     home.write("list.yaml", example)
-    done = home.run("test", "list.yaml")
-    assert done.code == 0, done.text
+    done = home.succeed("test", "list.yaml")
     assert "passed  list.yaml: the list is written, and not deleted without being asked (" in done.out
 
 
@@ -83,8 +81,7 @@ def test_20f_the_state_folder_that_is_named_is_the_one_that_counts(home: Home, g
     )
     arguments = ("--state-dir", "kept") if given == "command line" else ()
     for number in (1, 2):  # what is there already does not count
-        done = home.run("test", *arguments, "a.yaml")
-        assert done.code == 0, done.text
+        home.succeed("test", *arguments, "a.yaml")
         kept = home.folder / "kept/runs"
         assert len(list(kept.iterdir()) if kept.exists() else []) == (number if arguments else 0)
 
@@ -180,8 +177,7 @@ def test_what_a_scenario_puts_there_is_trusted(home: Home) -> None:
         + "  - {command: task_complete, args: {reason: done}}\n"
         + "expect: {exit: 0, screen: 'check: test -d .'}\n",
     )
-    done = home.run("test", "a.yaml")
-    assert done.code == 0, done.text
+    home.succeed("test", "a.yaml")
 
 
 def test_a_scenario_stops_at_its_first_failing_session(home: Home) -> None:
@@ -211,8 +207,7 @@ def test_nothing_of_the_users_environment_gets_in(home: Home) -> None:
         f"  not_on_screen: [{key}, TEMPERATURE, masked]\n"
         "  files:\n    prompt.yaml: |\n      constraints: [Never hurry.]\n",
     )
-    done = home.run("test", "rules/a.yaml", env={"OPENAI_API_KEY": key, "TEMPERATURE": "9", "PLAIN_OUTPUT": "no"})
-    assert done.code == 0, done.text
+    home.succeed("test", "rules/a.yaml", env={"OPENAI_API_KEY": key, "TEMPERATURE": "9", "PLAIN_OUTPUT": "no"})
 
 
 def test_a_scenario_has_its_time(home: Home) -> None:
@@ -319,8 +314,7 @@ def test_a_scenario_has_the_sandbox_that_the_user_has(home: Home) -> None:
     home.write(
         "d.yaml", "arguments: config\nsettings: {sandbox_seconds: 8}\nexpect: {exit: 2, screen: sandbox_seconds = 8}\n"
     )
-    done = home.run("test", "a.yaml", "b.yaml", "c.yaml", "d.yaml")
-    assert done.code == 0, done.text
+    home.succeed("test", "a.yaml", "b.yaml", "c.yaml", "d.yaml")
 
 
 @pytest.mark.parametrize(
@@ -342,8 +336,7 @@ def test_a_run_that_a_scenario_brings_has_no_workspace_elsewhere(home: Home, wor
         f"arguments: {words.format(home.runs[0])}\nfiles: {{.autoagent: {{from: .autoagent}}}}\nterminal: false\n"
         "expect: {exit: 2, screen: leads out of the folder of the scenario}\n",
     )
-    done = home.run("test", "a.yaml")
-    assert done.code == 0, done.text
+    home.succeed("test", "a.yaml")
     assert home.read("mine/haiku.txt") == "changed since"
 
 

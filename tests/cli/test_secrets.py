@@ -30,14 +30,12 @@ def kept(home: Home, name: str = "compose.yaml") -> str:
 
 def test_a_file_holds_the_secret_as_written_and_nothing_else_does(served: Home, server: ScriptedServer) -> None:
     server.add(WRITE, *FINISH)
-    done = served.run("-c", *GOAL, *QUIET)
-    assert done.code == 0, done.text
+    done = served.succeed("-c", *GOAL, *QUIET)
     assert kept(served) == f"url: {SECRET}\n"
     assert HIDDEN not in shown(served, server, done)
     assert "url: postgres://[masked]@db/app" in done.text
     assert TOLD in server.requests[1].prompt
-    verified = served.run("replay", served.runs[0], "--verify")
-    assert verified.code == 0, verified.text
+    served.succeed("replay", served.runs[0], "--verify")
 
 
 def test_placeholders_are_no_secrets(served: Home, server: ScriptedServer) -> None:
@@ -45,8 +43,9 @@ def test_placeholders_are_no_secrets(served: Home, server: ScriptedServer) -> No
     server.add(command("write_to_file", filename="compose.yaml", text=text))
     server.add(command("read_file", filename="compose.yaml"))
     server.add(*FINISH)
-    done = served.run("-c", *GOAL, *QUIET, env={"OPENAI_API_KEY": "lm-studio", "MEMORY_URL": "redis://localhost:6379"})
-    assert done.code == 0, done.text
+    done = served.succeed(
+        "-c", *GOAL, *QUIET, env={"OPENAI_API_KEY": "lm-studio", "MEMORY_URL": "redis://localhost:6379"}
+    )
     assert kept(served) == text
     assert text in server.requests[2].prompt
     assert "[masked]" not in shown(served, server, done)
@@ -54,8 +53,7 @@ def test_placeholders_are_no_secrets(served: Home, server: ScriptedServer) -> No
 
 def test_a_program_gets_the_secret_as_written(served: Home, server: ScriptedServer) -> None:
     server.add(command("execute_shell", command_line=f"printf %s {KEY} | sha256sum > digest.txt; echo {KEY}"), *FINISH)
-    done = served.run("-c", *GOAL, *QUIET)
-    assert done.code == 0, done.text
+    done = served.succeed("-c", *GOAL, *QUIET)
     assert kept(served, "digest.txt").startswith(hashlib.sha256(KEY.encode()).hexdigest())
     assert KEY not in shown(served, server, done)
     assert "It printed:\n[masked]" in server.requests[1].prompt
@@ -74,8 +72,7 @@ def test_the_users_own_key_that_a_file_holds_stays_in_it_and_is_seen_by_nobody(
         command("execute_shell", command_line="cat settings.ini"),
         *FINISH,
     )
-    done = served.run("-c", *GOAL, *QUIET, env={"OPENAI_API_KEY": key})
-    assert done.code == 0, done.text
+    done = served.succeed("-c", *GOAL, *QUIET, env={"OPENAI_API_KEY": key})
     assert kept(served, "settings.ini") == f"key = {key}\nport = 2\n"
     assert key not in shown(served, server, done)
     assert "key = [masked]\nport = 1" in server.requests[1].prompt
@@ -87,8 +84,7 @@ def test_at_the_question_the_secret_is_hidden_and_an_edit_of_another_argument_ke
 ) -> None:
     server.add(WRITE, *FINISH)
     answers = ["d", "e", "filename=other.yaml", "e", "text=url: [masked]", "", "y", "y", "y"]
-    done = served.run(*GOAL, *QUIET, stdin="\n".join(answers) + "\n", env=WIDE)
-    assert done.code == 0, done.text
+    done = served.succeed(*GOAL, *QUIET, stdin="\n".join(answers) + "\n", env=WIDE)
     assert kept(served, "other.yaml") == f"url: {SECRET}\n"
     assert HIDDEN not in shown(served, server, done)
     assert "[masked] stands for it here; it is used as it is." in done.text
@@ -103,8 +99,7 @@ def test_a_masked_call_that_waited_for_an_answer_is_not_run_by_another_process(
     stopped = served.run(*GOAL, *QUIET, stdin="n\n")
     assert stopped.code == 6
     server.add(*FINISH)
-    done = served.run("resume", "-c", env=WIDE)
-    assert done.code == 0, done.text
+    done = served.succeed("resume", "-c", env=WIDE)
     assert not (served.folder / "autoagent_workspace/compose.yaml").exists()
     reason = "[masked] stands in it for a secret, which only the process knew that has ended."
     assert f"NOT RUN (resume): {reason}" in done.text
@@ -124,8 +119,7 @@ def test_further_calls_of_a_reply_keep_their_secrets_as_long_as_their_process_li
     assert stopped.code == 6
     assert [kept(served, f"{n}.txt") for n in range(2)] == [f"{n} postgres://app:s3cret-Pa55{n}@db" for n in range(2)]
     server.add(*FINISH)
-    done = served.run("resume", "-c")
-    assert done.code == 0, done.text
+    done = served.succeed("resume", "-c")
     assert not (served.folder / "autoagent_workspace/2.txt").exists()
     assert not (served.folder / "autoagent_workspace/3.txt").exists()
     assert server.requests[1].prompt.count("which only the process knew that has ended") >= 2
@@ -149,8 +143,7 @@ def test_a_sub_agent_writes_secrets_as_they_are(served: Home, server: ScriptedSe
 
     with ScriptedServer(answer) as both:
         served.point_at(both)
-        done = served.run("-c", "--ai-name", "Boss", "--ai-role", "who delegates", *GOAL, *QUIET)
-        assert done.code == 0, done.text
+        done = served.succeed("-c", "--ai-name", "Boss", "--ai-role", "who delegates", *GOAL, *QUIET)
         assert kept(served) == f"url: {SECRET}\n"
         assert HIDDEN not in shown(served, both, done)
 
@@ -166,8 +159,7 @@ def test_a_recording_with_a_masked_call_is_not_replayed_into_files(served: Home,
 
 def test_a_memory_is_kept_without_the_secret(served: Home, server: ScriptedServer) -> None:
     server.add(command("memory_add", text=f"The database is {SECRET}."), *FINISH)
-    done = served.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    served.succeed("-c", *GOAL)
     assert "with [masked] in place of a secret" in server.requests[1].prompt
     stored = b"".join(path.read_bytes() for path in served.state.rglob("*") if path.is_file())
     assert HIDDEN.encode() not in stored

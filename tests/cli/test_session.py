@@ -91,8 +91,7 @@ def test_the_first_run_menu_offers_a_demo(home: Home, golden: Golden, columns: i
 
 
 def test_the_demo_ends_well_where_levels_are_asked_for(home: Home) -> None:
-    done = home.run("--demo", "--hierarchical", "-c", "-m", "none")
-    assert done.code == 0, done.text
+    done = home.succeed("--demo", "--hierarchical", "-c", "-m", "none")
     assert "The demo has one agent and ignores --hierarchical." in done.err
 
 

@@ -59,8 +59,7 @@ def test_a_flag_lifts_the_budget_that_is_saved_with_the_task(served: Home, serve
     served.write("ai_settings.yaml", "ai_name: A\nai_role: a tester\nai_goals: [Do the thing]\napi_budget: 0.25\n")
     server.add(command("do_nothing"), *FINISH, *FINISH)
     assert served.run("-y", *CONTINUOUS, "-l", "1").code == 4
-    done = served.run("resume", "-c", "--budget", "none")
-    assert done.code == 0, done.text
+    done = served.succeed("resume", "-c", "--budget", "none")
     assert "Changed from here on: api_budget 0.25 -> 0.0." in done.text
     assert "The task has changed" not in done.text
     assert served.run("-y", *CONTINUOUS, "--budget", "0").code == 0
@@ -78,8 +77,7 @@ def test_a_run_goes_on_where_its_server_has_moved_to(served: Home, server: Scrip
         old = served.env.pop("OPENAI_BASE_URL")
         named = {"OPENAI_BASE_URL": moved.base_url} if how == "OPENAI_BASE_URL" else {}
         flags = () if named else (how, moved.base_url)
-        done = served.run("resume", "-c", *flags, env=named)
-        assert done.code == 0, done.text
+        done = served.succeed("resume", "-c", *flags, env=named)
         assert (len(server.requests), len(moved.requests)) == (1, 1)
         assert f"openai_base_url '{old}' -> '{moved.base_url}'" in " ".join(done.text.split())
 

@@ -40,8 +40,7 @@ def test_the_newest_step_is_shown_in_the_room_of_the_smaller_window(
     server.add(*FINISH)
     asked = len(server.requests)
     again = ["resume"] if how == "resume" else ["fork", begun.runs[0], "--at", "1"]
-    done = begun.run(*again, "--model", "small", "-c")
-    assert done.code == 0, done.text
+    begun.succeed(*again, "--model", "small", "-c")
     prompts = server.requests[asked:]
     assert "line 0 of a long text" in prompts[0].prompt
     assert [tokens(prompt) for prompt in prompts if tokens(prompt) > SMALL * 4 // 5] == []
@@ -54,8 +53,7 @@ def test_a_prompt_that_is_found_too_long_is_shorter_at_each_retry(begun: Home, s
     overflow = Fault(400, "This model's maximum context length is 4096 tokens.", "context_length_exceeded")
     asked = len(server.requests)
     server.add(overflow, overflow, *FINISH)
-    done = begun.run("resume", "-c")
-    assert done.code == 0, done.text
+    done = begun.succeed("resume", "-c")
     first, second, third = map(tokens, server.requests[asked : asked + 3])
     assert first > second > third
     assert " ".join(done.text.split()).count("maximum context length is 4096 tokens; the history is cut") == 2

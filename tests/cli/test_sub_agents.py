@@ -91,8 +91,7 @@ def paid(home: Home) -> int:
 def test_a_sub_agent_works_is_shown_by_its_name_and_counts_in_the_report(crew: Callable[..., Home]) -> None:
     write = command("write_to_file", filename="a.txt", text="hi\n")
     home = crew(Boss=[ANNA, WAIT, *FINISH], Anna=[write, *FINISH])
-    done = home.run("-c", "-m", "none", *BOSS, env=WIDE)
-    assert done.code == 0, done.text
+    done = home.succeed("-c", "-m", "none", *BOSS, env=WIDE)
     assert home.read("autoagent_workspace/a.txt") == "hi\n"
     assert "[Anna 1] COMMAND: write_to_file(filename='a.txt', text='hi\\n')" in done.text
     assert "[Anna 1] FINISHED: It is done." in done.text
@@ -105,8 +104,7 @@ def test_a_sub_agent_works_is_shown_by_its_name_and_counts_in_the_report(crew: C
 
 def test_json_has_the_events_of_all_agents_in_the_order_of_the_log(crew: Callable[..., Home]) -> None:
     home = crew(Boss=[ANNA, command("do_nothing"), WAIT, *FINISH], Anna=[command("do_nothing"), *FINISH])
-    done = home.run("-c", "--json", "-m", "none", *BOSS)
-    assert done.code == 0, done.text
+    done = home.succeed("-c", "--json", "-m", "none", *BOSS)
     assert done.events == home.log()
     assert {event["agent"] for event in done.events} == {"", "1"}
 
@@ -121,8 +119,7 @@ def test_to_finish_while_they_run_ends_and_reports_them(crew: Callable[..., Home
         yield from after(asked, *FINISH)
 
     home = crew(Boss=boss(), Anna=[bea, *[WAIT] * 9], Bea=endless(asked))
-    done = home.run("-c", "-m", "none", *BOSS, env=WIDE)
-    assert done.code == 0, done.text
+    done = home.succeed("-c", "-m", "none", *BOSS, env=WIDE)
     ended = r"Anna \(1\): I have ended \(stopped\) after \d steps?: The agent that started it has ended\."
     assert re.search(ended, done.text)
     assert own(home)[-1] == home.log()[-1], "the end of the run is the last event"
@@ -140,8 +137,7 @@ def test_no_program_of_theirs_outlives_the_run(crew: Callable[..., Home]) -> Non
         yield from FINISH
 
     home = crew(Boss=boss(), Anna=[command("execute_shell", command_line=f"sleep {napping}")])
-    done = home.run("-c", "-m", "none", *BOSS, env=WIDE)
-    assert done.code == 0, done.text
+    home.succeed("-c", "-m", "none", *BOSS, env=WIDE)
     assert not programs(napping)
     assert own(home, "1")[-1]["reason"] == "The agent that started it has ended.", "it was not waited for"
     assert "SIG" in next(str(event["text"]) for event in own(home, "1") if event["type"] == "returned")
@@ -168,8 +164,7 @@ def test_they_may_be_so_many_and_so_deep_and_no_more(crew: Callable[..., Home]) 
         yield from after(asked, bea, *FINISH)
 
     home = crew(Boss=boss(), Anna=[bea, bea, WAIT, *FINISH], Bea=endless(asked))
-    done = home.run("-c", "-m", "none", *BOSS, env={"AUTOAGENT_AGENTS": "2"})
-    assert done.code == 0, done.text
+    home.succeed("-c", "-m", "none", *BOSS, env={"AUTOAGENT_AGENTS": "2"})
     refused = [event for event in own(home) if event["type"] == "returned" and "run already" in str(event["text"])]
     assert len(refused) == 1
     [started] = [event for event in own(home, "1.1") if event["type"] == "run_started"]
@@ -247,8 +242,7 @@ def test_a_resumed_run_says_who_ended_with_the_program_and_counts_what_they_cost
     process.communicate(timeout=PATIENCE)
     left.set()
     before = paid(home)
-    done = home.run("resume", "-c", env=WIDE)
-    assert done.code == 0, done.text
+    done = home.succeed("resume", "-c", env=WIDE)
     assert "Anna (1): I was cut off: I ended when the program did." in done.text
     listed = [event["text"] for event in own(home) if event["type"] == "returned" and "1. Anna: ended" in event["text"]]
     assert len(listed) == 2  # the wait that was cut off has looked again
@@ -262,8 +256,7 @@ def test_a_run_with_sub_agents_can_be_replayed(crew: Callable[..., Home]) -> Non
     home = crew(Boss=[ANNA, WAIT, *FINISH], Anna=[write, *FINISH])
     assert home.run("-c", "-m", "none", *BOSS).code == 0
     (home.folder / "autoagent_workspace/a.txt").unlink()
-    done = home.run("-c", "-m", "none", *BOSS, "--model", f"replay:{home.runs[-1]}", env={"AUTOAGENT_WINDOW": "32000"})
-    assert done.code == 0, done.text
+    home.succeed("-c", "-m", "none", *BOSS, "--model", f"replay:{home.runs[-1]}", env={"AUTOAGENT_WINDOW": "32000"})
     assert home.read("autoagent_workspace/a.txt") == "hi\n"
 
 
@@ -286,13 +279,11 @@ def test_every_prompt_follows_from_the_log_also_with_limits_after_a_resume_and_i
     assert home.run("fork", run, "--at", "3", "-c", "-l", "8", "--max-tokens", "800000").code == 4
     for done in (run, home.runs[-1]):
         assert {event["agent"] for event in home.log(done)} >= {"", "1"}
-        verified = home.run("replay", done, "--verify")
-        assert verified.code == 0, verified.text
+        home.succeed("replay", done, "--verify")
 
 
 def test_they_are_not_offered_where_they_are_switched_off(crew: Callable[..., Home]) -> None:
     home = crew(Boss=FINISH)
-    done = home.run("-c", "-m", "none", *BOSS, env={"AUTOAGENT_AGENTS": "0"})
-    assert done.code == 0, done.text
+    home.succeed("-c", "-m", "none", *BOSS, env={"AUTOAGENT_AGENTS": "0"})
     assert "start_agent" not in str(home.log()[0]["commands"])
     assert "AUTOAGENT_AGENTS=0" in home.run("commands", env={"AUTOAGENT_AGENTS": "0"}).text

@@ -101,8 +101,7 @@ def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[.
     done = home.run("resume", "--json", "--n-round", "5")
     assert done.code == 2, "resume has no such flag"
     home.write("team.yaml", CHAIN.replace("Judge", "Laugh"))
-    done = home.run("resume", "--json", env=WIDE)
-    assert done.code == 0, done.text
+    done = home.succeed("resume", "--json", env=WIDE)
     assert "team.yaml has changed since this run began. The run goes on with the old team" in done.err
     assert said(home)[2:] == [("Carol", "Carol 1")]
     assert done.events[-1]["reason"] == "After round 3 nobody has news to act on."
@@ -139,8 +138,7 @@ def test_roles_of_a_round_act_at_once_and_are_published_in_hiring_order(
         assert asked_last.wait(PATIENCE)
 
     home = team("roles:\n" + "".join(role.format(name) for name in "ABC"), answer)
-    done = home.run("team", "team.yaml", "Speak", "--n-round", "1")
-    assert done.code == 0, done.text
+    home.succeed("team", "team.yaml", "Speak", "--n-round", "1")
     written = [event["agent"] for event in home.log() if event["type"] == "published"]
     assert sorted(written) == ["", "1", "2", "3"]
     names = re.findall(r"^(\w) \(Twin\), Say:$", home.run("show", home.runs[0]).text, re.MULTILINE)
@@ -174,8 +172,7 @@ def test_the_model_chooses_what_is_next(team: Callable[..., Home], choices: list
         return Reply("did it")
 
     home = team(MODES.format(mode="react"), answer)
-    ended = home.run("team", "team.yaml", "Work")
-    assert ended.code == 0, ended.text
+    home.succeed("team", "team.yaml", "Work")
     assert did == done
     assert len(said(home)) == bool(done), "the last result alone is published"
 
@@ -210,8 +207,7 @@ def test_a_plan_is_written_worked_on_reviewed_and_revised(team: Callable[..., Ho
         return Reply(f"result {len(worked)}")
 
     home = team(MODES.format(mode="plan_and_act"), answer)
-    done = home.run("team", "team.yaml", "Work")
-    assert done.code == 0, done.text
+    home.succeed("team", "team.yaml", "Work")
     assert ["get it" in worked[0], "use it" in worked[1], "polish" in worked[2]] == [True] * 3
     assert "result of task a: result 1" in worked[1]
     assert said(home)[-1][1] == "a. get it\nresult 1\nb. use it\nresult 2\nc. polish\nresult 3"
@@ -294,8 +290,7 @@ def working(request: Request) -> Any:
 
 def test_an_action_uses_commands_that_are_authorized(team: Callable[..., Home], server: ScriptedServer) -> None:
     home = team(WORKERS, working)
-    done = home.run("team", "team.yaml", "Save", "-m", "none", stdin="y\n" * 9, env=WIDE)
-    assert done.code == 0, done.text
+    done = home.succeed("team", "team.yaml", "Save", "-m", "none", stdin="y\n" * 9, env=WIDE)
     assert home.read("autoagent_workspace/a.txt") == "one\n"
     assert re.search(r"Alice \(1\.1\.1\).*write_to_file", done.text)
     assert ("Alice", "a.txt holds one line.\nFiles changed: a.txt.") in said(home)
@@ -350,8 +345,7 @@ def test_roles_of_one_round_work_apart_and_a_conflict_is_told(
     home = team(SIDE_BY_SIDE, side_by_side)
     home.write("autoagent_workspace/shared.txt", "as it was\n")
     home.write("autoagent_workspace/sub/kept.txt", "kept\n")
-    done = home.run("team", "team.yaml", "Go", "-c", env=WIDE)
-    assert done.code == 0, done.text
+    home.succeed("team", "team.yaml", "Go", "-c", env=WIDE)
     messages = dict(said(home)[:2])
     assert set(messages["Ann"].partition("Files changed: ")[2].rstrip(".").split(", ")) == {"Ann.txt", "shared.txt"}
     for name, other in (("Ann", "Bea"), ("Bea", "Ann")):
@@ -439,8 +433,7 @@ def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Callabl
     assert refused.code == 3
     assert "team.yaml check. Review and trust them with `autoagent trust team.yaml`." in refused.err
     assert "grep two a.txt" in home.run("trust", "team.yaml").out
-    done = home.run("team", "team.yaml", "-m", "none", "-c")
-    assert done.code == 0, done.text
+    home.succeed("team", "team.yaml", "-m", "none", "-c")
     checks = [event["met"] for event in home.log() if event["type"] == "checked"]
     assert (checks[0], checks[-1]) == (False, True)
     assert said(home)[0] == ("Alice", "done\nFiles changed: a.txt.")
@@ -462,8 +455,7 @@ def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], serv
     ])  # fmt: skip
     home = team(FILE, lambda request: Reply(next(answers)) if "You are Alice" in request.prompt else None)
     home.run("trust", "team.yaml")
-    done = home.run("team", "team.yaml", "Go", "-m", "none", stdin="y\n" * 2, env=WIDE)
-    assert done.code == 0, done.text
+    done = home.succeed("team", "team.yaml", "Go", "-m", "none", stdin="y\n" * 2, env=WIDE)
     assert home.read("autoagent_workspace/a.py") == "print('\\n')\n"
     message = "a.py:\n```\nprint('\\n')\n```\nIts check `! grep wrong a.py` passes."
     assert said(home) == [("Alice", message), ("Bob", "Bob 1")]
@@ -502,8 +494,7 @@ def test_what_a_writer_has_read_goes_with_its_message(team: Callable[..., Home],
 
     home = team(WORKERS.replace("write_to_file", "read_file"), reading)
     home.write("autoagent_workspace/a.txt", "mine\n")
-    done = home.run("team", "team.yaml", "Read", "-m", "none", "-c")
-    assert done.code == 0, done.text
+    home.succeed("team", "team.yaml", "Read", "-m", "none", "-c")
     labels = [event["data"].get("private") for event in home.log() if event["type"] == "published"]
     assert labels == [None, True, True, True]
 
@@ -525,8 +516,7 @@ def test_a_team_ends_true_when_its_judge_says_so(team: Callable[..., Home], serv
     """A line that is the text alone hands on or ends; a word within a sentence does neither."""
     verdicts = iter(["It is not APPROVED.\n**Rejected**", "Fine.\nAPPROVED."])
     home = team(JUDGED, lambda request: Reply(next(verdicts)) if name_of(request) == "Ben" else None)
-    done = home.run("team", "team.yaml", "-m", "none", env=WIDE)
-    assert done.code == 0, done.text
+    done = home.succeed("team", "team.yaml", "-m", "none", env=WIDE)
     assert "FINISHED: Ended by Ben in round 4." in done.text
     assert sorted(who for who, _ in said(home)) == ["Ann", "Ann", "Ben", "Ben", "Cid"]
     told = next(asked(request) for request in server.requests if name_of(request) == "Ben")
@@ -665,8 +655,7 @@ def test_a_fork_goes_on_from_the_end_of_a_round(team: Callable[..., Home]) -> No
     first = home.runs[0]
     refused = home.run("resume", first, "--from", "1")
     assert (refused.code, "goes back" in refused.text) == (2, True)
-    done = home.run("fork", first, "--at", "1", "--feedback", "Hurry", env=WIDE)
-    assert done.code == 0, done.text
+    home.succeed("fork", first, "--at", "1", "--feedback", "Hurry", env=WIDE)
     second = next(run for run in home.runs if run != first)
     assert home.log(second)[:9] == home.log(first)[:9]
     written = [content for _, content in said(home, second)]
@@ -773,8 +762,7 @@ def test_a_file_that_the_idea_names_and_standard_input_reach_the_roles(team: Cal
 
     home = team(CHAIN, answer)
     home.write("notes.md", "The ferry leaves at 7:40.")
-    done = home.run("team", "team.yaml", "write about @notes.md and @gone.md", "-c", stdin="Rain from noon.\n")
-    assert done.code == 0, done.text
+    done = home.succeed("team", "team.yaml", "write about @notes.md and @gone.md", "-c", stdin="Rain from noon.\n")
     assert "Not attached: gone.md: No such file or directory." in done.text
     first = prompts[0]
     assert "notes.md:\nThe ferry leaves at 7:40." in first and "write about @notes.md" in first

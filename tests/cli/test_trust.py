@@ -101,8 +101,7 @@ def test_trusted_it_is_not_asked_again_and_the_users_key_stays_at_home(cloned: H
     assert server.requests
     assert not any("sk-of-the-user" in str(request.headers) for request in [*server.probes, *server.requests])
     server.add(*FINISH)
-    done = cloned.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    done = cloned.succeed("-c", *GOAL)
     assert "Never taken from a folder: .env:4 AUTOAGENT_SANDBOX;" in done.err
 
     cloned.write(".env", dotenv)
@@ -134,8 +133,7 @@ def test_the_checks_of_a_task_file_from_elsewhere_wait_for_trust(home: Home, ser
 
 def test_what_set_up_writes_itself_is_trusted(home: Home, server: ScriptedServer) -> None:
     typed = f"8\n{server.base_url}\n\ntest-model\ny\nN\nr\nGoal :: test -s a\n\n"
-    done = home.run("setup", stdin=typed)
-    assert done.code == 0, done.text
+    done = home.succeed("setup", stdin=typed)
     assert "check: test -s a" in home.read("ai_settings.yaml")
     done = home.run("config", env={"OPENAI_API_KEY": "sk-of-the-user"})
     assert "Left out" not in done.err

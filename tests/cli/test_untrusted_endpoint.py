@@ -198,8 +198,7 @@ def test_whatever_has_another_form_is_asked_again(served: Home, server: Scripted
     marks = [command("append_to_file", filename="done.txt", text=f"{name}\n") for name in MALFORMED]
     served.write("autoagent_workspace/done.txt", "")
     server.add(*(step for pair in zip(MALFORMED.values(), marks, strict=True) for step in pair), *FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    served.succeed(*RUN)
     assert served.read("autoagent_workspace/done.txt").splitlines() == list(MALFORMED)
     retried = {event["step"] for event in served.log() if event["type"] == "retried"}
     assert retried == set(range(1, 1 + len(MALFORMED)))
@@ -221,8 +220,7 @@ def test_a_usage_that_is_none_is_counted_here(served: Home, server: ScriptedServ
     thought = {"text": "I think."}
     reply = Reply("", (("do_nothing", json.dumps({"thoughts": thought})),), "tool_calls", usage)
     server.add(reply, *FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    served.succeed(*RUN)
     assert all(0 < event["usage"]["prompt"] < 10**6 for event in served.log() if event["type"] == "thought")
 
 
@@ -230,8 +228,7 @@ def test_a_list_of_models_of_any_form_leaves_the_window_a_guess(served: Home, se
     server.models = [{"id": "test-model", "max_model_len": HUGE}, 5, {"id": 7}]  # type: ignore[list-item]
     server.add(*FINISH)
     del served.env["AUTOAGENT_WINDOW"]
-    done = served.run(*RUN)
-    assert done.code == 0, done.text
+    served.succeed(*RUN)
     assert served.log()[0]["window"] == 8192
 
 
@@ -257,6 +254,5 @@ def test_embeddings_of_any_form_cost_a_memory_and_no_run(served: Home, server: S
     server.embedding_script = [{"data": [{"index": {}, "embedding": row}]} for row in rows]
     server.embedding_script += [{"data": 5}, {"data": [5]}, Fault(200, body=b"[" * 50_000)] * 3
     server.add(*[command("do_nothing")] * 3, *FINISH)
-    done = served.run(*GOAL, "-c", "--max-seconds", "30")
-    assert done.code == 0, done.text
+    served.succeed(*GOAL, "-c", "--max-seconds", "30")
     assert any(event["type"] == "retried" for event in served.log())

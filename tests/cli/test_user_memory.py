@@ -49,8 +49,7 @@ def test_what_is_in_it_is_recalled_in_every_folder_and_told_apart(served: Home, 
     assert "the user's own memory, for all his folders, fits 1.00) The user writes" in returned["text"]
     shown = other.run("why", other.runs[-1], "1").text
     assert "mem:user:1" in shown
-    again = other.run("replay", other.runs[-1], "--verify")
-    assert again.code == 0, again.text
+    other.succeed("replay", other.runs[-1], "--verify")
     assert server.requests[1].prompt.count(BRITISH) == 2
 
     server.add(*FINISH)

@@ -16,16 +16,14 @@ def test_flags_stand_before_or_behind_the_wish(
     served: Home, server: ScriptedServer, arguments: tuple[str, ...]
 ) -> None:
     server.add(Reply(PROPOSAL), *FINISH)
-    done = served.run(*arguments)
-    assert done.code == 0, done.text
+    served.succeed(*arguments)
     assert "You are PoetGPT, an AI that writes verse" in server.requests[1].prompt
     assert not (served.folder / "ai_settings.yaml").exists(), "what was saved stays what it was"
 
 
 def test_the_wish_is_the_goal_where_the_model_makes_nothing_of_it(served: Home, server: ScriptedServer) -> None:
     server.add(Reply("I would rather not."), *FINISH)
-    done = served.run(WISH, "-c", "-m", "none", "--ai-name", "Poet")
-    assert done.code == 0, done.text
+    done = served.succeed(WISH, "-c", "-m", "none", "--ai-name", "Poet")
     assert "your text becomes the goal" in done.text and "NAME: Poet\n" in done.text and f"  1. {WISH}\n" in done.text
 
 

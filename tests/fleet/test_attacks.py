@@ -42,8 +42,7 @@ def test_a_folder_that_holds_the_fleet_is_not_copied_into_itself(home: Home, ser
     server.script, server._every = [*FINISH], None
     home.write("a.txt", "a")
     home.write("tasks.yaml", "tasks:\n- {id: a, goal: Do the thing, files: [.]}\n")
-    done = home.run("fleet", "tasks.yaml", "-c", "--out", "out", "--accept-claims")
-    assert done.code == 0, done.text
+    home.succeed("fleet", "tasks.yaml", "-c", "--out", "out", "--accept-claims")
     assert home.read("out/a/workspace/a.txt") == "a"
     assert not list((home.folder / "out/a/workspace").rglob("fleet.jsonl"))
 

@@ -31,8 +31,7 @@ def test_d41_d42_d46_d47_what_passes_is_waited_for_and_a_part_is_never_run() -> 
     with room() as made, ScriptedServer(*faults, nonsense, *FINISH) as server:
         made.write("autoagent_workspace/kept", "kept")
         made.point_at(server)
-        done = made.run("-c", "-m", "none", *GOAL)
-        assert done.code == 0, done.text
+        done = made.succeed("-c", "-m", "none", *GOAL)
         assert made.read("autoagent_workspace/kept") == "kept"
         assert "WAITING: 127.0.0.1 answered 429: slow down" in done.text
         assert [event["type"] for event in made.log()].count("retried") == 5
@@ -72,8 +71,7 @@ def test_d48_embeddings_that_fail_do_not_end_the_run() -> None:
     with room() as made, ScriptedServer(command("write_to_file", filename="a", text="x"), *FINISH) as server:
         server.embed = lambda text: [float("nan")] * 8
         made.point_at(server)
-        done = made.run("-c", *GOAL)
-        assert done.code == 0, done.text
+        done = made.succeed("-c", *GOAL)
         assert "not remembered" in done.text or "recalled" in done.text
 
 

@@ -170,8 +170,7 @@ def test_d58_what_can_be_made_anew_of_a_memory_is(
     assert "green ferry" in before.out
     [database] = (made.state / "memory").rglob("memory.db")
     harm(database)
-    after = made.run(*ASKED)
-    assert after.code == 0, after.text
+    after = made.succeed(*ASKED)
     assert re.search(r"(vectors|texts) are (made|embedded) anew", after.err), "it is said"
     assert found(after) == found(before)
     assert made.run("-c", *GOAL).code == 0
@@ -188,8 +187,7 @@ def test_d58_a_memory_that_is_lost_is_named_and_the_run_goes_on(
     assert (after.code, after.out, len(after.err.splitlines())) == (1, "", 1), after.text
     assert "The memory in .autoagent/memory cannot be used: " in after.err
     assert "Restore a copy of its memory.db" in after.err
-    done = made.run("-c", *GOAL)
-    assert done.code == 0, done.text
+    done = made.succeed("-c", *GOAL)
     assert "Nothing is recalled: The memory in .autoagent/memory" in done.text
     shutil.rmtree(database.parent)
     assert made.run(*ASKED).code == 0, "moved away, it begins anew"

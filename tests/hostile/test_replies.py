@@ -163,8 +163,7 @@ def test_d38_several_calls_of_a_reply_are_authorised_one_by_one() -> None:
     with room() as made, ScriptedServer(SEVERAL, *FINISH) as server:
         made.point_at(server)
         before = made.picture()
-        done = made.run("-m", "none", *GOAL, stdin="y\ny\ny\nKeep that file.\ny\ny\n")
-        assert done.code == 0, done.text
+        made.succeed("-m", "none", *GOAL, stdin="y\ny\ny\nKeep that file.\ny\ny\n")
         log = made.log()
         decided = [(event["step"], event["allowed"]) for event in log if event["type"] == "decided"]
         assert decided[:4] == [(1, True), (2, True), (3, True), (4, False)]
@@ -224,8 +223,7 @@ def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -
     flags = ("--ai-name", "Boss", "--ai-role", "who has others dig", *GOAL)
     with room() as made, ScriptedServer(answer) as server:
         made.point_at(server)
-        done = made.run("-c", "-m", "none", *flags)
-        assert done.code == 0, done.text
+        done = made.succeed("-c", "-m", "none", *flags)
         log = made.log()
     spades = ["1.1", "1.2", "1.3", "1.4"]
     assert {event["agent"] for event in log} == {"", "1", *spades}, "two levels below the run, and five at once"

@@ -30,8 +30,7 @@ def ran(served: Home, server: ScriptedServer) -> Home:
     """A run of a hostile model."""
     server.add(WRITE, command("read_file", filename="a.txt"), *FINISH)
     goals = ("--ai-goal", CHECK, "--ai-goal", f"Say {HOSTILE}", "--ai-name", "<b>Ann</b>")
-    done = served.run("-c", "-y", "-m", "none", "--accept-claims", *goals)
-    assert done.code == 0, done.text
+    served.succeed("-c", "-y", "-m", "none", "--accept-claims", *goals)
     return served
 
 
@@ -144,14 +143,12 @@ def test_a_thousand_steps_fit_into_two_megabytes(ran: Home) -> None:
 def forked(ran: Home, server: ScriptedServer) -> str:
     """The id of a fork of the run after its first step, which does something else there."""
     server.add(command("list_files"), *FINISH)
-    done = ran.run("fork", ran.runs[0], "--at", "1", "-c", "--accept-claims")
-    assert done.code == 0, done.text
+    ran.succeed("fork", ran.runs[0], "--at", "1", "-c", "--accept-claims")
     return ran.runs[-1]
 
 
 def test_two_runs_stand_side_by_side_from_where_they_part(ran: Home, forked: str) -> None:
-    done = ran.run("report", forked, "--compare", ran.runs[0], "-o", "both.html")
-    assert done.code == 0, done.text
+    ran.succeed("report", forked, "--compare", ran.runs[0], "-o", "both.html")
     facts = facts_of(ran.read("both.html"))
     one, other = facts["runs"]  # type: ignore[misc]
     assert (one["run"], other["run"]) == (ran.runs[0], forked), "a fork has its own name, and place"

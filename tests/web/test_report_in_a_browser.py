@@ -29,8 +29,7 @@ def report_of(home: Home, server: ScriptedServer, kind: str) -> str:
     if kind == "team":
         server._every = lambda request: Reply(f"{name_of(request)} says {'b' * 300}")
         home.write("team.yaml", TEAM)
-        done = home.run("team", "team.yaml", "-m", "none")
-        assert done.code == 0, done.text
+        home.succeed("team", "team.yaml", "-m", "none")
         made = home.run("report", "--team", home.runs[0], "-o", "page.html")
     elif kind == "fleet":
         server.add(*[*FINISH] * 2)
