@@ -33,7 +33,7 @@ from autoagent.fleet.engine import GRACE, OUTPUT, Engine, WorkerProcess
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.link import LEASE, LOCK
-from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, tally_of
+from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, locked_by, tally_of
 
 LONGEST = 64_000_000  # bytes of a line of a worker's
 TICK = 0.5  # seconds between two looks at the screen
@@ -431,17 +431,5 @@ def end_orphans(state: FleetState) -> None:
 
 def holder(path: Path) -> int:
     """Return the process of this machine that holds a run's folder, 0 if none does."""
-    import fcntl
-
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return 0
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return 0
-    except BlockingIOError:
-        pid, _, host = os.read(descriptor, 300).decode(errors="replace").strip().partition(" ")
-        return int(pid or 0) if host == socket.gethostname() else 0
-    finally:
-        os.close(descriptor)
+    pid, _, host = locked_by(path).partition(" ")
+    return int(pid) if pid.isdecimal() and host == socket.gethostname() else 0

@@ -134,16 +134,21 @@ class FleetRecord:
 
 def head_of(out: Path) -> int:
     """Return the process id of the head that leads the fleet now, or 0 if none does."""
+    pid = locked_by(out / LOCK)
+    return int(pid) if pid.isdecimal() else 0
+
+
+def locked_by(path: Path) -> str:
+    """Return the text in a lock file that a process holds, '' if none does."""
     try:
-        descriptor = os.open(out / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return 0
+        return ""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return 0
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return ""
     except BlockingIOError:
-        word = os.read(descriptor, 32).strip()
-        return int(word) if word.isdigit() else 0
+        return os.read(descriptor, 300).decode(errors="replace").strip()
     finally:
         os.close(descriptor)
 
