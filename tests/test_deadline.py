@@ -42,7 +42,7 @@ NONE = ["", "soon", "25:00", "12:61", "5", "h", "2h later", "-2h", "1..5h", "202
 
 @pytest.mark.parametrize("text", NONE)
 def test_what_is_no_time_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time; write 18:00"):
+    with pytest.raises(ValueError, match="is not a time; write 18:00"):
         moment(text, NOW)
 
 

@@ -83,7 +83,7 @@ def test_the_agent_can_ask_by_date_kind_run_and_source(context: Context, living:
     assert found(kind="step", run="20231109") == {"Coffee was"}
     assert found(source="tea.") == {"Tea was"}
     refused = run(context, "recall", since="last week")
-    assert "since='last week' is no date; write it as 2026-11-24" in refused.text and not refused.ok
+    assert "since='last week' is not a date; write it as 2026-11-24" in refused.text and not refused.ok
     assert "what the memories are about" in run(context, "recall", query=" ").text
 
 
@@ -309,7 +309,7 @@ def test_a_sleep_forgets_into_the_trash_from_where_it_comes_back(call: Callable[
     assert call("sleep", "--dry-run", **fading).stdout.startswith("now, in about 1 sleeps  1  ")
     slept = call("sleep", **fading)
     assert slept.stdout == "Forgot 1 memories; 0 fell a level.\n"
-    assert slept.stderr.startswith("They were not dreamt of: ")
+    assert slept.stderr.startswith("No dream was made: ")
     assert call("list").stderr == "The memory is empty.\n"
     assert call("trash").stdout.endswith("note from user: Tea is hot.\n")
     assert json.loads(call("dreams", "--json").output)[0]["forgotten"] == [1]

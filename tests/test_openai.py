@@ -420,8 +420,8 @@ LASTING = {
 }
 
 ENDLESS = {
-    "words": (Broken("endless", "and on " * 2000), "does not stop: the reply has more than 8,000,000 characters"),
-    "a line": (Broken("line", ":" * 2**16), "does not stop: the answer has more than 32 MB"),
+    "words": (Broken("endless", "and on " * 2000), "keeps sending: the reply has more than 8,000,000 characters"),
+    "a line": (Broken("line", ":" * 2**16), "keeps sending: the answer has more than 32 MB"),
 }
 
 
@@ -688,9 +688,9 @@ def test_an_embedding_of_any_length_becomes_a_unit_vector(server: ScriptedServer
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (row([1.0, math.nan]), "no list of numbers"),
-        (row(["a"]), "no list of numbers"),
-        (row("AAAA"), "no list of numbers"),
+        (row([1.0, math.nan]), "that is not numbers"),
+        (row(["a"]), "that is not numbers"),
+        (row("AAAA"), "that is not numbers"),
         (row([]), "empty embedding"),
         (row([0.0, 0.0]), "empty embedding"),
         (row([1.0, 2.0, 3.0]), "3 values instead of 2"),

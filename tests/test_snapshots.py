@@ -439,9 +439,9 @@ def test_what_is_not_kept_is_named_once_and_left_alone(root: Path, store: Path) 
     snapshots.take()
     assert told == [
         "A change of this cannot be undone, as it is not kept: 'large.bin': it is larger than 32 MB; "
-        "'pipe': it is no file."
+        "'pipe': it is not a file."
     ] or told == [
-        "A change of this cannot be undone, as it is not kept: 'pipe': it is no file; "
+        "A change of this cannot be undone, as it is not kept: 'pipe': it is not a file; "
         "'large.bin': it is larger than 32 MB."
     ]
     assert snapshots.changed(small, tree) == ["a.txt", "large.bin", "pipe"]

@@ -345,7 +345,7 @@ def test_what_does_not_let_go_is_left_and_records_nothing_more(bench: Bench) -> 
     for thread in threading.enumerate():
         if thread.name == "agent 1":
             thread.join(PATIENCE)
-    assert "did not let go in time" in bench.log("1")[-1].reason
+    assert "did not stop in time" in bench.log("1")[-1].reason
     assert not (bench.workspace / "late.txt").exists()
 
 

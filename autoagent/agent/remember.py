@@ -94,7 +94,7 @@ class StepMemory:
         try:
             core = [memory_id for memory_id in memory.core() if memory_id.id not in history.dropped]
         except StateError as error:
-            yield state.record(Retried(reason=f"What you want kept in mind cannot be read: {error}"))
+            yield state.record(Retried(reason=f"The core of the memory cannot be read: {error}"))
             return
         fitting = core_fitting(core, history.shares.core, state.count, self._clock())
         if [(one.id, one.text) for one in core[:fitting]] == [(one.id, one.text) for one in history.core]:
@@ -221,7 +221,7 @@ class StepMemory:
             if not newest or not self._memory.has_lost(newest, place):
                 return
         except StateError as error:
-            yield state.record(Retried(reason=f"What was remembered cannot be looked at: {error}"))
+            yield state.record(Retried(reason=f"The memory cannot be checked: {error}"))
             return
         history = History(state.count)
         missing: dict[str, int] = {}
@@ -336,14 +336,14 @@ class Distillation:
         room = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR)
         candidates = replaceable(state.history)
         prompt = facts_prompt(state.start.task, outcome.reason, events, candidates, room, state.count)
-        activity = "what the run found out is put down in facts"
+        activity = "keeping the facts of the run"
         question = Question([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
         try:
             answer = yield from self._call.ask(question)
         except StopRun as stop:  # the run is over as it is
             answer = str(stop)
         if isinstance(answer, str):
-            yield state.record(Retried(reason=f"What the run found out is not put down in facts: {answer}"))
+            yield state.record(Retried(reason=f"No facts of the run were kept: {answer}"))
             return None
         return answer
 

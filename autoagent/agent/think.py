@@ -68,7 +68,7 @@ class ModelTurn:
                 yield from self.charge()
                 if not self._user.should_wait(str(error)):
                     raise
-                yield state.record(Retried(reason=f"The user waits on: {error}"))
+                yield state.record(Retried(reason=f"The user wants to wait: {error}"))
             except ContextOverflow as error:
                 if shortened == MAX_SHORTENINGS:
                     raise

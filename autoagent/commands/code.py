@@ -111,7 +111,7 @@ def execute_python_file(
 def _code_file(name: str) -> str:
     """Return the path of a code file, given its plain name. The suffix `.py` is optional."""
     if "/" in name or not name.strip() or name in (".", ".."):
-        raise CommandError(f"{shown(name)} is no plain file name; use one without a folder, such as 'main.py'.")
+        raise CommandError(f"{shown(name)} is not a plain file name; use one without a folder, such as 'main.py'.")
     return f"{CODE_FOLDER}/{name}" if name.endswith(".py") else f"{CODE_FOLDER}/{name}.py"
 
 
@@ -122,7 +122,7 @@ def _source(context: Context, filename: str) -> tuple[bytes, str]:
         raise CommandError(f"{shown(filename)} is a symbolic link; name the file itself.")
     source = context.workspace.read(filename, SOURCE_LIMIT + 1)
     if not filename.endswith(".py"):
-        raise CommandError(f"{shown(filename)} is no Python file: its name must end in .py.")
+        raise CommandError(f"{shown(filename)} is not a Python file: its name must end in .py.")
     if len(source) > SOURCE_LIMIT:
         raise CommandError(f"{shown(filename)} is larger than {SOURCE_LIMIT:,} bytes, too large to be run.")
     decoded = decode(source)

@@ -134,7 +134,7 @@ def _timestamp(text: str, name: str, *, whole_day: bool = False) -> float:
         day = timedelta(days=1 if whole_day and len(text) <= len("2026-11-24") else 0)
         return (datetime.fromisoformat(text) + day).timestamp() if text else 0.0
     except (ValueError, OverflowError, OSError) as error:
-        raise CommandError(f"{name}={text!r} is no date; write it as 2026-11-24 or 2026-11-24T09:30.") from error
+        raise CommandError(f"{name}={text!r} is not a date; write it as 2026-11-24 or 2026-11-24T09:30.") from error
 
 
 def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:

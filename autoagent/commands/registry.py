@@ -395,7 +395,7 @@ def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ReplyError(f"The argument {parameter.name!r} of {spec.name} is no number that can be used.")
+        raise ReplyError(f"The argument {parameter.name!r} of {spec.name} is not a usable number.")
     return number
 
 

@@ -99,7 +99,7 @@ def from_plain(kind: type[Record], value: Any) -> Record:
 def check_time(seconds: float) -> None:
     """Raise ValueError for a time that no calendar shows."""
     if not 0 <= seconds <= LATEST:
-        raise ValueError(f"{seconds:g} is no time, in seconds since 1970")
+        raise ValueError(f"{seconds:g} is not a time, in seconds since 1970")
 
 
 @cache
@@ -117,7 +117,7 @@ def _load_json(line: bytes) -> Any:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _check_numbers(record: Any) -> None:
@@ -130,7 +130,7 @@ def _check_numbers(record: Any) -> None:
             elif isinstance(item, int) and abs(item) > _LARGEST:
                 raise ValueError(f"{each.name} holds a number beyond 64 bits")
             elif isinstance(item, float) and not math.isfinite(item):
-                raise ValueError(f"{each.name} holds {item}, which is no number of JSON")
+                raise ValueError(f"{each.name} holds {item}, which is not a JSON number")
 
 
 @dataclass(frozen=True, slots=True)

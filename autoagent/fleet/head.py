@@ -192,7 +192,7 @@ class Head:
             worker.unread = bytearray(rest)
             try:
                 if len(rest) > LONGEST:
-                    raise StateError(f"It says more than {LONGEST // 1_000_000} MB in a line.")
+                    raise StateError(f"It sent more than {LONGEST // 1_000_000} MB in a line.")
                 for line in lines:
                     self.hear(worker, json.loads(line))
             except (StateError, ValueError, TypeError, LookupError) as error:  # the others go on

@@ -373,7 +373,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
                 return False
             if self._change([Change(m.id, (m.t, m.level), m.t, GONE) for m in current]):
                 return True
-        raise StateError(f"The memory {memory} could not be deleted: others change it all the time. Try again.")
+        raise StateError(f"The memory {memory} could not be deleted: other processes keep changing it. Try again.")
 
     def restore(self, memory: int) -> bool:
         """Restore a forgotten memory as if stored now. Return False if it is not in the trash."""

@@ -63,7 +63,7 @@ def parse(url: str) -> Address:
     if len(text) > _MAX_URL:
         raise CommandError(f"{called} is too long for an address: {len(text):,} characters of at most {_MAX_URL:,}.")
     if bad := re.search(r"[^\S ]|[\\\x00-\x1f\x7f\ud800-\udfff]", text):
-        raise CommandError(f"{called} is no address: it holds {bad.group()!a}.")
+        raise CommandError(f"{called} is not an address: it holds {bad.group()!a}.")
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d)", text)
     if scheme is None:
         raise CommandError(f"{called} has no scheme; write https:// before it.")
@@ -75,13 +75,13 @@ def parse(url: str) -> Address:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:  # its text quotes the URL, and with it what may be a password
-        raise CommandError(f"{called} is no address: its host or its port cannot be read.") from None
+        raise CommandError(f"{called} is not an address: its host or its port cannot be read.") from None
     try:
         host = normal_host(parts.hostname or "")
     except ValueError as error:
-        raise CommandError(f"{called} is no address: {error}.") from None
+        raise CommandError(f"{called} is not an address: {error}.") from None
     if port == 0:
-        raise CommandError(f"{called} is no address: there is no port 0.")
+        raise CommandError(f"{called} is not an address: there is no port 0.")
     target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
     return Address(parts.scheme, host, port or PORTS[parts.scheme], target)
 

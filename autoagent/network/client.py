@@ -159,7 +159,7 @@ class HttpClient:
                     try:
                         following = parse(urljoin(address.url, to.strip()))
                     except (CommandError, ValueError) as error:
-                        raise CommandError(f"{address.url} redirects to where nobody may go: {error}") from error
+                        raise CommandError(f"{address.url} redirects to a refused address: {error}") from error
                 same = following.host == address.host and {following.port, address.port} <= {address.port, 80, 443}
                 if ONE_HOST.get() and not same:
                     to = f"{following.url}, another host than this call was allowed for; ask for that by itself"

@@ -144,7 +144,7 @@ class _Reading:
             raise ReplyError(f"The reply holds over {MAX_BRACES} braces around no JSON; answer with the object alone.")
         end = self._text.find("}", start)
         if error.begun or end < 0 or self._text.find("{", start + 1, end) >= 0:
-            self._note_problem(ReplyError(f"The reply is no valid JSON at {error}."), error)
+            self._note_problem(ReplyError(f"The reply is not valid JSON at {error}."), error)
             return start + 1
         self.words.append(self._text[start:end])
         return end

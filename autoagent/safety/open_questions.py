@@ -244,7 +244,7 @@ def _read(folder: int, name: str) -> Any:
     with os.fdopen(file, "rb") as file_object:
         status = os.fstat(file)
         if not (stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_private(status)):
-            raise ValueError(f"{name} is no file of this user alone")
+            raise ValueError(f"{name} is not a file of this user alone")
         return json.loads(file_object.read(_MAX_BYTES))
 
 

@@ -41,7 +41,7 @@ class Rule:
         match = _RULE.fullmatch(text.strip())
         if match is None or (match[2] is not None and not match[2].strip()):
             raise SettingsError(
-                f"The rule {text!r} is none: write COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."
+                f"{text!r} is not a rule: write COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."
             )
         return cls(match[1], None if match[2] is None else match[2].strip())
 

@@ -150,7 +150,7 @@ async def _shown(browser: Browser, first: WebPage, limit: int, fetcher: _Fetcher
     with contextlib.suppress(NotQuiet):  # it polls or plays; what is there by now is the page
         await page.wait_for_load_state("networkidle", timeout=QUIET_SECONDS * 1000)
     if not page.url.startswith(("http://", "https://")):  # the browser's own page about what it could not reach
-        raise CommandError(f"{first.url} leads by script to where nobody may go.")
+        raise CommandError(f"{first.url} leads by script to a refused address.")
     await page.evaluate(_MARK_HIDDEN)
     html = (await page.content()).encode()
     return WebPage(page.url, "text/html", html[:limit], "utf-8", first.cut or len(html) > limit)

@@ -101,7 +101,7 @@ def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping
     try:
         return json.loads(page.body)
     except (ValueError, RecursionError):  # RecursionError: nested too deep to be an honest answer
-        raise CommandError(f"{engine} answers with something that is no JSON.") from None
+        raise CommandError(f"{engine} did not answer with JSON.") from None
 
 
 def _items(body: Any, key: str) -> list[Mapping[str, Any]]:

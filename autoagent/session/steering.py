@@ -206,7 +206,7 @@ class RunSteering:
             public, text = text.startswith("--public "), text.removeprefix("--public ")
             id = self._memory.add(text, source="user")
             if id is None or not self._memory.keep_in_core(id, kept=True, public=public):
-                raise SettingsError("The memory keeps nothing (MEMORY_BACKEND).")
+                raise SettingsError("There is no memory to keep it in (MEMORY_BACKEND).")
             self._console.say(f"Kept as {memory_name(id)}: prompts show it from the next step on.")
 
     # The files ---------------------------------------------------------------------------------------------------

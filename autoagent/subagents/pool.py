@@ -274,7 +274,7 @@ class WorkerPool:
             if member.thread is not None:
                 member.thread.join(max(0.0, end - time.monotonic()))
         for member in running:
-            self._end(member, Outcome(Status.STOPPED, f"{reason} What it was doing did not let go in time."))
+            self._end(member, Outcome(Status.STOPPED, f"{reason} Its command did not stop in time."))
 
     def _live(self, member: RunningWorker, ready: queue.SimpleQueue[str], build: Build) -> None:
         """Run a sub-agent in its thread. An error ends this agent alone, and its starter is told."""

@@ -304,7 +304,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
         echo(f"Merged {', '.join(str(memory.id) for memory in group.others)} into {group.kept.id}.")
     echo(f"Forgot {len(dream.forgotten)} memories; {len(dream.fallen)} fell a level.")
     if dream.problem:
-        echo(f"They were not dreamt of: {dream.problem}", err=True)
+        echo(f"No dream was made: {dream.problem}", err=True)
     elif dream.text:
         echo(dream.text)
 

@@ -44,7 +44,7 @@ from autoagent.teams.role import Role
 from autoagent.text.tokens import PER_MESSAGE, counter
 
 NO_WRITER = "no file can be written here; `autoagent commands` says why."
-NOTHING_LEFT = Outcome(Status.BUDGET, "Nothing is left of the budget.")
+NOTHING_LEFT = Outcome(Status.BUDGET, "The budget is used up.")
 _CARRIED_ON = (*DECIDED, Status.FAILED)  # outcomes of an agent that its role can report
 
 
@@ -294,8 +294,8 @@ class Member:
         room = min(self._office.reply_tokens, model.window // 2) or reply_tokens(model.window)
         if sent + room > model.window:
             raise ModelError(
-                f"{self.role} asks with {sent:,} tokens; the window of {model.name} holds {model.window:,}, of which "
-                f"{room:,} are for the answer. Let it read fewer messages, or use a model with a larger window."
+                f"The prompt of {self.role} has {sent:,} tokens; the window of {model.name} holds {model.window:,}, of "
+                f"which {room:,} are for the answer. Let it read fewer messages, or use a model with a larger window."
             )
         reply = min(room + model.reasoning_room, budget.expected_reply)
         budget.check(sent, reply, model.price, time.time())

@@ -106,7 +106,7 @@ def _task(number: int, found: Any) -> Task:
         raise ValueError(f"task {number} has no instruction")
     needs = found.get("dependent_task_ids") or ()
     if not isinstance(needs, (list, tuple)):
-        raise ValueError(f"dependent_task_ids of task {number} is no list")
+        raise ValueError(f"dependent_task_ids of task {number} is not a list")
     return Task(str(found.get("task_id", number)), instruction.strip(), tuple(str(name) for name in needs))
 
 

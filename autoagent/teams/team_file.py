@@ -136,7 +136,7 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
             action["output"][name] = kind.texts() if kind.is_list else kind.text()
             if not (kind.is_list or kind.text() in KINDS):
                 raise SettingsError(
-                    f"{kind.where}: {kind.text()!r} is none; use {', '.join(KINDS)} or a list of choices."
+                    f"{kind.where}: {kind.text()!r} is not a kind; use {', '.join(KINDS)} or a list of choices."
                 )
         if "commands" in found or "file" in found:
             raise SettingsError(f"{found['output'].where}: an action with commands or a file cannot have it.")
@@ -163,7 +163,7 @@ def _check_receivers(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
             handed_on = {name for to in action.get("when", {}).values() for name in to} - {END}
             if unknown := [name for name in (*action.get("send_to", ()), *handed_on) if name not in known]:
                 raise SettingsError(
-                    f"{place.place}: {action['name']} is sent to {unknown[0]!r}, who is no role; there are "
+                    f"{place.place}: {action['name']} is sent to {unknown[0]!r}, who is not a role; there are "
                     f"{', '.join(known)}, and under `when:` also {END}, which ends the work."
                 )
 

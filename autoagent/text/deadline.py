@@ -19,7 +19,7 @@ def moment(text: str, now: float) -> float:
         found = _after(text, now) or _next(text, now) or datetime.fromisoformat(text).timestamp()
         datetime.fromtimestamp(found)  # a time that the calendar has
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text!r} is no time; write 18:00, 2026-11-23T08:00, or 2h30m for so long from now") from None
+        raise ValueError(f"{text!r} is not a time; write 18:00, 2026-11-23T08:00, or 2h30m from now") from None
     if found <= now:
         raise ValueError(f"{text!r} has passed already")
     return found

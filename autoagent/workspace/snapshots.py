@@ -475,7 +475,7 @@ def _reason_to_skip(status: os.stat_result, scan: _Scan) -> str:
     if stat.S_ISLNK(mode):
         return ""
     if not stat.S_ISREG(mode):
-        return "it is no file"
+        return "it is not a file"
     if status.st_size > LARGEST_FILE:
         return f"it is larger than {LARGEST_FILE >> 20} MB"
     if scan.bytes + status.st_size > MOST_BYTES:

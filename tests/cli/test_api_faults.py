@@ -423,8 +423,8 @@ def embedded(*vectors: list[Any]) -> dict[str, Any]:
 
 EMBEDDINGS: dict[str, tuple[Any, str]] = {
     "another dimension": (embedded([1.0] * 31), "gave an embedding of 31 values instead of 32"),
-    "no number": (embedded([float("nan")] * 32), "gave an embedding that is no list of numbers"),
-    "words": (embedded(["x"] * 32), "gave an embedding that is no list of numbers"),
+    "no number": (embedded([float("nan")] * 32), "gave an embedding that is not numbers"),
+    "words": (embedded(["x"] * 32), "gave an embedding that is not numbers"),
     "zeros": (embedded([0.0] * 32), "gave an empty embedding"),
     "nothing": (embedded([]), "gave an empty embedding"),
     "none": ({"data": []}, "gave 0 embeddings for 1 texts"),

@@ -63,7 +63,7 @@ def test_a_deadline_ends_the_run(served: Home, server: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("soon", "'soon' is no time; write 18:00"), ("1999-01-01", "'1999-01-01' has passed already")]
+    ("text", "says"), [("soon", "'soon' is not a time; write 18:00"), ("1999-01-01", "'1999-01-01' has passed already")]
 )
 def test_a_deadline_that_is_none_is_a_usage_error(home: Home, text: str, says: str) -> None:
     done = home.run(*GOAL, "--deadline", text)

@@ -286,7 +286,7 @@ def test_facts_that_cannot_be_had_change_nothing_of_the_end(served: Home, server
     server.add(write, *FINISH, Fault(500, "broken"))
     done = served.run(*goal("Write a"), env=DISTILS)
     assert done.code == 0
-    assert "What the run found out is not put down in facts: " in done.text
+    assert "No facts of the run were kept: " in done.text
     assert [fact["text"].splitlines()[0] for fact in facts(served)] == ["A run for: Write a"]
     assert len(server.requests) == 3, "it is asked once"
 

@@ -100,7 +100,7 @@ def test_a_sub_agent_that_is_ended_waits_no_longer(served: Home, server: Scripte
 
     server.script = [answer] * 20
     served.succeed(*RUN, "-c")
-    assert "did not let go in time" not in json.dumps(served.log())
+    assert "did not stop in time" not in json.dumps(served.log())
 
 
 @pytest.mark.parametrize("variable", ["AUTOAGENT_PATIENCE", "AUTOAGENT_OUTAGE"])
@@ -115,7 +115,7 @@ def test_who_is_asked_may_wait_or_leave(served: Home, server: ScriptedServer, va
     server.script[:] = [Fault(503, "down", headers={"retry-after": "50"}), *FINISH]
     served.succeed("resume", stdin="\ny -9\n")
     (told,) = [event["reason"] for event in served.log() if event["type"] == "retried"]
-    assert told.startswith("The user waits on: 127.0.0.1 answered 503: down (it asks to wait 50 s")
+    assert told.startswith("The user wants to wait: 127.0.0.1 answered 503: down (it asks to wait 50 s")
 
     server.script[:] = [Fault(503, "down", headers={"retry-after": "50"})]
     nobody = served.run(*RUN)

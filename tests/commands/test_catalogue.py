@@ -48,7 +48,7 @@ def test_a_command_that_does_not_exist_is_another_matter() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "1e999"])
 def test_a_number_that_no_command_can_use_is_refused(value: object) -> None:
-    with pytest.raises(ReplyError, match="'timeout' of ask_user is no number that can be used"):
+    with pytest.raises(ReplyError, match="'timeout' of ask_user is not a usable number"):
         selection.available(all_settings()()).check(Call("1", "ask_user", {"question": "q", "timeout": value}))
 
 

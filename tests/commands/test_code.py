@@ -370,7 +370,7 @@ def test_source_may_be_in_another_encoding(ws: Room) -> None:
         ("link.py", "'link.py' is a symbolic link; name the file itself."),
         ("out.py", "'out.py' is a symbolic link; name the file itself."),
         ("folder.py", "'folder.py' is a folder, not a file."),
-        ("notes.txt", "'notes.txt' is no Python file: its name must end in .py."),
+        ("notes.txt", "'notes.txt' is not a Python file: its name must end in .py."),
         ("no.py", "There is no 'no.py' in the workspace."),
         ("binary.py", "'binary.py' is a binary file, not Python source."),
         ("big.py", "'big.py' is larger than 1,000,000 bytes, too large to be run."),

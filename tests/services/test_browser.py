@@ -73,7 +73,7 @@ def test_where_scripts_and_redirects_lead_is_where_the_page_is_from() -> None:
 def test_a_script_that_leads_to_where_nobody_may_go_is_named(where: str) -> None:
     with serving({"/": script(f"location.href = '{where}'")}) as site, pytest.raises(CommandError) as failed:
         show(site, "/")
-    assert str(failed.value) == f"{site.url('/')} leads by script to where nobody may go."
+    assert str(failed.value) == f"{site.url('/')} leads by script to a refused address."
 
 
 def test_a_script_that_leads_to_a_file_of_ours_leads_nowhere() -> None:

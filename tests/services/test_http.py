@@ -125,7 +125,7 @@ def test_a_redirect_in_a_circle_ends_at_the_limit(site: Site) -> None:
         (redirect("file:///etc/passwd"), "has the scheme file:"),
         (redirect("javascript:alert(1)"), "has the scheme javascript:"),
         (redirect("//me:hunter2@127.0.0.1/"), "holds a user name or a password"),
-        (redirect("http://[::1/"), "redirects to where nobody may go"),
+        (redirect("http://[::1/"), "redirects to a refused address"),
         (redirect("http://169.254.169.254/latest/"), "169.254.169.254 is link-local, where clouds keep their metadata"),
         (redirect("http://localhost.example/"), "localhost.example is 127.0.0.1, this machine (loopback)"),
     ],

@@ -136,9 +136,9 @@ def test_a_searxng_server_is_asked_and_named() -> None:
     ("page", "reason"),
     [
         (answer(b"Forbidden", 403), "answers 403 Forbidden."),
-        (resource(b"<html>", "text/html"), "answers with something that is no JSON."),
-        (resource(b"[" * 100_000, "application/json"), "answers with something that is no JSON."),
-        (resource(b'{"a": "' + b"x" * 6_000_000, "a/b"), "answers with something that is no JSON."),
+        (resource(b"<html>", "text/html"), "did not answer with JSON."),
+        (resource(b"[" * 100_000, "application/json"), "did not answer with JSON."),
+        (resource(b'{"a": "' + b"x" * 6_000_000, "a/b"), "did not answer with JSON."),
         (answer(b"", 302, Location="http://10.0.0.1/"), "10.0.0.1 is in a private network"),
         (b"SSH-2.0\r\n", "cannot be fetched: the server does not speak HTTP."),
     ],

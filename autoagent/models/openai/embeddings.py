@@ -106,7 +106,7 @@ class OpenAIEmbedder:
         """Return the values as a unit vector of float32."""
         numbers = _numbers(values)
         if numbers is None:
-            raise ModelError(f"{self.name} gave an embedding that is no list of numbers; use another EMBEDDING_MODEL")
+            raise ModelError(f"{self.name} gave an embedding that is not numbers; use another EMBEDDING_MODEL")
         largest = max(map(abs, numbers), default=0.0)
         if largest == 0:
             raise ModelError(f"{self.name} gave an empty embedding; use another EMBEDDING_MODEL")

@@ -225,7 +225,7 @@ class Endpoint:
         except Broken as error:
             raise Fault(f"{self.host}: {error}") from error
         except TooLong as error:
-            raise ModelError(f"{self.host} does not stop: {error}; retry, or use another model") from error
+            raise ModelError(f"{self.host} keeps sending: {error}; retry, or use another model") from error
 
     def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
         """POST the body, or GET without one. Silence ends after `timeout` seconds. The response still streams.

@@ -120,7 +120,7 @@ class ResponseParts:
             whole = json_object(b"".join(chunks).decode("utf-8", "replace"))
             self._take(whole, on_text)
             if not whole.get("choices"):
-                raise Broken("the answer is no chat completion")
+                raise Broken("the answer is not a chat completion")
         else:
             for chunk in _events(chunks):
                 self._take(chunk, on_text)
@@ -154,7 +154,7 @@ class ResponseParts:
                 call = _fields(part)
                 index = call.get("index")
                 if not isinstance(index, (int, str, type(None))):
-                    raise Broken("the answer is no chat completion: a tool call's index is no number")
+                    raise Broken("the answer is not a chat completion: a tool call's index is not a number")
                 self._add_call(index, _string(call.get("id")), _fields(call.get("function") or {}), on_text)
         if legacy := delta.get("function_call"):
             self._add_call("function_call", "", _fields(legacy), on_text)
@@ -209,13 +209,13 @@ def _list(value: Any) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise Broken("the answer is no chat completion: a list is missing")
+        raise Broken("the answer is not a chat completion: a list is missing")
     return value
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise Broken("the answer is no chat completion: an object is missing")
+        raise Broken("the answer is not a chat completion: an object is missing")
     return value
 
 
@@ -223,7 +223,7 @@ def _string(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise Broken("the answer is no chat completion: a text is missing")
+        raise Broken("the answer is not a chat completion: a text is missing")
     return value
 
 
@@ -299,7 +299,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     """Parse a JSON object. Raises Broken as `json_value`, and for another value."""
     value = json_value(text)
     if not isinstance(value, dict):
-        raise Broken("the answer is no JSON object")
+        raise Broken("the answer is not a JSON object")
     return value
 
 
