@@ -72,6 +72,8 @@ class Drafter(ScriptedModel):
         self.judges = lambda shown: pytest.fail("a small model is no judge of the work")
 
     def said(self, messages: Sequence[Message]) -> Any:
+        if "Say in two short sentences" in messages[-1].content:
+            return "It multiplies wrongly."
         if "Do all of this, and nothing else" not in messages[-1].content:
             return self.steps.pop(0)
         self.asked.append(messages[-1].content)
@@ -182,8 +184,9 @@ def test_code_is_written_whole_and_tried_with_the_programs_that_the_goals_name(b
     assert (one(events, Drafted).drafts, one(events, Drafted).failed) == (6, ("check.py",))
     assert one(events, Verified).verdicts[0].why == "Failed before the work and passes now: 'check.py'."
     assert "AssertionError" in model.asked[0], "it sees how the check fails"
-    (filename, _) = model.specs[0]["write_to_file"].parameters
-    assert filename.choices == ("calc.py", "check.py")
+    (filename, _) = model.specs[1]["write_to_file"].parameters
+    assert filename.choices == ("calc.py",), "what fails stays as it is"
+    assert "What is wrong:\nIt multiplies wrongly." in model.asked[0] and "What is wrong" not in model.asked[3]
     assert (str(events[-1].status), (bench.workspace / "calc.py").read_text()) == ("finished", bodies[2])
 
 
