@@ -32,11 +32,11 @@ APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not
 
 BOUNDS: Mapping[str, float] = {
     "lines of autoagent/": 49_004,
-    "lines of tests/": 41_097,
+    "lines of tests/": 41_072,
     "arrows that point up": 0,
     "circles of modules": 0,
     "functions of one statement": 999,
-    "private functions called once": 603,
+    "private functions called once": 600,
     "Protocols": 14,
     "files under 50 lines": 12,
     "file names that recur": 14,

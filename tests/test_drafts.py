@@ -190,11 +190,12 @@ def test_code_is_written_whole_and_tried_with_the_programs_that_the_goals_name(b
     assert (str(events[-1].status), (bench.workspace / "calc.py").read_text()) == ("finished", bodies[2])
 
 
-def test_a_draft_may_not_drop_the_code_beside_it(bench: Bench, sandbox: Sandbox) -> None:
+def test_a_draft_may_not_drop_the_code_beside_it_and_is_told(bench: Bench, sandbox: Sandbox) -> None:
     (bench.workspace / "calc.py").write_text("LIMIT = 40\n\n\ndef double(n):\n    return n * 2\n")
-    less = say("write_to_file", filename="calc.py", text="def shout(text):\n    return text.upper()\n")
+    less = say("write_to_file", filename="calc.py", text="LIMIT = 40\n\n\ndef shout(text):\n    return text.upper()\n")
     model = Drafter([less] * 3 + [FAILS] * 3, [say("read_file", filename="calc.py"), DONE, DONE])
     assert one(run(bench, model, sandbox, [Goal("Ajoute shout(text) à calc.py")]), Drafted).agree == 0
+    assert "Keep double in the file." in model.asked[1] and "Keep" not in model.asked[0]
 
 
 # Tests that fail before the work ----------------------------------------------------------------------------------
@@ -257,9 +258,10 @@ def test_where_no_draft_passes_a_failed_test_they_agree_as_without_it(bench: Ben
         (program("open('test_calc.py', 'w').write('print(1)\\n')"), ["Corrige calc.py"], ("claimed",)),
         (program("open('conftest.py', 'w').write('collect_ignore = [\\'test_calc.py\\']\\n')"), ["?"], ("claimed",)),
         (calc("2"), ["Corrige calc.py et écris notes.txt"], ("claimed",)),
+        (program("open('calc.py', 'w').write('double = (2).__mul__')"), ["Corrige calc.py"], ("claimed",)),
         (calc("2"), ["test_calc.py passes", "calc.py has a docstring"], ("shown", "claimed")),
     ],
-    ids=["changes the test", "configures the tests", "lacks a file", "one goal of two"],
+    ids=["changes the test", "configures the tests", "lacks a file", "drops the function", "one goal of two"],
 )
 def test_a_test_that_passes_is_evidence_only_for_its_own_goal_and_unchanged(
     bench: Bench, broken: Sandbox, draft: str, goals: list[str], proofs: tuple[str, ...]

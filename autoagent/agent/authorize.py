@@ -16,9 +16,7 @@ from autoagent.core.protocols import Listener
 from autoagent.core.task import Outcome, Status
 from autoagent.text.sanitize import shorten
 
-_EARLIER_PREFIX = (
-    "earlier: "  # precedes the name of who allowed a rejected end of the run, so that nobody is asked twice
-)
+_EARLIER_PREFIX = "earlier: "  # before the name of who allowed a rejected end, so that nobody is asked twice
 
 _MAX_COMPARED = 20_000  # bytes compared of a file about to be overwritten
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from autoagent.agent.authorize import Authorization, lines_lost
 from autoagent.agent.side_call import Question, SideCall, is_signal
@@ -31,7 +32,7 @@ from autoagent.prompt import is_usual
 from autoagent.registry.parts import NO_PART
 from autoagent.reply.parser import parse
 from autoagent.text import code_block
-from autoagent.text.file_forms import digest
+from autoagent.text.file_forms import definitions_lost, digest
 from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
@@ -103,11 +104,13 @@ class Drafts:
         runs = run_tests(self._context, self._policy, entries, state.start.task)
         failed = [run for run in runs if run.fails]
         paths = tuple(path for run in failed for path in run.paths)
+        outputs = [state.guard.quote(state.log.masked(run.output)[-_FAILURE:]) for run in failed]
+        failures = [f"\n\n{run.title}:\n```\n{output}\n```" for run, output in zip(failed, outputs, strict=True)]
         if self._policy.clock() - began > _TESTS_AT_MOST:
             runs = [run for run in runs if not run.is_of_tests]
         attempts, interrupted = _Attempts(files, runs, began), False
         try:
-            yield from self._draft(attempts, self._commands(files, paths), "".join(map(self._failure, failed)))
+            yield from self._draft(attempts, self._commands(files, paths), "".join(failures))
         except KeyboardInterrupt:
             interrupted = True
         except (ModelError, StopRun) as error:  # the next step meets it again
@@ -137,18 +140,16 @@ class Drafts:
             attempts.count += 1
             if trial is None:
                 continue
+            lost = [n for p, text in trial.changed.items() for n in definitions_lost(p, files.get(p, ""), text or "")]
+            notes += "".join(f" Keep {name} in the file." for name in lost if name not in notes)
             notes += "".join(f" {name} is not installed: do without it." for name in trial.missing if name not in notes)
             outcome = self._outcome(trial, files)
-            if not outcome or trial.fails or not (trial.passes or may_fail) or _is_no_work(trial, files):
+            if not outcome or lost or trial.fails or not (trial.passes or may_fail) or _is_no_work(trial, files):
                 continue
             alike = attempts.replies[trial.passes, outcome]
             alike.append(text)
             if trial.passes and len(alike) == _ENOUGH:
                 break
-
-    def _failure(self, run: TrialRun) -> str:
-        output = self._state.log.masked(run.output)[-_FAILURE:]
-        return f"\n\n{run.title}:\n```\n{self._state.guard.quote(output)}\n```"
 
     def _due(self) -> bool:
         state, work, history = self._state, self._state.work, self._state.history
@@ -188,26 +189,15 @@ class Drafts:
         goals = "\n".join(f"{n}. {goal.text}" for n, goal in enumerate(self._state.start.task.goals, 1))
         texts = "\n\n".join(f"The file {shown(path)}:\n```\n{text.rstrip()}\n```" for path, text in files.items())
         task = f"{texts}{failures}\n\nThe goals:\n{goals}"
-        how, warmth = _PROGRAM, _WARM if number else 0.0
-        activity = f"trying the work in a copy ({number + 1})"
-        if spec.effects is not None and spec.effects.writes_whole:
-            how = _TEXT
-            if failures:
-                why = [Message("user", f"{task}\n\n{_WHY}")]
-                reason = yield from self._call.insist(
-                    Question(why, PURPOSE, activity, _REASON, seconds=_SECONDS, temperature=warmth)
-                )
-                task += f"\n\nWhat is wrong:\n{reason.text.strip()}"
-        question = Question(
-            [Message("system", f"{_SYSTEM}{note}"), Message("user", f"{task}\n\n{how}{notes}")],
-            PURPOSE,
-            activity,
-            _REPLY,
-            seconds=_SECONDS,
-            commands=(spec,),
-            temperature=warmth,
-        )
-        answered = yield from self._call.insist(question)
+        activity, warmth = f"trying the work in a copy ({number + 1})", _WARM if number else 0.0
+        ask = partial(Question, purpose=PURPOSE, activity=activity, seconds=_SECONDS, temperature=warmth)
+        is_text = spec.effects is not None and spec.effects.writes_whole
+        if failures and is_text:
+            reason = yield from self._call.insist(ask([Message("user", f"{task}\n\n{_WHY}")], reply_tokens=_REASON))
+            task += f"\n\nWhat is wrong:\n{reason.text.strip()}"
+        asked = f"{task}\n\n{_TEXT if is_text else _PROGRAM}{notes}"
+        messages = [Message("system", f"{_SYSTEM}{note}"), Message("user", asked)]
+        answered = yield from self._call.insist(ask(messages, reply_tokens=_REPLY, commands=(spec,)))
         return "" if answered.truncated else answered.text
 
     def _tried(self, text: str, files: Mapping[str, str], runs: Sequence[TrialRun]) -> Trial | None:

@@ -12,7 +12,7 @@ from autoagent.agent.goal_words import mentioned_groups, names_in
 from autoagent.agent.state import State
 from autoagent.agent.trial_run import TrialRun
 from autoagent.core.errors import CommandError, StateError
-from autoagent.text.file_forms import form_error, form_of
+from autoagent.text.file_forms import definitions_lost, form_error, form_of
 from autoagent.text.quoting import marked
 from autoagent.text.tokens import shorten
 from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, WorkspaceEntry, shown
@@ -62,9 +62,7 @@ def collect(
     """
     changes = list(_changes(state, workspace, snapshots))
     paths = {change.path for change in changes}
-    faults = [
-        f"{shown(c.path)} {form_problem}." for c in changes if c.new and (form_problem := form_error(c.path, c.new))
-    ]
+    faults = [f"{shown(c.path)} {error}." for c in changes if c.new and (error := form_error(c.path, c.new))]
     names = [entry.path for entry in entries if entry.kind == "file"]
     byproducts = snapshots.byproducts(names) if snapshots is not None else ()
     unchanged = [path for path in names if path not in paths and path not in byproducts]
@@ -90,6 +88,9 @@ def collect(
         told.insert(0, "No file was changed.")
     elif not state.start.style.reasons:
         faults += _partial_groups(state, paths, unchanged)
+        for change in changes:
+            if change.new and (lost := definitions_lost(change.path, change.old or "", change.new)):
+                faults.append(f"{shown(change.path)} no longer has {', '.join(lost)}. If that is right, finish again.")
     if not state.work.ran:
         told.append("No program was run after the last change.")
     body = _fit(sections, room, state)

@@ -137,7 +137,8 @@ class Verification:
     ) -> Generator[Event, None, tuple[GoalVerdict, ...]]:
         answer_part = "" if evidence.changed else f"\n\nIts answer to the user:\n{without_titles(answer)}"
         prompt_text = f"{evidence.text}{answer_part}"
-        messages = [Message("system", _SYSTEM), Message("user", f"{self._numbered_goals(numbers)}\n\n{prompt_text}")]
+        goals = "\n".join(f"{number + 1}. {self._state.start.task.goals[number].text}" for number in numbers)
+        messages = [Message("system", _SYSTEM), Message("user", f"The goals:\n{goals}\n\n{prompt_text}")]
         tokens = _REPLY_TOKENS * (1 + len(numbers))
         answered = yield from self._call.ask(Question(messages, VERIFICATION, _ACTIVITY, tokens, _SCHEMA))
         if isinstance(answered, str):
@@ -161,10 +162,6 @@ class Verification:
         if path and is_known and holds(path, text, self._state, workspace) is False:
             return f'{shown(path)} does not contain "{shorten(text, _MAX_REASON)}".'
         return ""
-
-    def _numbered_goals(self, numbers: Sequence[int]) -> str:
-        goals = self._state.start.task.goals
-        return "\n".join(["The goals:", *(f"{number + 1}. {goals[number].text}" for number in numbers)])
 
 
 def _by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mapping[str, Any]]]:
@@ -193,16 +190,12 @@ def _verdict(number: int, claim: Mapping[str, Any], proof: str, text: str) -> Go
 
 
 def _valid_quote(claim: Mapping[str, Any], prompt_text: str) -> str:
-    """Return the quote of a verdict if it occurs in the prompt, else ''."""
-    quote = str(claim.get("evidence") or "")
-    return shorten(quote, _MAX_REASON) if _occurs_in(quote, _single_spaced(prompt_text)) else ""
-
-
-def _occurs_in(quote: str, plain: str) -> bool:
-    """Return whether every part of a quote, separated by ellipses or line breaks, occurs in the text."""
+    """Return the quote of a verdict if all its parts, between ellipses or line breaks, occur in the prompt, else ''."""
+    quote, plain = str(claim.get("evidence") or ""), _single_spaced(prompt_text)
     parts = [part for part in (_single_spaced(part).strip("\"'` ") for part in _PARTS.split(quote)) if part]
     significant = [part for part in parts if len(part) >= _MIN_PART] or parts
-    return len("".join(significant)) >= _MIN_QUOTE and all(part in plain for part in significant)
+    occurs = len("".join(significant)) >= _MIN_QUOTE and all(part in plain for part in significant)
+    return shorten(quote, _MAX_REASON) if occurs else ""
 
 
 def _single_spaced(text: str) -> str:

@@ -16,6 +16,7 @@ from io import StringIO
 from pathlib import PurePosixPath
 
 LONGEST = 200_000  # characters of a text that is looked at
+_DEFINITION = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 
 
 def form_error(path: str, text: str) -> str:
@@ -40,6 +41,12 @@ def digest(path: str, text: str | None) -> str:
     The layout of Python and JSON does not count, nor do spaces at the ends of lines.
     """
     return "" if text is None else hashlib.sha256(_said(path, text).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def definitions_lost(path: str, old: str, new: str) -> list[str]:
+    """Return the top-level functions and classes of a Python file that its new text no longer has."""
+    kept = _DEFINITION.findall(new)
+    return [name for name in _DEFINITION.findall(old) if name not in kept] if path.endswith(".py") else []
 
 
 def _said(path: str, text: str) -> str:

@@ -74,8 +74,7 @@ def test_what_a_plugin_adds_is_in_the_prompt_and_its_commands_run(served: Home, 
     enable(served, announcer={})
     say = command("Say Hello To Somebody", name="Ann", times=2)  # by its label, in any case
     server.add(say, say, *FINISH)
-    done = served.run("-c", "--json", "--allow", "say_hello", *GOAL)
-    assert done.code == 0
+    done = served.succeed("-c", "--json", "--allow", "say_hello", *GOAL)
     prompt = server.requests[0].body["messages"][0]["content"]
     for words in (
         "Be kind to plug-ins.",
@@ -150,8 +149,7 @@ def test_hooks_around_a_step(served: Home, server: ScriptedServer) -> None:
     assert served.run("trust").code == 0
     server.add(Reply('{"command": {"name": "raed_it", "args": {"filename": "a.txt"}}}'), *FINISH)
     server.rejects = ("tools", "response_format")
-    done = served.run("-c", "--json", *GOAL)
-    assert done.code == 0
+    done = served.succeed("-c", "--json", *GOAL)
     assert "The ferry is late today." in server.requests[0].prompt
     assert sum("The ferry is late" in event.get("text", "") for event in done.events) == 1, "nothing new was said"
     (told,) = (event for event in done.events if event["type"] == "told")
@@ -178,8 +176,7 @@ def test_words_for_another_agent_pass_the_instruction_hooks(served: Home, server
 def test_a_plugin_answers_in_the_place_of_the_model(home: Home) -> None:
     put(home, "oracle")
     enable(home, oracle={})
-    done = home.run("-c", "--json", "-m", "none", "--accept-claims", *GOAL)  # there is no key and no endpoint
-    assert done.code == 0
+    done = home.succeed("-c", "--json", "-m", "none", "--accept-claims", *GOAL)  # there is no key and no endpoint
     assert "The oracle has spoken." in done.out
 
 
@@ -365,8 +362,7 @@ def test_what_is_not_enabled_or_not_trusted_is_never_imported(served: Home, serv
     (row,) = json.loads(served.run("plugins", "--json").out)
     assert (row["name"], row["used"], row["reason"]) == ("trap", False, "it is not enabled")
     served.write("plugins_config.yaml", "trap:\n  enabled: true\n")
-    done = served.run("-c", *GOAL)
-    assert done.code == 0
+    done = served.succeed("-c", *GOAL)
     assert "The plug-in trap is not used: this folder is not trusted with it" in " ".join(done.text.split())
     assert "not trusted" in json.loads(served.run("plugins", "--json").out)[0]["reason"]
     assert served.run("trust").code == 0

@@ -276,8 +276,7 @@ def test_a_server_that_ends_or_hangs_costs_one_call(shopper: Home, server: Scrip
 def test_a_server_that_cannot_be_used_costs_no_run(served: Home, server: ScriptedServer) -> None:
     listed(served, command="a-program-that-is-missing")
     server.add(*FINISH)
-    done = served.run("-c", *GOAL)
-    assert done.code == 0
+    done = served.succeed("-c", *GOAL)
     assert "The MCP server shop cannot be used: there is no program" in " ".join(done.text.split())
 
 

@@ -152,8 +152,7 @@ def test_what_the_server_asks_to_wait_is_waited_and_told(served: Home, server: S
         return Fault(429, "slow down", headers={"retry-after": after})
 
     server.add(refuse, *FINISH)
-    done = served.run(*RUN)
-    assert done.code == 0
+    done = served.succeed(*RUN)
     log = served.log()
     went_on = next(event["t"] for event in log if event["type"] == "retried")
     assert went_on - asked[0] >= 2 - 0.01  # a date has no fraction of a second
@@ -350,8 +349,7 @@ def test_a_silence_is_broken_and_an_answer_after_it_taken(served: Home, server: 
         return command("do_nothing")
 
     server.add(mark("before"), late, *FINISH)
-    done = served.run(*RUN, env={"AUTOAGENT_SILENCE": "4"})
-    assert done.code == 0
+    done = served.succeed(*RUN, env={"AUTOAGENT_SILENCE": "4"})
     assert "WORKING: waiting for 127.0.0.1, which has said nothing for 2 s (about 2 s)" in " ".join(done.text.split())
     assert "WAITING" not in done.text
 

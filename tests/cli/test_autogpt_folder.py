@@ -57,8 +57,7 @@ def test_each_of_its_settings_does_what_the_table_says(
 def test_it_starts_as_it_lies(left: Home, server: ScriptedServer, version: str) -> None:
     left.write(".env", template(version))
     server.add(command("Read_File", file="notes.txt"), *FINISH)
-    done = left.run("-c", "-y")
-    assert done.code == 0
+    done = left.succeed("-c", "-y")
     prompt = server.requests[0].body["messages"][0]["content"]
     assert "You are FriendlyGPT, an AI that reads" in prompt
     assert "1. Exclusively use the commands listed below." in prompt
@@ -76,8 +75,7 @@ def test_it_starts_as_it_lies(left: Home, server: ScriptedServer, version: str) 
 def test_what_is_missed_is_said_once_and_what_to_do(left: Home, server: ScriptedServer) -> None:
     left.write(".env", "RESTRICT_TO_WORKSPACE=False\nPINECONE_API_KEY=0123-abc\nPINECONE_ENV=us-east1\n")
     server.add(*FINISH)
-    done = left.run("-c", "-C", "ai_settings.yaml")  # which is taken without asking
-    assert done.code == 0
+    done = left.succeed("-c", "-C", "ai_settings.yaml")  # which is taken without asking
     assert done.text.count("RESTRICT_TO_WORKSPACE: the agent never leaves its workspace; -w names another") == 1
     assert "PINECONE_API_KEY, PINECONE_ENV: memories are kept in SQLite (local), redis or postgres" in done.text
 

@@ -25,8 +25,7 @@ def test_a_check_that_the_model_wrote_is_never_run(served: Home, server: Scripte
     assert "\n  check:" not in served.read("ai_settings.yaml")
 
     server.add(WRITES, *FINISH)
-    done = served.run("-y", "-m", "none", stdin="y -9\n")
-    assert done.code == 0
+    done = served.succeed("-y", "-m", "none", stdin="y -9\n")
     assert "check: touch" not in done.text
     assert checks(served) == []
     assert workspace(served) == ["keep.txt", "note.txt"]
@@ -39,8 +38,7 @@ def test_a_plain_string_with_a_double_colon_in_the_file_is_text_and_that_is_said
     goals = "- Write a :: touch made\n- Write b :: touch made\n- 'add :: Int -> Int'\n"
     served.write("ai_settings.yaml", HEAD + goals)
     server.add(WRITES, *FINISH)
-    done = served.run("-y", "-c", "-m", "none")
-    assert done.code == 0
+    done = served.succeed("-y", "-c", "-m", "none")
     said = " ".join(done.err.split())
     assert said.count("ai_settings.yaml: ` :: ` in a goal is text here, not a check.") == 1
     assert "`- text: ...`, and below it ` check: ...`" in said
@@ -55,8 +53,7 @@ def test_a_check_of_the_file_is_shown_and_run(served: Home, server: ScriptedServ
     served.write("ai_settings.yaml", HEAD + "- text: Write note.txt\n  check: test -s note.txt\n")
     assert served.run("trust").code == 0
     server.add(WRITES, *FINISH)
-    done = served.run("-y", "-c", "-m", "none")
-    assert done.code == 0
+    done = served.succeed("-y", "-c", "-m", "none")
     assert "GOALS:\n  1. Write note.txt\n     check: test -s note.txt\nMODEL:" in done.text
     assert set(checks(served)) == {True}
 
@@ -75,8 +72,7 @@ def test_a_check_that_is_typed_is_shown_saved_and_welcomed_back(served: Home) ->
 
 def test_a_type_in_a_goal_makes_no_check_no_file_and_no_stuck_run(served: Home, server: ScriptedServer) -> None:
     server.add(command("write_to_file", filename="add.hs", text="add = (+)\n"), *FINISH)
-    done = served.run("-c", "-m", "none", "--ai-goal", "Implement add :: Int -> Int -> Int in add.hs")
-    assert done.code == 0
+    done = served.succeed("-c", "-m", "none", "--ai-goal", "Implement add :: Int -> Int -> Int in add.hs")
     assert "Taken as text, with no check" in " ".join(done.err.split())
     assert (checks(served), workspace(served)) == ([], ["add.hs"])
 
@@ -85,8 +81,7 @@ def test_a_check_given_on_resume_is_shown_too(served: Home, server: ScriptedServ
     server.add(WRITES)
     assert served.run("-m", "none", "--ai-goal", "Write note.txt", stdin="n\n").code == 6
     server.add(WRITES, *FINISH)
-    done = served.run("resume", "-c", "--ai-goal", "Write note.txt :: test -s note.txt")
-    assert done.code == 0
+    done = served.succeed("resume", "-c", "--ai-goal", "Write note.txt :: test -s note.txt")
     assert "  1. Write note.txt\n     check: test -s note.txt\n" in done.text
     assert set(checks(served)) == {True}
 

@@ -18,8 +18,7 @@ LOOK = command("list_files", directory=".")
 
 def test_a_finished_run_has_nothing_to_resume(served: Home, server: ScriptedServer) -> None:
     server.add(*FINISH)
-    done = served.run(*GOAL, "-c", "-m", "none")
-    assert done.code == 0
+    done = served.succeed(*GOAL, "-c", "-m", "none")
     assert "FINISHED: It is done." in done.text
     assert f"Log: .autoagent/runs/{served.runs[0]}/events.jsonl" in done.text
     assert "Resume:" not in done.text
@@ -93,8 +92,7 @@ def test_an_unknown_price_is_said_loudly_and_money_is_no_limit(home: Home, serve
     home.point_at(server, "nobody-knows-it")
     proxy = server.base_url.removesuffix("/v1")
     home.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": KEY}
-    done = home.run(*GOAL, "-c", "-m", "none", "--budget", "0.01")
-    assert done.code == 0
+    done = home.succeed(*GOAL, "-c", "-m", "none", "--budget", "0.01")
     assert "THE COST OF THIS RUN IS UNKNOWN: no price is known for nobody-knows-it." in " ".join(done.text.split())
     assert "Cost: $?" in done.text
 

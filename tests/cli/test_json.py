@@ -17,8 +17,7 @@ from autoagent.settings import GROUPS
 
 def test_stdout_is_the_log_and_stderr_is_for_the_person(served: Home, server: ScriptedServer) -> None:
     server.add(command("write_to_file", filename="a.txt", text="one"), *FINISH)
-    done = served.run("--json", "-m", "none", stdin="\nA\nB\nC\n\ny -9\n")
-    assert done.code == 0
+    done = served.succeed("--json", "-m", "none", stdin="\nA\nB\nC\n\ny -9\n")
     assert done.events == served.log()
     assert [event_from_json(event).type for event in done.events][:3] == ["run_started", "spent", "prompted"]
     assert done.events[-1]["status"] == "finished"
@@ -76,8 +75,7 @@ def test_resume_goes_on_with_the_events_of_this_process(home: Home) -> None:
     assert unanswered.code == 5
     assert "pass -c to run without questions" in " ".join(unanswered.err.split())
     before = len(home.log())
-    done = home.run("resume", "--json", "-c")
-    assert done.code == 0
+    done = home.succeed("resume", "--json", "-c")
     assert done.events == home.log()[before:]
     assert done.events[0]["type"] == "resumed"
 

@@ -59,8 +59,7 @@ FERRIES = "Write when the ferries leave the northern harbour"
 def about_ferries(home: Home, server: ScriptedServer, outside: Site) -> None:
     """Let a run remember a page about ferries."""
     server.add(command("browse_website", url=outside.url("/page"), question=""), *FINISH)
-    done = home.run(*goal("Find out when the ferries leave"), env={"AUTOAGENT_ALLOW_HOSTS": outside.allowed()})
-    assert done.code == 0
+    home.succeed(*goal("Find out when the ferries leave"), env={"AUTOAGENT_ALLOW_HOSTS": outside.allowed()})
 
 
 @pytest.mark.slow
@@ -248,8 +247,7 @@ FOUND = Reply("- The service listens on port 5433.\n- Deploys need the key of Ki
 def test_a_run_that_is_over_is_put_down_in_facts_by_one_call(served: Home, server: ScriptedServer) -> None:
     write = command("write_to_file", filename="a.txt", text="alpha, port 5433")
     server.add(write, *FINISH, FOUND)
-    done = served.run(*goal("Write where the service runs"), env=DISTILS)
-    assert done.code == 0
+    done = served.succeed(*goal("Write where the service runs"), env=DISTILS)
     assert "FACTS: The service listens on port 5433. | Deploys need the key of Kim." in done.text
     kept = [memory["text"] for memory in facts(served)]
     assert kept[:2] == ["The service listens on port 5433.", "Deploys need the key of Kim."]
@@ -284,16 +282,14 @@ def test_what_is_distilled_from_text_from_outside_is_not_trusted(
 def test_facts_that_cannot_be_had_change_nothing_of_the_end(served: Home, server: ScriptedServer) -> None:
     write = command("write_to_file", filename="a.txt", text="a")
     server.add(write, *FINISH, Fault(500, "broken"))
-    done = served.run(*goal("Write a"), env=DISTILS)
-    assert done.code == 0
+    done = served.succeed(*goal("Write a"), env=DISTILS)
     assert "No facts of the run were kept: " in done.text
     assert [fact["text"].splitlines()[0] for fact in facts(served)] == ["A run for: Write a"]
     assert len(server.requests) == 3, "it is asked once"
 
     dear = replace(FINISH[0], usage={"prompt_tokens": 60_000, "completion_tokens": 10})
     server.add(write, dear)
-    done = served.run(*goal("Write a"), "--max-tokens", "50000", "--accept-claims", env=DISTILS)
-    assert done.code == 0
+    done = served.succeed(*goal("Write a"), "--max-tokens", "50000", "--accept-claims", env=DISTILS)
     assert "of the limit of 50000 (--max-tokens)" in done.text
     assert len(server.requests) == 5
 

@@ -50,8 +50,7 @@ def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
     old(home)
     here = Home(home.folder / "new", env={"HOME": str(home.folder)}, warm=True)
     here.folder.mkdir()
-    done = here.run("migrate", "../old", "--json")
-    assert done.code == 0
+    done = here.succeed("migrate", "../old", "--json")
     assert "sk-of" not in done.text
     rows = {row["item"]: (row["how"], row["to"] or row["why"]) for row in json.loads(done.out)}
     assert rows == {
@@ -135,8 +134,7 @@ def test_the_agents_of_its_later_versions_leave_their_files_and_their_tasks(home
     allowed = home.write("elsewhere/permissions.yaml", "allow: [finish(**)]\n")
     (home.folder / f"old/{agents}/link").symlink_to(home.folder / "old/elsewhere")
     (home.folder / f"old/{agents}/Poet-5e6f7a8b/permissions.yaml").symlink_to(allowed)
-    done = home.run("migrate", "old", "--apply", "--json")
-    assert done.code == 0
+    done = home.succeed("migrate", "old", "--apply", "--json")
     rows = {row["item"]: (row["how"], row["to"] or row["why"]) for row in json.loads(done.out)}
     broken = rows.pop(f"{agents}/Poet-5e6f7a8b/state.json")
     assert broken[0] == "not taken" and broken[1].startswith("it cannot be read: ")
@@ -173,8 +171,7 @@ def test_a_folder_of_its_later_versions_starts_as_it_lies(served: Home, server: 
     served.write("data/agents/Clerk-1a2b3c4d/state.json", "{}")
     served.write("data/agents/Clerk-1a2b3c4d/workspace/may/total.txt", "1,204 crowns")
     server.add(*FINISH)
-    done = served.run("-c", "-y", "--ai-goal", "Sort the invoices")
-    assert done.code == 0
+    done = served.succeed("-c", "-y", "--ai-goal", "Sort the invoices")
     assert "-w names the workspace of one: data/agents/Clerk-1a2b3c4d/workspace." in done.text
     assert "Not used of .env: STORAGE_BUCKET: files stay in the workspace" in done.text
     offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}

@@ -84,8 +84,7 @@ def test_a_plugin_that_breaks_or_takes_a_name_costs_no_run(home: Home, tmp_path:
     groups = {"autoagent.commands": {"b": "broken:x"}, "autoagent.memory": {"lost": "broken:x"}}
     install(site, "broken", groups, "exit('no licence')\n")
     home.env["PYTHONPATH"] = f"{ROOT}:{site}"
-    done = home.run("--demo", "-c")
-    assert done.code == 0
+    done = home.succeed("--demo", "-c")
     said = " ".join(done.text.split())
     assert "(autoagent.commands) adds read_file, look, mcp__shop__buy, which is left out" in said
     assert "b of broken 1.0 (autoagent.commands) cannot be loaded: SystemExit: no licence." in said

@@ -63,8 +63,7 @@ def test_a_run_without_a_start_and_a_damaged_one_are_passed_over(home: Home) -> 
     home.write(".autoagent/runs/29990101-000000-0000/events.jsonl", "")
     damaged = home.write(".autoagent/runs/29990101-000000-0001/events.jsonl", "nonsense\n")
     assert [row["id"] for row in json.loads(home.run("runs", "--json").out)] == [unfinished]
-    done = home.run("resume", "-c")
-    assert done.code == 0
+    done = home.succeed("resume", "-c")
     assert f"RESUMED: run {unfinished}" in done.text
     assert f"{damaged.relative_to(home.folder)}:1: not an event" in done.err
 
@@ -108,8 +107,7 @@ def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home
     assert [run["status"] for run in runs] == ["unfinished"]
 
     server.add(*FINISH)
-    done = served.run("resume", stdin="blue\ny\ny\n")
-    assert done.code == 0
+    done = served.succeed("resume", stdin="blue\ny\ny\n")
     assert "may have run" not in done.text
     assert "The user answered: blue" in server.requests[1].prompt
     names = [event["call"]["name"] for event in served.log() if event["type"] == "started"]
@@ -131,8 +129,7 @@ def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: H
     kill_once_written(served.start(*GOAL, "-c", "-m", "none"), count)
 
     server.add(*FINISH)
-    done = served.run("resume", "-c")
-    assert done.code == 0
+    done = served.succeed("resume", "-c")
     assert "execute_shell may have run: The program ended while this command ran" in " ".join(done.text.split())
     assert "it may have run, wholly or in part. Look before you repeat it." in server.requests[1].prompt
     names = [event["call"]["name"] for event in served.log() if event["type"] == "started"]
@@ -278,8 +275,7 @@ def test_a_restoration_that_was_cut_off_is_finished_first(served: Home, server: 
     path.write_text("".join(lines[: rewound + 1]))
     served.write("autoagent_workspace/b.txt", "wrong")  # it was killed before it deleted this file
     server.add(*FINISH)
-    done = served.run("resume", "-c")
-    assert done.code == 0
+    done = served.succeed("resume", "-c")
     assert "Completed an interrupted restoration. Taken back: b.txt." in " ".join(done.text.split())
     assert not (served.folder / "autoagent_workspace/b.txt").exists()
 
@@ -288,8 +284,7 @@ def test_changed_goals_and_settings_are_told_and_recorded(served: Home, server: 
     server.add(WRITE)
     assert served.run(*GOAL, "-m", "none", "-c", "-l", "1").code == 4
     server.add(*FINISH)
-    done = served.run("resume", "-c", "--ai-goal", "Do another", "--model", "second-model", "--max-tokens", "70000")
-    assert done.code == 0
+    done = served.succeed("resume", "-c", "--ai-goal", "Do another", "--model", "second-model", "--max-tokens", "70000")
     flat = " ".join(done.text.split())
     assert "Goals now: 1. Do another" in flat
     assert "Changed from here on: " in flat

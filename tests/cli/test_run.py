@@ -31,8 +31,7 @@ def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> No
     places = ("-P", "mine.yaml", "-w", "elsewhere", "--state-dir", "state", "-m", "none")
     ignored = ("-b", "chrome", "--allow-downloads", "--speak", "--install-plugin-deps", "--skip-news")
     chosen = ("--gpt3only", "--commands", "read_file,system")
-    done = served.run("-c", *task, *places, *ignored, *chosen, env={**MODELS, "TEMPERATURE": "0.5"})
-    assert done.code == 0
+    done = served.succeed("-c", *task, *places, *ignored, *chosen, env={**MODELS, "TEMPERATURE": "0.5"})
     assert {request.body["model"] for request in [*server.probes, *server.requests]} == {"fast"}
     assert "MODEL: fast, window 32,000 tokens, at 127.0.0.1:" in done.text
     prompt = server.requests[0].prompt
@@ -67,8 +66,7 @@ def test_a_command_whose_package_is_missing_is_not_offered_and_what_to_install_i
         assert reasons[name] == "", "pages come without a browser"
     assert reasons["send_tweet"] == f"{tweets}; pip install 'autoagent[twitter]'"
     server.add(*FINISH)
-    done = served.run("-c", *GOAL, "--commands", "all", env=env)
-    assert done.code == 0
+    done = served.succeed("-c", *GOAL, "--commands", "all", env=env)
     said = " ".join(done.text.split())
     assert f"{browser}: pip install 'autoagent[browser]'. Pages are read without a browser" in said
     offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
@@ -89,8 +87,7 @@ def test_saved_settings_are_taken_and_flags_go_before_them(served: Home, server:
     assert served.run("-C", "other.yaml", "--skip-reprompt", "-c", "-m", "none", "--gpt4only", env=MODELS).code == 0
     assert "You are OtherGPT, a saved one" in server.requests[1].prompt
     flags = ("--ai-role", "a new one", "--model", "named")
-    done = served.run(*flags, "-c", "-m", "none", env={**MODELS, "AI_SETTINGS_FILE": "other.yaml"})
-    assert done.code == 0
+    served.succeed(*flags, "-c", "-m", "none", env={**MODELS, "AI_SETTINGS_FILE": "other.yaml"})
     assert "You are OtherGPT, a new one" in server.requests[2].prompt
     assert served.read("ai_settings.yaml") == SAVED
     models = [request.body["model"] for request in server.requests]
@@ -124,8 +121,7 @@ def test_answers_on_a_pipe_are_read_as_if_typed(served: Home, server: ScriptedSe
         *FINISH,
     )
     answers = ["", "PipedGPT", "an AI on a pipe", "Write two files", "", "", "rather b.txt", "y -2", "green", "y", "y"]
-    done = served.run("-m", "none", stdin="\n".join(answers) + "\n")
-    assert done.code == 0
+    done = served.succeed("-m", "none", stdin="\n".join(answers) + "\n")
     assert not (served.folder / "autoagent_workspace" / "a.txt").exists()
     assert served.read("autoagent_workspace/b.txt") == "two"
     assert "Human feedback: rather b.txt" in server.requests[1].prompt
@@ -170,8 +166,7 @@ def test_asking_again_is_seen_and_a_broken_reply_is_never_run(served: Home, serv
         return Fault(500, "still loading", headers={"retry-after": "0"})
 
     server.on_probe = loading
-    done = served.run(*GOAL, "-c", "-m", "none")
-    assert done.code == 0
+    done = served.succeed(*GOAL, "-c", "-m", "none")
     assert "WAITING: 127.0.0.1 answered 500: still loading" in done.text.partition("NAME:")[0]  # while it is probed
     assert "WAITING: 127.0.0.1 answered 429: slow down" in done.text
     assert "WAITING: 127.0.0.1 answered 503: too busy" in done.text
@@ -272,8 +267,7 @@ def test_nobody_is_asked_to_authorise_the_same_end_twice(served: Home, server: S
 
 def test_an_end_that_a_check_puts_off_is_told_as_that(served: Home, server: ScriptedServer) -> None:
     server.add(FINISH[0], command("write_to_file", filename="a.txt", text="x"), *FINISH)
-    done = served.run("-c", "-m", "none", "--ai-goal", "Write a.txt :: test -s a.txt")
-    assert done.code == 0
+    done = served.succeed("-c", "-m", "none", "--ai-goal", "Write a.txt :: test -s a.txt")
     assert "task_complete is put off: Not ended yet.\nGoal 1 (Write a.txt) is not met" in server.requests[1].prompt
     assert "task_complete failed" not in server.requests[-1].prompt
     assert "CHECKING: Goal 1 (Write a.txt) is not met: its check `test -s a.txt` says: exit" in done.text

@@ -116,8 +116,7 @@ def test_a_key_typed_into_the_menu_is_stored_for_this_user_alone_and_never_shown
 
 def test_set_up_keeps_nothing_that_it_is_told_not_to_keep(home: Home) -> None:
     answers = ["1", "too short", "sk-typed-by-hand-0123456789", "n", "NewGPT", "a new one", "Do it", ""]
-    done = home.run("setup", stdin="\n".join(answers) + "\n")
-    assert done.code == 0
+    done = home.succeed("setup", stdin="\n".join(answers) + "\n")
     assert "Not kept; to use it, set OPENAI_API_KEY." in done.err
     assert "sk-typed" not in done.text
     assert "ai_name: NewGPT" in home.read("ai_settings.yaml")

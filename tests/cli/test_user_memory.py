@@ -75,8 +75,7 @@ def test_an_agent_is_refused_in_one_line_where_nobody_is_asked(served: Home, ser
     env = {"MEMORY_USER": "on"}
     served.write(".env", "MEMORY_USER=true\n")  # no folder has a say in it
     server.add(KEEP, *FINISH)
-    done = served.run("--ai-goal", "Learn how I spell", "-c", env=env)
-    assert done.code == 0
+    served.succeed("--ai-goal", "Learn how I spell", "-c", env=env)
     [refused] = [event for event in served.log() if event["type"] == "returned" and not event["ok"]][:1]
     assert "You have not allowed agents to write into your own memory" in refused["text"]
     assert of_user(served) == []

@@ -38,9 +38,7 @@ _INSTALL = 'pip install "autoagent[local]"'
 _BATCH = 128  # prompt tokens between two chances to cancel; on a CPU nearly as fast as larger batches
 _CACHE_MIB = 512  # for prompts set aside during another: the agent's own, during a summary
 _MEASURE_SECONDS = 0.2  # seconds of measuring which cores are busy
-_REPETITION_CHARACTERS = (
-    800  # last characters of a reply; if they repeat at most a quarter of that, the reply is endless
-)
+_REPETITION_CHARACTERS = 800  # the last of a reply; if they repeat a quarter of that or less, it is endless
 _SILENCE = 3.0  # seconds without a token before the user is notified
 
 # The chat template does not tell control tokens from text, so a file or page with them could end its
