@@ -147,7 +147,7 @@ def test_the_latest_time_can_be_shown() -> None:
 
     assert time.localtime(LATEST).tm_year == 9999
     recalled = next(line for line in LINES if line["type"] == "recalled")
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="not a time"):
         event_from_line(json.dumps(put(recalled, ("memories", 0, "t"), 1e300)).encode())
 
 
@@ -161,5 +161,5 @@ def test_a_damaged_log_keeps_the_others_listed(tmp_path: Path) -> None:
     lines = bad.path.read_bytes().splitlines(keepends=True)
     bad.path.write_bytes(lines[0].replace(b'"t":', b'"t":1e300, "was":'))
     assert [event.text for event in read(tmp_path, good.run) if isinstance(event, Feedback)] == ["good"]
-    with pytest.raises(StateError, match=r"events\.jsonl:1: .*no time"):
+    with pytest.raises(StateError, match=r"events\.jsonl:1: .*not a time"):
         list(read(tmp_path, bad.run))

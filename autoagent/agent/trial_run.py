@@ -15,14 +15,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from autoagent.agent.goal_words import names_in
-from autoagent.agent.state import Policy
 from autoagent.commands.context import Context
 from autoagent.commands.support.program_output import described
 from autoagent.core.errors import CommandError
 from autoagent.core.task import Task
 from autoagent.workspace.gate import CODE_FOLDER, MAX_COPIED_BYTES, NOT_ENTERED, Workspace, WorkspaceEntry, shown
+
+if TYPE_CHECKING:
+    from autoagent.agent.state import Policy
 
 _TIMEOUTS = {True: 60.0, False: 10.0}  # for all tests, and for a program
 _DRAFT_TIMEOUT = 20.0  # for a draft with the programs that follow it, and again for tests: the most that a loop costs
@@ -155,10 +158,7 @@ def entries_of(workspace: Workspace) -> list[WorkspaceEntry]:
 
 
 def run_tests(context: Context, policy: Policy, entries: Sequence[WorkspaceEntry], task: Task) -> list[TrialRun]:
-    """Run the tests among the workspace entries, then each program that the goals name. Ctrl-C skips them.
-
-    Returns nothing if there are none or they cannot be run.
-    """
+    """Run the tests among the entries, then each program that the goals name, if possible. Ctrl-C skips them."""
     runs: list[TrialRun] = []
     with suppress(KeyboardInterrupt, CommandError), policy.interruptible():  # CommandError: without a sandbox
         runs.extend(_runs(context, entries, names_in("\n".join(goal.text for goal in task.goals))))
@@ -173,12 +173,11 @@ def _runs(context: Context, entries: Sequence[WorkspaceEntry], program_names: Co
     programs = [
         path for path in code if path not in tests and not {path, path.rpartition("/")[2]}.isdisjoint(program_names)
     ]
-    if len(entries) >= _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES:
+    too_large = len(entries) >= _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES
+    if too_large or not (tests or programs) or not context.sandbox.confines:
         return
     excluded = "/".join(sorted({*NOT_ENTERED, CODE_FOLDER}))
     for names in ([tests] if tests else []) + [[path] for path in programs[:_MAX_PROGRAMS]]:
-        if not context.sandbox.confines:
-            return
         argv = [context.python, "-I", "-B", "-c", _SCRIPT, excluded, "tests" if names is tests else "", *names]
         exit = context.sandbox.run(argv, seconds=_TIMEOUTS[names is tests], network=False, read_only=True)
         passed = exit.status == 0 or (names is tests and exit.status == _NO_TESTS)
