@@ -238,11 +238,12 @@ def test_a_test_that_asserts_while_it_is_imported_is_one_too(bench: Bench, broke
     assert (one(events, Drafted).failed, events[-1].goals) == (("test_calc.py",), ("shown",))
 
 
-def test_no_draft_that_breaks_a_test_is_proposed(bench: Bench, broken: Sandbox) -> None:
-    (bench.workspace / "calc.py").write_text("def double(n):\n    return n * 2\n")
+@pytest.mark.parametrize(("factor", "failed"), [("2", ()), ("5", ("test_calc.py",))])
+def test_no_code_that_fails_a_test_is_proposed(bench: Bench, broken: Sandbox, factor: str, failed: Any) -> None:
+    (bench.workspace / "calc.py").write_text(f"def double(n):\n    return n * {factor}\n")
     model = Drafter([*[calc("3")] * 3, *[FAILS] * 3], [say("read_file", filename="calc.py"), DONE, DONE])
     events = run(bench, model, broken, FIX)
-    assert (one(events, Drafted).agree, one(events, Drafted).failed) == (0, ())
+    assert (one(events, Drafted).agree, one(events, Drafted).failed) == (0, failed)
 
 
 def test_where_no_draft_passes_a_failed_test_they_agree_as_without_it(bench: Bench, broken: Sandbox) -> None:

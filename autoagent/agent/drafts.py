@@ -144,7 +144,8 @@ class Drafts:
             notes += "".join(f" Keep {name} in the file." for name in lost if name not in notes)
             notes += "".join(f" {name} is not installed: do without it." for name in trial.missing if name not in notes)
             outcome = self._outcome(trial, files)
-            if not outcome or lost or trial.fails or not (trial.passes or may_fail) or _is_no_work(trial, files):
+            passes = trial.passes or (may_fail and not any(map(code_block.is_code, trial.changed)))
+            if not outcome or lost or trial.fails or not passes or _is_no_work(trial, files):
                 continue
             alike = attempts.replies[trial.passes, outcome]
             alike.append(text)
