@@ -247,8 +247,7 @@ def test_no_code_that_fails_a_test_is_proposed(bench: Bench, broken: Sandbox, fa
 
 
 def test_where_no_draft_passes_a_failed_test_they_agree_as_without_it(bench: Bench, broken: Sandbox) -> None:
-    model = Drafter(map(program, [*SAME, *SAME]), [DONE, DONE])
-    events = run(bench, model, broken, [Goal("Sortiere a.txt")])
+    events = run(bench, Drafter(map(program, [*SAME, *SAME]), [DONE, DONE]), broken, GOALS)
     assert (one(events, Drafted).drafts, one(events, Drafted).agree) == (6, 6)
     assert (read(bench), str(events[-1].status)) == (["fig", "pear", "plum"], "unverified")
 
