@@ -160,8 +160,7 @@ def test_drafts_that_agree_on_nothing_useful_do_not_count(bench: Bench, sandbox:
 def test_no_workspace_is_copied_for_a_draft_that_would_fill_the_disk(bench: Bench, sandbox: Sandbox) -> None:
     with (bench.workspace / "huge").open("wb") as file:
         file.truncate(1 << 40)
-    model = Drafter([], [say("read_file", filename="a.txt"), DONE, DONE])
-    run(bench, model, sandbox)
+    run(bench, model := Drafter([], [say("read_file", filename="a.txt"), DONE, DONE]), sandbox)
     assert not model.asked
 
 

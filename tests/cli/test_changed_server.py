@@ -58,6 +58,7 @@ def test_a_new_server_with_such_a_fault_is_asked_in_plain_text(
     refusing(server, status, *CARRIERS)
     server.add(*FINISH)
     served.succeed(*RUN)
+    assert '"command": {' in server.requests[-1].prompt
 
 
 def test_a_server_that_takes_a_schema_now_is_asked_by_it(served: Home, server: ScriptedServer) -> None:
