@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -335,7 +336,7 @@ def test_a_server_that_takes_the_connection_and_says_nothing(served: Home, serve
             said, longest = lines_with_times(process, began)
         assert process.returncode == 1
     text = " ".join("".join(said).split())
-    assert text.count("WORKING: waiting for 127.0.0.1, which has said nothing for 2 s (about 2 s)") == 5
+    assert len(re.findall(r"WORKING: waiting for 127\.0\.0\.1, which has said nothing for [23] s", text)) == 5
     assert text.count("WAITING: 127.0.0.1 said nothing for 4 s") == 1 and text.count("WAITING: ") == 4
     assert "127.0.0.1 said nothing for 4 s (tried 5 times in " in text
     assert longest < 8 + BUSY, "the longest wait between two attempts, and a start"
