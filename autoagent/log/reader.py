@@ -51,6 +51,8 @@ _BEGINNING = re.compile(
 )
 """The beginning of EventLog's lines. Lines written by others are read as a whole."""
 
+_END_BYTES = 65_536  # of a log, enough for its last line where that is the end of a run
+
 
 def runs_folder(state_dir: Path) -> Path:
     """Return the folder of the logs, which need not exist."""
@@ -125,6 +127,14 @@ def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[E
 def log_path(state_dir: Path, run: str) -> Path:
     """Return the file of a run's log, which need not exist."""
     return runs_folder(state_dir) / run / "events.jsonl"
+
+
+def is_cut_off(path: Path) -> bool:
+    """Return whether the last line of a log is not the end of a run, as after a kill. Raises as open_log_file."""
+    with open_log_file(path) as file:
+        file.seek(max(0, path.stat().st_size - _END_BYTES))
+        begins = _BEGINNING.match(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
+    return begins is None or begins[1] != Ended.type.encode()
 
 
 def events_in(

@@ -31,6 +31,8 @@ from autoagent.terminal.rendering import CONTINUOUS_WARNING
 from autoagent.text.redaction import Redactor
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from autoagent.agent.state import Policy, Tools
     from autoagent.commands.context import Context
     from autoagent.commands.registry import Registry
@@ -167,12 +169,12 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     late = LateAnswers(console, settings.unanswered_text)
     ask = plan.extensions.asked(late.ask if settings.hierarchical else build.questioner(console))
     with (
-        sole_writer(workspace.root, console.warn),
+        sole_writer(workspace.root, console.warn) as is_alone,
         open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
-        if isinstance(start, Resumed):
+        if is_alone and (isinstance(start, Resumed) or _was_killed(settings.state_dir, log.run)):
             workspace.sweep()
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
@@ -199,6 +201,16 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
                 verifier=current if verifier is model else verifier, runs_tests=settings.continuous,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts, tainted)
+
+
+def _was_killed(state_dir: Path, run: str) -> bool:
+    """Return whether the newest run but this one has no end, so that it may have left drafts of files."""
+    from autoagent.log.reader import is_cut_off, log_path, run_ids
+
+    former = next((other for other in run_ids(state_dir) if other != run), None)
+    with suppress(OSError, SetupError):
+        return former is not None and is_cut_off(log_path(state_dir, former))
+    return True
 
 
 def _follow(log: EventLog, rulebook: Rulebook, parts: MemoryParts) -> None:

@@ -20,8 +20,8 @@ from autoagent.text.sanitize import escape
 
 
 @contextmanager
-def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of the folder. `tell` reports a file system without locks.
+def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[bool]:
+    """Hold the lock of the folder, and yield whether it is held. `tell` reports a file system without locks.
 
     Raises StateError with the other process and its run if the lock is held.
     """
@@ -38,8 +38,11 @@ def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
         ) from None
     except OSError as error:
         tell(f"The workspace {escape(str(root))} cannot be locked ({error.strerror}); do not start another run in it.")
+        if folder >= 0:
+            os.close(folder)
+        folder = -1
     try:
-        yield
+        yield folder >= 0
     finally:
         if folder >= 0:
             os.close(folder)

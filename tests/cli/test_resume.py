@@ -46,6 +46,27 @@ def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server:
     assert [event["type"] for event in served.log()].count("started") == 3
 
 
+def test_a_new_run_clears_away_what_a_kill_left_and_the_agent_never_sees_it(
+    served: Home, server: ScriptedServer
+) -> None:
+    name = ".autoagent-0123456789abcdef.tmp"
+    server.add(*FINISH)
+    served.succeed(*GOAL, "-w", "ws", "-c")
+    left = served.write(f"ws/sub/{name}", "of the user, as no run was killed")
+    server.add(*FINISH)
+    served.succeed(*GOAL, "-w", "ws", "-c")
+    assert left.exists()
+
+    log = served.folder / ".autoagent/runs" / served.runs[-1] / "events.jsonl"
+    *lines, end = log.read_bytes().splitlines(keepends=True)
+    assert b'"type":"ended"' in end
+    log.write_bytes(b"".join(lines))
+    server.add(command("list_files"), *FINISH)
+    done = served.succeed(*GOAL, "-w", "ws", "-c")
+    assert not left.exists()
+    assert name not in done.text
+
+
 def test_the_agents_own_files_stay_out_of_reach_wherever_it_is_resumed(served: Home, server: ScriptedServer) -> None:
     served.write("project/.env", "OPENAI_API_KEY=sk-out-of-reach-0123456789\n")
     project = Home(served.folder / "project", served.env)
