@@ -28,6 +28,7 @@ PARTS = {
     "resume": "",
     "viewer": "",
     "memory": "--only recall --sizes 100000 --dims 256",
+    "local_step": "",
 }
 """The arguments of each benchmark by its name."""
 
@@ -44,11 +45,15 @@ def main() -> None:
     options = parser.parse_args()
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    if options.json:
+        options.json.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in options.only.split(","):
         argv = [sys.executable, str(HERE / f"{name}.py"), *PARTS[name].split()]
         if options.peers and name in WITH_PEERS:
             argv += ["--peers", str(options.peers)]
+        if name == "startup" and options.peers and (mini := options.peers / "mini-swe-agent/bin/mini").exists():
+            argv += ["--mini", str(mini)]
         if options.json and name in WITH_JSON:
             argv += ["--json", str(options.json / f"{name}.json")]
         print(f"\n== {' '.join(argv[1:])}", flush=True)
