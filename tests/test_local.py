@@ -209,6 +209,14 @@ def test_code_follows_the_object_in_a_block_and_other_text_stands_in_it(model: L
     assert begun.startswith('{"command": {"name": "run", "args": {"name": "')
 
 
+@pytest.mark.parametrize("names", [("a.py",), ("b.json",), ("ö.txt", "c"), ("a.py", "b.json", "ö.txt")], ids=" ".join)
+def test_a_file_is_written_under_one_of_the_names_that_are_offered(model: LocalModel, names: tuple[str, ...]) -> None:
+    file, text = Parameter("name", "string", meaning="path", choices=names), Parameter("text", "string", code="file")
+    spec = CommandSpec("put", "Put", "files", "write", (file, text))
+    begun = model.complete(HELLO, commands=[spec], max_tokens=60).text
+    assert any(begun.startswith(f'{{"command": {{"name": "put", "args": {{"name": "{name}"') for name in names)
+
+
 def test_ctrl_c_comes_through_and_the_next_call_works(model: LocalModel) -> None:
     ear = Ear(patience=3)
     with pytest.raises(KeyboardInterrupt):

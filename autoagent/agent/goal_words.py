@@ -15,7 +15,10 @@ _UNSPACED = "\u3040-\u30ff\u3400-\u9fff"  # letters of scripts that set no space
 # Patterns, compiled at their first use: it takes 20 ms, and few runs need them.
 _WORD = rf"[^\W_{_UNSPACED}](?:[^\W{_UNSPACED}]|-)*"
 _ENDING = r"(?a)(?<![\w/.)\]])\*?(\.[A-Za-z]\w{0,9})(?![\w/(]|\.\w)"
-_NAME = rf"(?<![^\W{_UNSPACED}])(?<![@/:.-])(?:[^\W{_UNSPACED}]|[./-])*[^\W{_UNSPACED}]\.[A-Za-z][A-Za-z0-9]{{1,9}}(?![A-Za-z0-9@(/])"
+_NAME = (
+    rf"(?<![^\W{_UNSPACED}])(?<![@/:.-])(?:[^\W{_UNSPACED}]|[./-])*[^\W{_UNSPACED}]"
+    r"\.[A-Za-z][A-Za-z0-9]{1,9}(?![A-Za-z0-9@(/])"
+)
 _BEFORE, _AFTER = rf"(?<![^\W{_UNSPACED}])(?<![.@:-])", rf"(?![^\W{_UNSPACED}])(?![.@-]\w)"  # word boundaries
 _MIN_LETTERS = 3  # letters of an uncapitalised word
 _MAX_WORDS = 3  # words with matching lines

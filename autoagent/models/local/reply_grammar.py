@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoagent.core import command_schema
-from autoagent.core.commands import CODE, CommandSpec
+from autoagent.core.commands import CODE, CommandSpec, Parameter
 from autoagent.text import code_block
 
 # The only whitespace between JSON tokens: otherwise small models fill their reply with it.
@@ -66,10 +66,31 @@ def _call(spec: CommandSpec) -> str:
     if code.code == CODE:
         return f"{begin} {_arguments(spec, place)} {_BLOCK}"
     assert file is not None, f"{spec.name} declares the text of a file and no file"
-    code_arguments = _arguments(spec, {file.name: _QUOTED.format("CODE_FILE"), **place})
-    json_arguments = _arguments(spec, {file.name: _QUOTED.format("JSON_FILE"), code.name: "JSON_TEXT"})
-    other_arguments = _arguments(spec, {file.name: _QUOTED.format("OTHER_FILE"), code.name: "UNFENCED"})
-    return f"{begin} ({code_arguments} {_BLOCK} | ({json_arguments} | {other_arguments}) {_text(_END)})"
+    forms = (
+        ("CODE_FILE", place[code.name], _BLOCK),
+        ("JSON_FILE", "JSON_TEXT", _text(_END)),
+        ("OTHER_FILE", "UNFENCED", _text(_END)),
+    )
+    files = {kind: _file_names(kind, file) for kind, _, _ in forms}
+    alternatives = [
+        f"{_arguments(spec, {file.name: files[kind], code.name: text})} {end}"
+        for kind, text, end in forms
+        if files[kind]
+    ]
+    return f"{begin} ({' | '.join(alternatives)})"
+
+
+def _file_names(kind: str, file: Parameter) -> str:
+    """Return the grammar of the names of one kind of file, of the choices if there are any; '' for none."""
+    if not file.choices:
+        return rf'"\"" {kind} "\""'
+    of_kind = [
+        name
+        for name in file.choices
+        if kind
+        == ("CODE_FILE" if code_block.is_code(name) else "JSON_FILE" if name.endswith(".json") else "OTHER_FILE")
+    ]
+    return f"({' | '.join(_text(json.dumps(name, ensure_ascii=False)) for name in of_kind)})" if of_kind else ""
 
 
 def _arguments(spec: CommandSpec, given: Mapping[str, str]) -> str:
@@ -92,5 +113,4 @@ def _text(text: str) -> str:
 
 _BEGIN = '{"command": {"name": "'
 _END = "}}"
-_QUOTED = r'"\"" {} "\""'
 _BLOCK = f"{_text(_END + chr(10) + code_block.PLACE)} block"
