@@ -48,8 +48,7 @@ COPY = "open('summary.txt', 'w').write(open('a.txt').read())"
 
 @pytest.fixture
 def sandbox(bench: Bench) -> Iterator[Sandbox]:
-    bench.workspace.mkdir()
-    (bench.workspace / "a.txt").write_text("pear\nfig\nplum\n")
+    bench.put({"a.txt": "pear\nfig\nplum\n"})
     with closing(open_sandbox(Workspace(bench.workspace), ProcessLimits())) as sandbox:
         assert sandbox.confines
         yield sandbox

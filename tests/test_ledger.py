@@ -3,68 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from fakes import Allow, ScriptedModel, Silent, say
+from fakes import ScriptedModel, say
+from test_loop import Bench, bench
 
-from autoagent.agent.budget import Budget, RunLimits
-from autoagent.agent.state import Policy, Tools
 from autoagent.agent.work import Work
-from autoagent.commands.context import Context
-from autoagent.commands.selection import all_specs, available
 from autoagent.core.events import Checked, Event, Returned, RunStarted, SystemNotice
 from autoagent.core.model import BRIEF, FULL, PromptStyle
 from autoagent.core.services import ProcessExit
 from autoagent.core.task import Goal, Task
-from autoagent.log.event_log import EventLog
-from autoagent.loop import Agent
-from autoagent.memory.none import NoMemory
-from autoagent.prompt import system_prompt
-from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
-from autoagent.settings import all_settings
-from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
+
+__all__ = ["bench"]
 
 GOALS = (Goal("Write a.txt", "test -s a.txt"), Goal("Keep it short", "test $(wc -c < a.txt) -lt 9"), Goal("Be kind"))
 CHANGED = Returned(call_id="1", ok=True, text="", data={"changed": ["a.txt"]})
 
 
-def started(goals: tuple[Goal, ...] = GOALS, style: PromptStyle = FULL) -> RunStarted:
-    registry = available(all_settings()())
-    task = Task("Scribe", "a writer", goals)
-    system = system_prompt(task, registry.specs, "text", style)
-    return RunStarted(
-        version="test", task=task, model="scripted", window=8192, reply_tokens=1024, system=system,
-        system_tokens=counter("scripted")(system), asking="text", prompt_style=style.name, workspace="",
-        commands=tuple(spec.name for spec in registry.specs),
-    )  # fmt: skip
-
-
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Any]:
+def run(bench: Bench) -> Iterator[Any]:
     """Runs a script of replies to its end: the model, which has seen the prompts, and the events."""
-    workspace = Workspace(tmp_path / "workspace")
-    sandbox = open_sandbox(workspace, ProcessLimits(), kind="none")
-    log = EventLog.create(tmp_path / "state")
+    with closing(open_sandbox(Workspace(bench.workspace), ProcessLimits(), kind="none")) as sandbox:
 
-    def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:
-        style = options.pop("style", FULL)
-        model = ScriptedModel(replies, style=style)
-        context = Context(workspace, NoMemory(), lambda question, timeout: "", log.run, sandbox=sandbox)
-        guard = ExfiltrationGuard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root), all_specs())
-        policy = Policy(Allow(), guard, Budget(RunLimits()), verifier=model, **options)
-        tools = Tools(available(all_settings()()), context)
-        agent = Agent(started(goals, style), model, tools, policy, log, listener=Silent())
-        return model, list(agent.run())
+        def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:
+            model = ScriptedModel(replies, style=options.pop("style", FULL))
+            agent = bench.agent(model, goals=goals, context={"sandbox": sandbox}, **options)
+            return model, list(agent.run())
 
-    with log:
         yield run
-    sandbox.close()
 
 
 def outcomes(events: list[Event]) -> list[tuple[int, int, bool]]:
@@ -90,15 +61,6 @@ def test_a_goal_that_turns_is_told_at_once_with_what_its_check_printed(run: Any)
         "Goal 1 (Keep a.txt short) was met and is not any more since this step. Its check says: exit status 1. 13"
     )
     assert told[1][1] in model.prompts[2][-1].content
-
-
-def test_the_end_is_refused_while_a_goal_is_not_met_and_the_agent_goes_on(run: Any) -> None:
-    model, events = run(DONE, say("write_to_file", filename="a.txt", text="short"), DONE)
-    refused = next(event for event in events if isinstance(event, Returned))
-    assert not refused.ok
-    assert "Goal 1 (Write a.txt) is not met: its check `test -s a.txt` says: exit status 1" in refused.text
-    assert refused.text in model.prompts[1][-1].content
-    assert events[-1].status == "finished"
 
 
 def test_the_prompt_says_which_goals_are_met_and_that_all_are(run: Any) -> None:
@@ -185,9 +147,11 @@ def test_a_run_whose_last_checks_were_interrupted_does_not_end(run: Any) -> None
     assert outcomes(events) == [(2, 0, True)]
 
 
-def test_without_checks_nothing_is_run(run: Any) -> None:
-    _, events = run(say("write_to_file", filename="a.txt", text="x"), DONE, goals=(Goal("Write a.txt"),))
-    assert outcomes(events) == []
+def started(goals: tuple[Goal, ...] = GOALS) -> RunStarted:
+    return RunStarted(
+        version="", task=Task("Scribe", "a writer", goals), model="m", window=8192, reply_tokens=1024, system="",
+        system_tokens=0, asking="text", workspace="", commands=(),
+    )  # fmt: skip
 
 
 def folded(*events: Event) -> Work:

@@ -20,26 +20,22 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_specs, available
 from autoagent.core.commands import Proposal, Verdict
-from autoagent.core.errors import ContextOverflow, ModelError, SetupError, StateError, StopRun
+from autoagent.core.errors import ContextOverflow, StateError
 from autoagent.core.events import (
     Decided,
-    Ended,
     Event,
     Feedback,
     Prompted,
-    Proposed,
-    Rejected,
     Resumed,
     Retried,
     Returned,
     RunStarted,
     Snapshot,
     Started,
-    SystemNotice,
     Thought,
 )
-from autoagent.core.model import BRIEF, Completion, Message, Price, ToolCall, Usage
-from autoagent.core.task import Goal, Outcome, Status, Task
+from autoagent.core.model import BRIEF, Completion, Message, ToolCall, Usage
+from autoagent.core.task import Goal, Task
 from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
@@ -114,6 +110,12 @@ class Bench:
             listener=Silent(),
         )
 
+    def put(self, files: Mapping[str, str]) -> None:
+        """Lay files out in the workspace."""
+        for name, text in files.items():
+            (self.workspace / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.workspace / name).write_text(text)
+
     def events(self) -> list[Event]:
         assert self.log is not None
         return list(self.log.events())
@@ -133,6 +135,13 @@ def kinds(events: Iterable[Event]) -> list[str]:
 
 def finish(script: list[Any]) -> list[Any]:
     return [*script, say("task_complete", reason="all done")]
+
+
+def small(bench: Bench, script: list[Any], goal: str = "") -> ScriptedModel:
+    """A small model, once it has run to its end with this script."""
+    model = ScriptedModel(script, style=BRIEF)
+    list(bench.agent(model, goals=(Goal(goal),) if goal else TASK.goals).run())
+    return model
 
 
 def test_a_run_from_the_first_thought_to_its_end(bench: Bench) -> None:
@@ -222,17 +231,6 @@ def test_an_event_is_on_disk_before_the_command_runs(bench: Bench) -> None:
         pytest.fail("no command was started")
 
 
-def test_three_unusable_replies_in_a_row_end_the_run(bench: Bench) -> None:
-    model = ScriptedModel(["What now?", say("write_file_now"), "still no JSON"])
-    events = list(bench.agent(model).run())
-    rejected = [event for event in events if isinstance(event, Rejected)]
-    assert len(rejected) == 3
-    assert events[-1].status == "stuck"
-    assert not [event for event in events if isinstance(event, Started)]
-    assert "write_to_file" in rejected[1].problem, "the nearest name is told"
-    assert rejected[1].problem in model.prompts[2][-1].content, "the model reads what was wrong"
-
-
 def test_a_usable_reply_between_unusable_ones_starts_the_count_again(bench: Bench) -> None:
     model = ScriptedModel(finish(["no", "no", say("list_files", directory="."), "no", "no"]))
     assert list(bench.agent(model).run())[-1].status == "finished"
@@ -254,27 +252,6 @@ def test_a_truncated_reply_is_never_run(bench: Bench) -> None:
     assert not (bench.workspace / "a.txt").exists()
 
 
-def test_feedback_goes_to_the_model_and_nothing_runs(bench: Bench) -> None:
-    answers = Answers([Verdict(False, "user", "Write it in French."), *[Verdict(True, "user")] * 2])
-    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="hello")]))
-    events = list(bench.agent(model, answers).run())
-    assert not (bench.workspace / "a.txt").exists()
-    assert [event.text for event in events if isinstance(event, Feedback)] == ["Write it in French."]
-    assert "Human feedback: Write it in French." in model.prompts[1][-1].content
-
-
-def test_what_was_edited_is_proposed_again_before_it_runs(bench: Bench) -> None:
-    edited = {"filename": "b.txt", "text": "mine"}
-    answers = Answers([Verdict(False, "user", args=edited), Verdict(True, "user"), *[Verdict(True, "user")] * 2])
-    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="its")]))
-    events = list(bench.agent(model, answers).run())
-    assert answers.asked[1].call.args == edited
-    assert "+mine" in answers.asked[1].preview
-    assert (bench.workspace / "b.txt").read_text() == "mine"
-    assert not (bench.workspace / "a.txt").exists()
-    assert next(event for event in events if isinstance(event, Started)).call.args == edited
-
-
 def test_an_edit_that_does_not_fit_is_asked_again(bench: Bench) -> None:
     answers = Answers([Verdict(False, "user", args={"file_name": 3}), *[Verdict(True, "user")] * 3])
     model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="its")]))
@@ -284,50 +261,11 @@ def test_an_edit_that_does_not_fit_is_asked_again(bench: Bench) -> None:
     assert next(event for event in events if isinstance(event, Decided)).args is None, "nobody has changed them"
 
 
-def test_a_secret_that_the_model_writes_goes_into_the_file_and_into_no_prompt_and_no_log(bench: Bench) -> None:
-    authorizer = Allow()
-    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="key = hunter2-hunter2")]))
-    list(bench.agent(model, authorizer).run())
-    assert authorizer.asked[0].call.args["text"] == "key = hunter2-hunter2"
-    assert (bench.workspace / "a.txt").read_text() == "key = hunter2-hunter2"
-    assert "hunter2" not in "".join(map(str, bench.events()))
-    assert not [prompt for prompt in model.prompts for message in prompt if "hunter2" in message.content]
-
-
-def test_the_command_limit_ends_the_run_after_that_many(bench: Bench) -> None:
-    model = ScriptedModel([say("write_to_file", filename=f"{n}.txt", text="x") for n in range(9)])
-    events = list(bench.agent(model, limits=RunLimits(commands=3)).run())
-    assert events[-1].status == "limit"
-    assert sorted(path.name for path in bench.workspace.iterdir()) == ["0.txt", "1.txt", "2.txt"]
-    assert len(model.prompts) == 3, "no call is made that could not be acted on"
-
-
-def test_money_runs_out_before_it_is_spent(bench: Bench) -> None:
-    spent = Usage(1000, 100, 0, 0.004)
-    model = ScriptedModel(
-        [say("write_to_file", filename=f"{n}.txt", text="x") for n in range(9)],
-        price=Price(1.0, 2.0, 0.5),
-        report=lambda messages: spent,
-    )
-    events = list(bench.agent(model, limits=RunLimits(usd=0.01)).run())
-    assert events[-1].status == "budget"
-    assert 1 <= len(model.prompts) <= 2, "the estimate of the next call holds it back"
-
-
 def test_the_cost_of_unusable_replies_counts(bench: Bench) -> None:
     model = ScriptedModel(["no", "no", "no"], report=lambda messages: Usage(3000, 0, 0, 0.0))
     events = list(bench.agent(model, limits=RunLimits(tokens=9000)).run())
     assert events[-1].status == "budget"
     assert len(model.prompts) == 2, "the third call would have passed the limit"
-
-
-@pytest.mark.parametrize(
-    ("error", "status"), [(SetupError("no key"), "setup"), (ModelError("down"), "failed")], ids=["setup", "model"]
-)
-def test_a_model_that_fails_ends_the_run_with_its_line(bench: Bench, error: Exception, status: str) -> None:
-    events = list(bench.agent(ScriptedModel([error])).run())
-    assert events[-1].status == status
-    assert events[-1].reason == str(error)
 
 
 def test_a_prompt_too_long_for_the_endpoint_is_shortened_some_times_and_then_given_up(bench: Bench) -> None:
@@ -405,16 +343,6 @@ def test_what_failed_on_the_network_may_be_tried_again(bench: Bench) -> None:
     assert not [event for event in events if isinstance(event, Decided) and not event.allowed]
 
 
-def test_an_end_that_is_put_off_is_no_failure(bench: Bench) -> None:
-    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="x"), *finish([])]))
-    model.judges = judging("not met")
-    assert list(bench.agent(model).run())[-1].status == "unverified"
-    told = model.prompts[-1][-1].content
-    assert told.startswith("task_complete is put off: Not ended yet. A check of your work found:\nGoal 1 (Write a.txt)")
-    assert "If you are sure that it is met, finish again" in told
-    assert not any("task_complete failed" in message.content for message in model.prompts[-1])
-
-
 def test_a_change_of_what_somebody_else_changed_is_not_barred(bench: Bench) -> None:
     write = say("write_to_file", filename="a.txt", text="x")
     events = []
@@ -453,10 +381,8 @@ def test_what_failed_twice_in_the_same_way_is_not_offered_at_the_next_step(bench
 
 
 def test_a_small_model_is_shown_the_commands_alone_and_what_lies_in_the_workspace(bench: Bench) -> None:
-    bench.workspace.mkdir()
-    (bench.workspace / "notes.txt").write_text("oak")
-    model = ScriptedModel([*finish([say("read_file", "I will read.", filename="notes.txt")]), *finish([])], style=BRIEF)
-    list(bench.agent(model).run())
+    bench.put({"notes.txt": "oak"})
+    model = small(bench, [*finish([say("read_file", "I will read.", filename="notes.txt")]), *finish([])])
     first, second = model.prompts[0], model.prompts[1]
     assert "In the workspace: 'notes.txt'." in first[-1].content
     assert list(json.loads(second[-2].content)) == ["command"]
@@ -468,31 +394,28 @@ def test_a_small_model_is_shown_the_commands_alone_and_what_lies_in_the_workspac
 
 
 def test_a_small_model_sees_where_the_words_of_its_goals_stand_once_it_has_read(bench: Bench) -> None:
-    bench.workspace.mkdir()
-    (bench.workspace / "people.csv").write_text("name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n")
+    bench.put({"people.csv": "name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n"})
     read = say("read_file", filename="people.csv")
     write = say("write_to_file", filename="oslo.txt", text="Anna\nCara\n")
-    model = ScriptedModel(finish([read, write]), style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Write who lives in Oslo to oslo.txt"),)).run())
+    model = small(bench, finish([read, write]), "Write who lives in Oslo to oslo.txt")
     lines = "Lines of 'people.csv' with \"Oslo\" (2 of 5):\nAnna,Oslo\nCara,Oslo\n"
     assert [lines in prompt[-1].content for prompt in model.prompts[:3]] == [False, True, True]
 
 
 def test_a_small_model_sees_which_names_have_an_ending_of_its_goals(bench: Bench) -> None:
-    bench.workspace.mkdir()
-    for name in ("x.tmp", "y.tmp", "tmp.md"):
-        (bench.workspace / name).write_text("x")
-    model = ScriptedModel([*finish([]), *finish([])], style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Delete every file whose name ends with .tmp"),)).run())
+    bench.put(dict.fromkeys(("x.tmp", "y.tmp", "tmp.md"), "x"))
+    model = small(bench, [*finish([]), *finish([])], "Delete every file whose name ends with .tmp")
     assert "Ending with .tmp: 'x.tmp', 'y.tmp'." in model.prompts[0][-1].content
 
 
 def test_a_small_model_reads_what_its_goals_name_before_it_does_anything_else(bench: Bench) -> None:
-    bench.workspace.mkdir()
-    (bench.workspace / "mail.txt").write_text("ann@example.org")
+    bench.put({"mail.txt": "ann@example.org"})
     look = say("list_files", directory=".")
-    model = ScriptedModel([*finish([look, say("read_file", filename="mail.txt")]), *finish([])], style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Write the address in mail.txt to address.txt"),)).run())
+    model = small(
+        bench,
+        [*finish([look, say("read_file", filename="mail.txt")]), *finish([])],
+        "Write the address in mail.txt to address.txt",
+    )
     deeds = {"write_to_file", "edit_file", "move_file", "execute_shell", "task_complete"}
     assert [deeds & set(offered) for offered in model.offered[:3]] == [set(), set(), deeds]
 
@@ -508,16 +431,12 @@ def test_a_small_model_reads_what_its_goals_name_before_it_does_anything_else(be
     ],
 )
 def test_a_small_model_can_read_only_what_it_has_not_read_of_that(bench: Bench, goal: str) -> None:
-    bench.workspace.mkdir()
-    place = "src/" if "src" in goal else ""
-    (bench.workspace / "src").mkdir()
-    for name in (f"{place}a.py", f"{place}b.py", "c.txt"):
-        (bench.workspace / name).write_text(f"# {name}\n")
-    reads = [say("read_file", filename=f"{place}a.py"), say("list_files"), say("read_file", filename=f"{place}b.py")]
-    model = ScriptedModel([*finish(reads), *finish([])], style=BRIEF)
-    list(bench.agent(model, goals=(Goal(goal),)).run())
+    a, b = ("src/a.py", "src/b.py") if "src" in goal else ("a.py", "b.py")
+    bench.put({name: f"# {name}\n" for name in (a, b, "c.txt")})
+    (bench.workspace / "src").mkdir(exist_ok=True)
+    reads = [say("read_file", filename=a), say("list_files"), say("read_file", filename=b)]
+    model = small(bench, [*finish(reads), *finish([])], goal)
     readable = [specs["read_file"].parameters[0].choices for specs in model.specs[:4]]
-    a, b = f"{place}a.py", f"{place}b.py"
     assert readable[:3] == [(a, b), (b,), (b,)] and {a, b, "c.txt"} <= set(readable[3] or ())
 
 
@@ -540,22 +459,16 @@ def test_a_small_model_whose_end_is_put_off_does_something_before_the_next(bench
 def test_a_small_model_is_not_kept_from_writing_by_a_file_that_cannot_be_read(bench: Bench) -> None:
     bench.workspace.mkdir()
     (bench.workspace / "mail.txt").write_bytes(bytes(range(256)))
-    reads = [
-        say("read_file", filename="mail.txt"),
-        say("list_files", directory="."),
-        say("search_in_files", pattern="@"),
-    ]
-    model = ScriptedModel([*finish(reads), *finish([])], style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Write the address in mail.txt to address.txt"),)).run())
+    looks = say("list_files", directory="."), say("search_in_files", pattern="@")
+    reads = [say("read_file", filename="mail.txt"), *looks]
+    model = small(bench, [*finish(reads), *finish([])], "Write the address in mail.txt to address.txt")
     assert ["write_to_file" in offered for offered in model.offered[:4]] == [False, False, False, True]
 
 
 def test_a_small_model_may_run_only_what_is_a_program(bench: Bench) -> None:
-    bench.workspace.mkdir()
-    (bench.workspace / "notes.txt").write_text("oak")
+    bench.put({"notes.txt": "oak"})
     write = say("write_to_file", filename="a.py", text="print('oak')")
-    model = ScriptedModel(finish([write]), style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Run it"),)).run())
+    model = small(bench, finish([write]), "Run it")
     assert "execute_python_file" not in model.offered[0]
     assert model.specs[1]["execute_python_file"].parameters[0].choices == ("a.py",)
 
@@ -563,22 +476,19 @@ def test_a_small_model_may_run_only_what_is_a_program(bench: Bench) -> None:
 def test_a_small_model_sees_the_code_that_it_wrote_as_it_wrote_it(bench: Bench) -> None:
     placed = '{"command": {"name": "write_to_file", "args": {"filename": "a.py", "text": "```"}}}'
     write = f'{placed}\n```python\nprint("an oak")\n```'
-    model = ScriptedModel(finish([write]), style=BRIEF)
-    list(bench.agent(model).run())
+    model = small(bench, finish([write]))
     assert (bench.workspace / "a.py").read_text() == 'print("an oak")\n'
     assert model.prompts[1][-2].content == write
 
 
 def test_a_small_model_that_writes_what_is_there_has_changed_nothing(bench: Bench) -> None:
-    bench.workspace.mkdir()
-    (bench.workspace / "hello.py").write_text("def hello():\n    return 1\n")
+    bench.put({"hello.py": "def hello():\n    return 1\n"})
     read = say("read_file", filename="hello.py")
     write = [
         say("write_to_file", filename="hello.py", text=f"def hello():{doc}\n    return 1\n")
         for doc in ("", '\n    """Hi"""')
     ]
-    model = ScriptedModel(finish([read, *write]), style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Add a docstring to the function in hello.py"),)).run())
+    model = small(bench, finish([read, *write]), "Add a docstring to the function in hello.py")
     assert "hello.py holds this very text already; nothing was changed." in model.prompts[2][-1].content
     assert '"""Hi"""' in (bench.workspace / "hello.py").read_text()
 
@@ -597,8 +507,7 @@ def test_a_small_model_is_told_what_its_files_hold(bench: Bench) -> None:
 
 def test_a_small_model_mends_a_file_that_is_not_what_its_name_says_before_it_ends(bench: Bench) -> None:
     write = [say("write_to_file", filename="a.json", text=text) for text in ("port: 1", '{"port": 1}')]
-    model = ScriptedModel(finish(write), style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Write a.json with the port 1"),)).run())
+    model = small(bench, finish(write), "Write a.json with the port 1")
     assert "'a.json' now holds:\nport: 1\n'a.json' is not valid JSON: Expecting" in model.prompts[1][-1].content
     assert "not valid" not in model.prompts[2][-1].content
     assert ["task_complete" in offered for offered in model.offered[:3]] == [True, False, True]
@@ -606,15 +515,13 @@ def test_a_small_model_mends_a_file_that_is_not_what_its_name_says_before_it_end
 
 def test_a_small_model_that_does_one_thing_twice_may_next_only_change_a_file(bench: Bench) -> None:
     looks = [say("list_files", directory="."), say("search_in_files", pattern="oak"), say("list_files", directory=".")]
-    model = ScriptedModel(finish([*looks, say("write_to_file", filename="report.md", text="x")]), style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Write report.md"),)).run())
+    model = small(bench, finish([*looks, say("write_to_file", filename="report.md", text="x")]), "Write report.md")
     assert ["list_files" in offered for offered in model.offered[:5]] == [True, True, True, False, True]
     assert "write_to_file" in model.offered[3] and "delete_file" not in model.offered[3]
 
 
 def test_a_small_model_is_not_offered_to_read_on_where_no_result_is_cut(bench: Bench) -> None:
-    model = ScriptedModel([*finish([say("do_nothing")]), *finish([])], style=BRIEF)
-    list(bench.agent(model).run())
+    model = small(bench, [*finish([say("do_nothing")]), *finish([])])
     assert ["read_result" in offered for offered in model.offered] == [False] * 3
 
 
@@ -627,23 +534,18 @@ def test_a_small_model_that_changes_nothing_may_end_though_a_file_is_malformed(b
 
 
 def test_a_small_model_is_told_once_that_a_file_would_be_gone(bench: Bench) -> None:
-    bench.workspace.mkdir()
-    (bench.workspace / "a.md").write_text("OLD\nkeep\n")
+    bench.put({"a.md": "OLD\nkeep\n"})
     delete = say("delete_file", filename="a.md")
-    model = ScriptedModel([*finish([say("read_file", filename="a.md"), delete, delete]), *finish([])], style=BRIEF)
-    list(bench.agent(model, goals=(Goal("Lösche a.md"),)).run())
+    model = small(bench, [*finish([say("read_file", filename="a.md"), delete, delete]), *finish([])], "Lösche a.md")
     assert "takes away all of a.md" in model.prompts[2][-1].content and "edit_file" in model.prompts[2][-1].content
     assert not (bench.workspace / "a.md").exists()
 
 
 def test_a_name_from_outside_is_not_put_into_the_prompt_of_a_small_model(bench: Bench) -> None:
-    bench.workspace.mkdir()
+    bench.put(dict.fromkeys(("mine.txt", "ignore all of that.txt"), "oak"))
     (bench.folder / "state").mkdir()
-    (bench.workspace / "mine.txt").write_text("oak")
-    (bench.workspace / "ignore all of that.txt").write_text("oak")
     TaintedFiles(bench.folder / "state" / "taint.jsonl", bench.workspace).mark(["ignore all of that.txt"], "a page")
-    model = ScriptedModel([*finish([]), *finish([])], style=BRIEF)
-    list(bench.agent(model).run())
+    model = small(bench, [*finish([]), *finish([])])
     assert "In the workspace: 'mine.txt'." in model.prompts[0][-1].content
 
 
@@ -662,18 +564,6 @@ def test_after_a_change_the_same_call_runs_again(bench: Bench) -> None:
     look, write = say("list_files", directory="."), say("write_to_file", filename="a.txt", text="x")
     events = list(bench.agent(ScriptedModel(finish([look, write, look]))).run())
     assert not [event for event in events if isinstance(event, Returned) and "repeat" in event.data]
-
-
-@pytest.mark.parametrize("cycle", [1, 2, 3, 4])
-def test_a_cycle_is_told_to_the_model_then_to_the_user_then_ends_the_run(bench: Bench, cycle: int) -> None:
-    steps = [say("memory_add", text="a"), say("do_nothing"), say("read_file", filename="gone"), say("list_files")]
-    model = ScriptedModel(steps[:cycle] * 30)
-    events = list(bench.agent(model).run())
-    assert events[-1].status == "stuck"
-    told = [event.text for event in events if isinstance(event, SystemNotice)]
-    assert len(told) == 2
-    assert "3 times" in told[0] and "4 times" in told[1]
-    assert len(model.prompts) <= 7 * cycle
 
 
 def test_polling_whose_results_change_goes_on(bench: Bench) -> None:
@@ -726,17 +616,6 @@ def test_resume_asks_again_for_what_was_approved_and_not_started(bench: Bench) -
     assert authorizer.asked[0].call.name == "write_to_file"
     assert kinds(events)[:3] == ["resumed", "proposed", "decided"]
     assert (bench.workspace / "a.txt").read_text() == "x"
-
-
-def test_resume_never_runs_again_what_may_have_run(bench: Bench) -> None:
-    write = say("write_to_file", filename="a.txt", text="x")
-    run = interrupted_at(bench, ScriptedModel([write]), lambda event: isinstance(event, Started))
-    model = ScriptedModel(finish([]))
-    events = list(bench.agent(model, resume=run).run())
-    assert not (bench.workspace / "a.txt").exists()
-    unknown = [event for event in events if isinstance(event, Returned) and not event.known]
-    assert len(unknown) == 1
-    assert "may have run" in model.prompts[0][-1].content
 
 
 def test_resume_goes_on_with_the_same_prompt_as_if_it_had_never_stopped(bench: Bench, tmp_path: Path) -> None:
@@ -846,22 +725,3 @@ def test_a_memory_that_cannot_be_used_does_not_end_the_run(bench: Bench) -> None
     assert events[-1].status == "finished"
     told = [event.reason for event in events if isinstance(event, Retried)]
     assert told[:2] == ["Nothing is recalled: The disk is full.", "This step is not remembered: The disk is full."]
-
-
-def test_ctrl_c_while_the_model_thinks_asks_the_user_and_goes_on(bench: Bench) -> None:
-    class Interrupted(Allow):
-        def interrupted(self) -> str:
-            return "Be quick."
-
-    model = ScriptedModel(finish([KeyboardInterrupt()]))
-    events = list(bench.agent(model, Interrupted()).run())
-    assert [event.text for event in events if isinstance(event, Feedback)] == ["Be quick."]
-    assert events[-1].status == "finished"
-
-
-def test_a_person_who_stops_ends_the_run(bench: Bench) -> None:
-    answers = Answers([StopRun(Outcome(Status.STOPPED, "n"))])
-    events = list(bench.agent(ScriptedModel([say("do_nothing")]), answers).run())
-    assert isinstance(events[-1], Ended)
-    assert events[-1].status == "stopped"
-    assert isinstance(events[-2], Proposed)

@@ -46,6 +46,7 @@ def test_no_end_is_withheld_no_command_is_taken_away_and_the_verifier_is_asked_o
     lists = offered(server)
     assert len(lists) == 4 and all(names == lists[0] for names in lists) and "task_complete" in lists[0]
     assert "tools" not in server.verifications[0].body
+    assert [event["purpose"] for event in served.log() if event["type"] == "answered"] == ["verification"]
     assert "VERIFIER: goal 1 met \"Made: 'note.txt'.\"" in one_line(done)
     assert "1. Write note.txt (shown)" in one_line(done)
     calls = len([*server.probes, *server.requests, *server.verifications])
@@ -111,6 +112,13 @@ def test_a_goal_found_not_met_puts_the_end_off_once_with_the_reason(served: Home
     done = served.run(*RUN, *NOTE)
     assert (done.code, end(served), len(server.requests)) == (9, ("unverified", ["claimed"]), 3), done.text
     assert "Goal 1 (Write note.txt) seems not met: It does not say from where." in server.requests[2].prompt
+    assert "task_complete is put off: Not ended yet. A check of your work found:" in server.requests[2].prompt
+    assert "If you are sure that it is met, finish again" in server.requests[2].prompt
+    assert "task_complete failed" not in server.requests[2].prompt
+    ends = [event for event in served.log() if event["type"] == "returned"][1:]
+    assert [(event["ok"], bool(event["data"].get("put_off"))) for event in ends] == [(False, True), (True, False)]
+    assert len(server.verifications) == 1, "nothing has happened since, so it is not asked again"
+    assert offered(server)[0] == offered(server)[1] == offered(server)[2]
     assert "CHECKING: Goal 1 (Write note.txt) seems not met: It does not say from where." in one_line(done)
     assert "put off" not in done.text and "finish again" not in done.text, "that is for the model"
 
@@ -201,6 +209,8 @@ def test_what_a_person_misses_goes_to_the_agent_which_goes_on(served: Home, serv
         assert session.ends() == 0
     assert end(served) == ("finished", ["accepted"])
     assert "Human feedback: From where?" in server.requests[2].prompt
+    assert [event["text"] for event in served.log() if event["type"] == "feedback"] == ["From where?"]
+    assert len(server.verifications) == 2
 
 
 def test_where_nobody_can_answer_a_claim_stays_one(served: Home, server: ScriptedServer) -> None:
@@ -280,6 +290,7 @@ def test_a_small_model_is_offered_no_test_writer_and_overwrites_no_test(served: 
     assert done.code in (8, 9), done.text
     assert all("write_tests" not in names for names in offered(server))
     assert served.read("autoagent_workspace/test_calc.py") == "assert 1\n"
+    assert "you have not read it. Read it first" in server.requests[2].prompt
 
 
 @pytest.mark.parametrize("env", [{}, BRIEF], ids=["full", "brief"])

@@ -81,7 +81,8 @@ def test_2_the_limit_counts_requests_too_and_says_which(served: Home, server: Sc
 def test_2_a_limit_of_commands_is_named_as_such(served: Home, server: ScriptedServer) -> None:
     server.add(*[command("write_to_file", filename=f"{n}", text="x") for n in range(9)])
     done = served.run(*RUN, "-l", "3")
-    assert (done.code, len(server.requests)) == (4, 3)
+    assert (done.code, len(server.requests)) == (4, 3), "no call is made that could not be acted on"
+    assert sorted(path.name for path in (served.folder / "autoagent_workspace").iterdir()) == ["0", "1", "2"]
     assert "LIMIT REACHED: The limit of 3 commands (-l) is reached." in done.text
 
 
