@@ -146,6 +146,13 @@ class Silent:
         self.proposals.append(proposal)
 
 
+class Heard(Silent):
+    """What a model tells while it works: it proposes nothing."""
+
+    def proposed(self, proposal: Proposal) -> None:
+        raise AssertionError("a model proposes nothing")
+
+
 class RunsCommands(ABC):
     """The text of a result, by whether the command succeeds."""
 

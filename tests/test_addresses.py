@@ -49,18 +49,12 @@ def test_a_url_is_understood_in_one_way(url: str, understood: str) -> None:
 @pytest.mark.parametrize(
     ("url", "scheme"),
     [
-        ("file:///etc/passwd", "file:"),
-        ("FILE:/etc/passwd", "file:"),
-        ("ftp://example.com/x", "ftp:"),
-        ("gopher://example.com", "gopher:"),
-        ("data:text/html,<script>", "data:"),
-        ("javascript:alert(1)", "javascript:"),
-        ("about:blank", "about:"),
-        ("jar:http://example.com!/x", "jar:"),
-        ("ws://example.com", "ws:"),
-        ("ext::sh -c id", "ext:"),
+        ("file:///etc/passwd", "file:"), ("FILE:/etc/passwd", "file:"), ("ftp://example.com/x", "ftp:"),
+        ("gopher://example.com", "gopher:"), ("data:text/html,<script>", "data:"),
+        ("javascript:alert(1)", "javascript:"), ("about:blank", "about:"), ("jar:http://example.com!/x", "jar:"),
+        ("ws://example.com", "ws:"), ("ext::sh -c id", "ext:"),
     ],
-)
+)  # fmt: skip
 def test_other_schemes_are_refused_by_name(url: str, scheme: str) -> None:
     assert f"has the scheme {scheme}; only http: and https: are reached." in refused(url)
 

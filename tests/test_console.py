@@ -14,18 +14,16 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pexpect
-import pyte
 import pytest
 
-from autoagent.core.codec import event_from_json
 from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal
-from autoagent.core.errors import SettingsError, StateError, StopRun
+from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import (
     Changed,
     Decided,
@@ -56,7 +54,6 @@ from autoagent.terminal.screen import Style
 from autoagent.text.redaction import MASK, Redactor
 from autoagent.text.sanitize import width
 
-READY = "\x1b[?2004h"  # the line editor reads from here on
 SCREENS = Path(__file__).parent / "screens"
 
 WRITE = CommandSpec(
@@ -310,14 +307,14 @@ def test_markdown_of_the_agents_is_drawn_and_nothing_in_it_is_hidden_or_a_link()
     lines = screen.text.splitlines()
     assert [line for line in lines if line and not line.startswith("  ")] == ["FINISHED:", "The agent asks:", "> yes"]
     shown = "".join(screen.text.split())
-    for kept in (
+    for kept in [
         "[it](https://e.example)",
         "&#27;[2J",
         "<!--a-->",
         "![p](x.png)",
         "\\x1b[2J",
         "[it]:https://e.example",
-    ):
+    ]:
         assert shown.count(kept) == 2
     assert "Report" in shown and "# Report" not in screen.text and "**" not in shown and "`" not in shown
     assert max(map(width, lines)) <= 40 and "\x1b" not in screen.text
@@ -356,18 +353,13 @@ def test_thoughts_are_shown_in_short_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("env", "isatty", "color"),
     [
-        ({"TERM": "xterm"}, True, True),
-        ({"TERM": "xterm"}, False, False),
-        ({"TERM": "dumb"}, True, False),
-        ({}, True, False),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
-        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
-        ({"CLICOLOR_FORCE": "1"}, False, True),
-        ({"CLICOLOR_FORCE": "0"}, False, False),
-        ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False, False),
+        ({"TERM": "xterm"}, True, True), ({"TERM": "xterm"}, False, False), ({"TERM": "dumb"}, True, False),
+        ({}, True, False), ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True), ({"CLICOLOR_FORCE": "1"}, False, True),
+        ({"CLICOLOR_FORCE": "0"}, False, False), ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False, False),
         ({"TERM": "xterm", "CLICOLOR": "0"}, True, False),
     ],
-)
+)  # fmt: skip
 def test_colour_is_decided_once(env: dict[str, str], isatty: bool, color: bool) -> None:
     assert (palette_of((), env, isatty) is not None) is color
 
@@ -407,21 +399,6 @@ def test_a_long_diff_leaves_its_command_in_sight() -> None:
     assert "  +++ b/a.txt" in list(rendering.proposal(elsewhere, Canvas(80))), "the name is another one"
 
 
-def test_json_is_one_event_a_line_and_questions_go_elsewhere() -> None:
-    screen = Screen(json=True, stdin="y -abc\ny\n")
-    session(screen)
-    events = [event_from_json(json.loads(line)) for line in screen.text.splitlines()]
-    assert [event.type for event in events][:3] == ["run_started", "prompted", "thought"]
-    assert "Run it? y = yes" in screen.err.getvalue() and "Resume: autoagent resume" in screen.err.getvalue()
-
-
-def test_what_the_encoding_lacks_is_written_as_an_escape() -> None:
-    raw = io.BytesIO()
-    console = Console(io.TextIOWrapper(raw, encoding="ascii"), io.StringIO(), io.StringIO())
-    console.say("caf\u00e9 漢")
-    assert raw.getvalue() == b"caf\\xe9 \\u6f22\n"
-
-
 class FullDisk(io.StringIO):
     def write(self, text: str) -> int:
         raise OSError(28, "No space left on device")
@@ -435,14 +412,6 @@ def test_output_that_cannot_be_written_ends_the_showing_and_asks_nobody() -> Non
         console.ask("Run it?")
     with pytest.raises(StateError, match="No space left on device"):
         console.show(run_started())
-
-
-def test_a_question_to_the_end_of_input_is_unanswered() -> None:
-    screen = Screen(stdin="y -abc\n")
-    with pytest.raises(StopRun) as stop:
-        Ask(screen.console).decide(Proposal(Call("1", "x", {}), WRITE))
-    assert stop.value.outcome.status == Status.UNANSWERED
-    assert "> y -abc\n" in screen.text
 
 
 def test_d_shows_everything() -> None:
@@ -539,53 +508,6 @@ except StopRun as stop:
 """
 
 
-@pytest.fixture
-def terminal() -> Iterator[pexpect.spawn]:
-    environment = {**os.environ, "TERM": "xterm", "INPUTRC": os.devnull}
-    child = pexpect.spawn(
-        sys.executable, ["-c", PROGRAM], encoding="utf-8", timeout=20, dimensions=(50, 80), env=environment
-    )
-    yield child
-    child.close(force=True)
-
-
-def test_a_session_in_a_real_terminal(terminal: pexpect.spawn) -> None:
-    seen = pyte.Screen(80, 50)
-    stream = pyte.Stream(seen)
-
-    def answer(keys: str) -> None:
-        terminal.expect_exact(READY)
-        stream.feed(terminal.before + READY)
-        terminal.send(keys)
-
-    answer("y\r")
-    answer("y -2\r")
-    answer("y -abc\r")
-    answer("use the other\r")
-    for _ in range(2):
-        answer("\x03")
-    terminal.expect(pexpect.EOF)
-    stream.feed(terminal.before)
-    text = "\n".join(line.rstrip() for line in seen.display).rstrip() + "\n"
-    kept = SCREENS / "terminal.txt"
-    if os.environ.get("WRITE_SCREENS"):
-        kept.write_text(text, "utf-8", newline="\n")
-    assert text == kept.read_text("utf-8")
-
-
-def test_what_was_typed_before_the_question_answers_nothing() -> None:
-    wait_for_it = "import select, sys\nprint('working', flush=True)\nselect.select([sys.stdin], [], [])\n"
-    program = wait_for_it + PROGRAM
-    child = pexpect.spawn(sys.executable, ["-c", program], encoding="utf-8", timeout=20)
-    child.expect_exact("working")
-    child.send("y\ry\r")
-    child.expect_exact("> ")
-    child.send("n\r")
-    child.expect(pexpect.EOF)
-    assert "VERDICT" not in child.before and "END: stopped" in child.before
-    child.close()
-
-
 def test_a_question_waits_no_longer_than_it_is_told() -> None:
     program = (
         "import sys\nfrom autoagent.terminal.console import Console\n"
@@ -601,33 +523,6 @@ def test_a_question_waits_no_longer_than_it_is_told() -> None:
     child.expect_exact("TOO LATE")
     child.expect(pexpect.EOF)
     child.close()
-
-
-def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom autoagent.terminal.console import Console\nfrom autoagent.core.errors import StateError\n"
-        "from autoagent.core.events import Ended\nfrom autoagent.core.task import Status\n"
-        "console = Console(sys.stdout, sys.stderr, sys.stdin)\n"
-        "try:\n    while True: console.show(Ended(status=Status.FAILED, reason='x' * 5000))\n"
-        "except StateError as error:\n    print(error, file=sys.stderr); sys.exit(1)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.stderr.read() == "The output cannot be written: Broken pipe. The run is saved.\n"
-    assert process.returncode == 1
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_no_traceback() -> None:
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True
-        )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux says of a process")

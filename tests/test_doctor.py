@@ -7,14 +7,13 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from loopback_site import Site, Visit, answer
 
 from autoagent.core.errors import SettingsError
 from autoagent.memory.sqlite.database import connect
@@ -25,33 +24,21 @@ from autoagent.workspace.snapshots import Snapshots
 KEY = "test-key-1234567890"
 
 
-class Endpoint(BaseHTTPRequestHandler):
+def knowing(visit: Visit) -> None:
     """Knows two models and one embedder, and takes one key."""
-
-    def do_GET(self) -> None:
-        self._answer({"data": [{"id": "big"}, {"id": "small"}]})
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        known = asked == {"model": "vectors", "input": "doctor"}
-        self._answer({"data": [{"embedding": [1.0]}]} if known else {"error": "unknown"}, 200 if known else 404)
-
-    def _answer(self, body: Any, status: int = 200) -> None:
-        refused = self.headers["Authorization"] != f"Bearer {KEY}"
-        self.send_response(401 if refused else status)
-        self.end_headers()
-        self.wfile.write(json.dumps({} if refused else body).encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    asked = json.loads(visit.rfile.read(int(visit.headers.get("Content-Length", 0))) or "null")
+    body, status = (b'{"data": [{"id": "big"}, {"id": "small"}]}', 200) if asked is None else (b"{}", 404)
+    if asked == {"model": "vectors", "input": "doctor"}:
+        body, status = b'{"data": [{"embedding": [1.0]}]}', 200
+    known = visit.headers["Authorization"] == f"Bearer {KEY}"
+    visit.wfile.write(answer(body, status) if known else answer(b"{}", 401))
 
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
+    with Site() as site:
+        site.pages["*"] = knowing
+        yield site.url("/v1")
 
 
 def report(result: Result) -> dict[str, dict[str, str]]:
@@ -267,15 +254,6 @@ def test_config_shows_values_and_masks_secrets(folder: Path) -> None:
     assert "commands = files,system\n" in result.stdout
     assert "openai_api_key = [masked]\n" in result.stdout
     assert KEY not in result.output
-
-
-def test_config_shows_origins(folder: Path) -> None:
-    (folder / ".env").write_text("\nTEMPERATURE=0.5\n")
-    result = CliRunner().invoke(config, ["--show-origin", "--all"], env={"SMART_LLM": "x"}, obj={"budget": 2.0})
-    assert "temperature = 0.5  (.env:2)\n" in result.stdout
-    assert "smart_llm = x  (environment: SMART_LLM)\n" in result.stdout
-    assert "budget = 2.0  (flag)\n" in result.stdout
-    assert "exit_key = n  (default)\n" in result.stdout
 
 
 def test_what_a_terminal_would_obey_is_shown_as_an_escape(folder: Path) -> None:

@@ -142,15 +142,11 @@ def test_drafts_take_a_third_of_a_limit_of_time(bench: Bench, sandbox: Sandbox) 
 @pytest.mark.parametrize(
     "harm",
     [
-        "open('a.txt', 'w')",
-        "raise SystemExit(1)",
-        "open('a.txt', 'a')",
-        "print('{\"changed\": {}}')",
-        FORGE,
+        "open('a.txt', 'w')", "raise SystemExit(1)", "open('a.txt', 'a')", "print('{\"changed\": {}}')", FORGE,
         "import subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)",
     ],
     ids=["empties a file", "fails", "changes nothing", "prints an answer of its own", "forges", "leaves a program"],
-)
+)  # fmt: skip
 def test_drafts_that_agree_on_nothing_useful_do_not_count(bench: Bench, sandbox: Sandbox, harm: str) -> None:
     model = Drafter([program(harm)] * 6, [say("read_file", filename="a.txt"), DONE, DONE])
     assert one(run(bench, model, sandbox), Drafted).agree == 0

@@ -12,18 +12,12 @@ from autoagent.text.file_forms import LONGEST, digest, form_error
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("a.json", '{"a": [1, 2.5, null]}\n'),
-        ("a.json", "\ufeff{}"),
-        ("a.json", "9" * 5000),
-        ("a.py", "path = '\\d'\nprint(path)\n"),
-        ("a.toml", "[a]\nb = 1\n"),
-        ("a.yaml", "- !mine x\n- &a b\n- *a\n---\nc: d\n"),
-        ("a.yml", "# nothing\n"),
-        ("a.txt", "}{"),
-        ("json", "}{"),
-        ("a.json", " \n"),
+        ("a.json", '{"a": [1, 2.5, null]}\n'), ("a.json", "\ufeff{}"), ("a.json", "9" * 5000),
+        ("a.py", "path = '\\d'\nprint(path)\n"), ("a.toml", "[a]\nb = 1\n"),
+        ("a.yaml", "- !mine x\n- &a b\n- *a\n---\nc: d\n"), ("a.yml", "# nothing\n"), ("a.txt", "}{"),
+        ("json", "}{"), ("a.json", " \n"),
     ],
-)
+)  # fmt: skip
 def test_a_well_formed_text_has_no_error(path: str, text: str) -> None:
     assert form_error(path, text) == ""
 

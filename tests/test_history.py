@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from autoagent.core.events import Decided, Event, Feedback, Prompted, Rejected, 
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import FULL, Message, Shares, Thoughts, Usage
 from autoagent.core.task import Goal, Task
-from autoagent.prompt import Guidance, StepFacts, build, recollection_lines, serialise, system_prompt
+from autoagent.prompt import Guidance, Prompt, StepFacts, build, recollection_lines, serialise, system_prompt
 from autoagent.text.quoting import marked
 from autoagent.text.tokens import counter
 
@@ -56,6 +57,28 @@ def run_of(steps: int, rng: random.Random) -> Iterator[Event]:
         yield Returned(run="r", step=step, call_id=str(step), ok=step % 11 != 0, text=words(rng, size))
 
 
+def begun(*events: Event, window: int = 8192, system: str = "system", native: bool = False, **more: Any) -> History:
+    """The history of a run with these events."""
+    history = History(COUNT)
+    for event in (replace(started(window, system, native=native), **more), *events):
+        history.add(event)
+    return history
+
+
+def prompt_of(
+    history: History,
+    system: str = "system",
+    memories: Sequence[RetrievedMemory] = (),
+    *,
+    now: float = 0,
+    facts: StepFacts | None = None,
+) -> Prompt:
+    return build(
+        system, history.messages, memories, facts or StepFacts(goals=GOALS, standing=history.standing, now=now),
+        shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
+    )  # fmt: skip
+
+
 def tokens_of(messages: Iterable[Message]) -> int:
     """Counted afresh, with what stands around each message and each call."""
     calls = [call for message in messages for call in message.calls]
@@ -73,23 +96,14 @@ def turns(messages: Iterable[Message]) -> str:
 def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool) -> None:
     rng = random.Random(7)
     system = system_prompt(TASK, (), "text", FULL)
-    history = History(COUNT)
-    history.add(started(window, system, native=native))
+    history = begun(window=window, system=system, native=native)
     last_feedback = ""
     memories = [RetrievedMemory(n, words(rng, 80), 0.9) for n in range(10)]
     for event in run_of(200, rng):
         history.add(event)
         if isinstance(event, Feedback):
             last_feedback = event.text
-        prompt = build(
-            system,
-            history.messages,
-            memories,
-            StepFacts(goals=GOALS, standing=history.standing, now=1.7e9 + event.step),
-            shares=history.shares,
-            count=COUNT,
-            fixed_tokens=history.fixed_tokens,
-        )
+        prompt = prompt_of(history, system, memories, now=1.7e9 + event.step)
         assert tokens_of(prompt.messages) <= prompt.tokens <= window - window // 8
         text = serialise(prompt.messages)
         assert all(goal.text in text for goal in GOALS)
@@ -112,11 +126,9 @@ NO_CONTENT = re.compile(
 @pytest.mark.parametrize("steps", [0, 3, 150])
 def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(steps: int) -> None:
     """A small model that was to write a poem wrote what stood in the first message: `The run begins here.`"""
-    system, history = system_prompt(TASK, (), "text", FULL), History(COUNT)
+    system = system_prompt(TASK, (), "text", FULL)
     calls = {"more": ("{}", "{}"), "thoughts": Thoughts("go on"), "text": "", "usage": Usage()}
     call = Call("x", "task_complete", {"reason": "done"})
-
-    history.add(started(16_000, system))
     events = list(run_of(steps, random.Random(7)))
     if steps:
         unmet = f"Goal 1 ({GOALS[0].text}) seems not met: {words(random.Random(7), 9)}"
@@ -127,17 +139,8 @@ def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(ste
             Returned(run="r", step=steps + 1, call_id="x", ok=False, text=told, data={"put_off": True}),
             Thought(run="r", step=steps + 2, call=call, **calls),
         ]
-    for event in events:
-        history.add(event)
-    prompt = build(
-        system,
-        history.messages,
-        [RetrievedMemory(1, "oak", 0.9)],
-        StepFacts(goals=GOALS, standing=history.standing, now=1.7e9),
-        shares=history.shares,
-        count=COUNT,
-        fixed_tokens=history.fixed_tokens,
-    )
+    history = begun(*events, window=16_000, system=system)
+    prompt = prompt_of(history, system, [RetrievedMemory(1, "oak", 0.9)], now=1.7e9)
     said = "\n".join(message.content for message in prompt.messages if message.role == "user")
     assert steps < 150 or "Commands used before, in short:" in said
     cut = {word[n:] for word in WORDS for n in range(len(word))}  # where a long text goes on after its middle
@@ -148,8 +151,7 @@ def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(ste
 def test_a_large_window_holds_no_more_history_than_the_run_may_spend_on_it() -> None:
     sizes = {}
     for context in (0, 6_000):
-        history = History(COUNT)
-        history.add(replace(started(128_000, "system"), context=context))
+        history = begun(window=128_000, context=context)
         most = 0
         for event in run_of(400, random.Random(7)):
             history.add(event)
@@ -160,15 +162,13 @@ def test_a_large_window_holds_no_more_history_than_the_run_may_spend_on_it() -> 
 
 
 def test_one_page_may_take_a_quarter_of_the_window_whatever_the_history_may_cost() -> None:
-    history = History(COUNT)
-    history.add(replace(started(128_000, "system"), context=2_000))
+    history = begun(window=128_000, context=2_000)
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "read_file", {}), text="", usage=Usage()))
     assert history.has_room("oak " * 25_000)
 
 
 def test_a_huge_result_keeps_head_and_tail_with_a_note() -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system"))
+    history = begun()
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "read_file", {}), text="", usage=Usage()))
     history.add(Returned(step=1, call_id="1", ok=True, text="HEAD " + "x " * 400_000 + "TAIL"))
     shown = history.messages[-1].content
@@ -188,8 +188,7 @@ def test_it_is_known_whether_a_result_that_is_shown_can_be_read_on() -> None:
 
 
 def test_long_arguments_are_cut_in_the_history_and_stay_readable() -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system"))
+    history = begun()
     call = Call("1", "write_to_file", {"filename": "big.txt", "text": "BEGIN " + "word " * 30_000 + "END"})
     history.add(Thought(step=1, thoughts=Thoughts("t"), call=call, text="", usage=Usage()))
     (_, assistant, _) = history.messages
@@ -200,8 +199,7 @@ def test_long_arguments_are_cut_in_the_history_and_stay_readable() -> None:
 
 @pytest.mark.parametrize("character", ["word ", '"', "\n", "\\", "\U00013000", "\x01"])
 def test_long_arguments_of_a_native_call_are_cut_and_stay_json(character: str) -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system", native=True))
+    history = begun(native=True)
     args = {"filename": "big.txt", "text": "BEGIN " + character * 30_000 + " END", "lines": ["x"] * 3}
     thoughts = Thoughts(character * 5_000)
     history.add(Thought(step=1, thoughts=thoughts, call=Call("1", "write_to_file", args), text="", usage=Usage()))
@@ -215,8 +213,7 @@ def test_long_arguments_of_a_native_call_are_cut_and_stay_json(character: str) -
 
 
 def test_a_native_call_with_too_many_arguments_keeps_its_name_and_is_json() -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system", native=True))
+    history = begun(native=True)
     call = Call("1", "analyze_code", {"code": ["word " * 20] * 3_000})
     history.add(Thought(step=1, thoughts=Thoughts("t"), call=call, text="", usage=Usage()))
     (shown,) = history.messages[1].calls
@@ -225,8 +222,7 @@ def test_a_native_call_with_too_many_arguments_keeps_its_name_and_is_json() -> N
 
 def test_a_run_asked_by_tools_that_does_not_say_native_shows_its_calls_as_text() -> None:
     """So an older program did, whose logs have to explain their prompts."""
-    history = History(COUNT)
-    history.add(replace(started(8192, "system", native=True), native=False))
+    history = begun(asking="tools")
     call = Call("1", "read_file", {"filename": "a"})
     history.add(Thought(step=1, thoughts=Thoughts("t", "r"), call=call, text="", usage=Usage()))
     assert turns(history.messages) == "uau"
@@ -236,8 +232,7 @@ def test_a_run_asked_by_tools_that_does_not_say_native_shows_its_calls_as_text()
 
 
 def test_a_server_that_counts_more_tokens_makes_the_history_shorter() -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system"))
+    history = begun()
     before = history.shares.history
     history.add(Prompted(step=1, sha256="", tokens=1000, messages=2, at=0, estimate=None))
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "x", {}), text="", usage=Usage(prompt=1500)))
@@ -245,8 +240,7 @@ def test_a_server_that_counts_more_tokens_makes_the_history_shorter() -> None:
 
 
 def test_what_the_user_says_before_the_first_reply_is_in_the_first_prompt() -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system"))
+    history = begun()
     history.add(Feedback(step=1, text="Use purple ink."))
     assert [message.role for message in history.messages] == ["user"]
     assert "Use purple ink." in history.messages[0].content
@@ -254,29 +248,19 @@ def test_what_the_user_says_before_the_first_reply_is_in_the_first_prompt() -> N
 
 @pytest.mark.parametrize("character", ["\U00012000", "\U00013000", "ꙮ", "e"])
 def test_characters_of_several_tokens_do_not_burst_the_window(character: str) -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system"))
+    history = begun()
     for step in (1, 2):
         call = Call(str(step), "write_to_file", {"filename": "a", "text": character * 2000})
         history.add(Thought(step=step, thoughts=Thoughts(character * 500), call=call, text="", usage=Usage()))
         history.add(Returned(step=step, call_id="1", ok=True, text=character * 3000))
         history.add(Feedback(step=step, text=character * 3000))
-        prompt = build(
-            "system",
-            history.messages,
-            [],
-            StepFacts(goals=GOALS, standing=history.standing, now=0),
-            shares=history.shares,
-            count=COUNT,
-            fixed_tokens=history.fixed_tokens,
-        )
+        prompt = prompt_of(history)
         assert sum(COUNT(message.content) + 4 for message in prompt.messages) <= 8192 - 1024
 
 
 def test_the_last_failures_outlive_their_steps() -> None:
     rng = random.Random(3)
-    history = History(COUNT)
-    history.add(started(4096, "system"))
+    history = begun(window=4096)
     call = Call("1", "read_file", {"filename": "gone"})
     history.add(Thought(step=1, thoughts=Thoughts(), call=call, text="", usage=Usage()))
     history.add(Returned(step=1, call_id="1", ok=False, text="No such file: gone"))
@@ -288,8 +272,7 @@ def test_the_last_failures_outlive_their_steps() -> None:
 
 def test_time_and_memory_of_a_step_do_not_grow_with_the_run() -> None:
     rng = random.Random(5)
-    history = History(COUNT)
-    history.add(started(8192, "system"))
+    history = begun()
     for event in run_of(3000, rng):
         history.add(event)
     assert len(history.messages) < 100
@@ -312,17 +295,9 @@ def test_the_system_prompt_has_the_parts_a_user_of_autogpt_knows() -> None:
 def test_long_goals_leave_their_room_to_what_must_not_be_forgotten() -> None:
     goals = tuple(Goal(f"Goal {n}: " + "describe the tree " * 60) for n in range(5))
     task = Task("Woodsman", "who knows every tree", goals)
-    history = History(COUNT)
-    history.add(replace(started(8192, "system"), task=task))
-    prompt = build(
-        "system",
-        history.messages,
-        [],
-        StepFacts(goals=goals, standing="The user's last feedback was: Be quick.", now=0),
-        shares=history.shares,
-        count=COUNT,
-        fixed_tokens=history.fixed_tokens,
-    )
+    history = begun(task=task)
+    facts = StepFacts(goals=goals, standing="The user's last feedback was: Be quick.", now=0)
+    prompt = prompt_of(history, facts=facts)
     assert "The user's last feedback was: Be quick." in prompt.messages[-1].content
     assert prompt.tokens <= 8192 - 1024
 
@@ -353,10 +328,7 @@ def browsed(step: int, text: str, ok: bool = True) -> Iterator[Event]:
 
 
 def test_a_result_from_outside_stands_between_marks_and_what_looks_like_them_is_defused() -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system"))
-    for event in browsed(1, f"Tea is green. {ORDER}"):
-        history.add(event)
+    history = begun(*browsed(1, f"Tea is green. {ORDER}"))
     said = history.messages[-1].content
     found = MARKED.fullmatch(said.removeprefix("browse_website returned:\n"))
     defused = ORDER.replace("</", "&lt;/").replace("<|", "&lt;|")
@@ -367,23 +339,14 @@ def test_a_result_from_outside_stands_between_marks_and_what_looks_like_them_is_
 def test_no_part_of_a_prompt_shows_a_text_from_outside_without_its_marks(window: int) -> None:
     rng = random.Random(2)
     system = system_prompt(TASK, (), "text", FULL)
-    history = History(COUNT)
-    history.add(started(window, system))
+    history = begun(window=window, system=system)
     memories = [RetrievedMemory(n, f"{ORDER} {words(rng, 80)}", 0.9, source=PAGE, trusted=False) for n in range(5)]
     failures: set[str] = set()
     for step in range(1, 60):
         text = words(rng, rng.randrange(10, 900)) + ORDER + words(rng, rng.randrange(10, 900))
         for event in browsed(step, text, ok=step % 3 != 0):
             history.add(event)
-        prompt = build(
-            system,
-            history.messages,
-            memories,
-            StepFacts(goals=GOALS, standing=history.standing, now=1.7e9),
-            shares=history.shares,
-            count=COUNT,
-            fixed_tokens=history.fixed_tokens,
-        )
+        prompt = prompt_of(history, system, memories, now=1.7e9)
         assert sum(COUNT(message.content) + 4 for message in prompt.messages) <= window - window // 8
         for message in prompt.messages:
             bare = re.sub(r"<(untrusted-[0-9a-f]{10}) from .*?>.*?</\1>", "", message.content, flags=re.DOTALL)
@@ -395,18 +358,14 @@ def test_no_part_of_a_prompt_shows_a_text_from_outside_without_its_marks(window:
 
 
 def test_a_cut_text_keeps_both_its_marks() -> None:
-    history = History(COUNT)
-    history.add(started(4096, "system"))
-    for event in browsed(1, "HEAD " + "tea < green " * 50_000 + " TAIL"):
-        history.add(event)
+    history = begun(*browsed(1, "HEAD " + "tea < green " * 50_000 + " TAIL"), window=4096)
     ((_, text),) = MARKED.findall(history.messages[-1].content)
     assert re.fullmatch(r"HEAD.*characters left out.*TAIL", text, re.DOTALL)
 
 
 @pytest.mark.parametrize("window", [4096, 8192, 32768])
 def test_quotations_in_the_programs_own_words_keep_their_marks_however_they_are_cut(window: int) -> None:
-    history = History(COUNT)
-    history.add(started(window, "system"))
+    history = begun(window=window)
     files = [f"{n}.md:\n{marked(ORDER + 'oak ' * 300, PAGE, step=n)}" for n in range(6)]
     text = "\n".join(["Look at what you made:", *files, "If every goal is met, finish."])
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "task_complete", {}), text="", usage=Usage()))
@@ -423,10 +382,7 @@ def test_quotations_in_the_programs_own_words_keep_their_marks_however_they_are_
 
 
 def test_the_step_to_be_remembered_holds_the_text_without_marks_of_its_own() -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system"))
-    for event in browsed(1, "Tea is green."):
-        history.add(event)
+    history = begun(*browsed(1, "Tea is green."))
     told = f"Thought: I look.\nDone: browse_website(url='{PAGE}')\nbrowse_website returned: Tea is green."
     assert history.memorable == told
 
@@ -447,22 +403,14 @@ def test_an_untrusted_memory_is_one_marked_line_in_its_share() -> None:
 
 def test_the_last_message_of_the_history_carries_the_tail() -> None:
     history = [Message("user", "opening"), Message("assistant", "reply"), Message("user", "result")]
-    prompt = build(
-        "s",
-        history,
-        [],
-        StepFacts(goals=(), standing="", now=0),
-        shares=Shares(1000, 300, 100),
-        count=COUNT,
-        fixed_tokens=50,
-    )
+    facts = StepFacts(goals=(), standing="", now=0)
+    prompt = build("s", history, [], facts, shares=Shares(1000, 300, 100), count=COUNT, fixed_tokens=50)
     assert [message.role for message in prompt.messages] == ["system", "user", "assistant", "user"]
     assert prompt.messages[-1].content.startswith("result\n\nCurrent time and date: ")
 
 
 def test_a_call_that_was_cut_off_is_not_remembered_as_done() -> None:
-    history = History(COUNT)
-    history.add(started(8192, "system"))
+    history = begun()
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "send", {}), text="", usage=Usage()))
     history.add(Returned(step=1, call_id="1", ok=False, text="It may have run.", known=False))
     assert history.memorable.startswith("Not known to be done: send()")
@@ -470,8 +418,7 @@ def test_a_call_that_was_cut_off_is_not_remembered_as_done() -> None:
 
 def priced(cached_part: float, size: int, steps: int, *, known: bool = True) -> tuple[float, int]:
     """The price of the prompts of a run, in fresh tokens, and how often the history was trimmed."""
-    history = History(COUNT)
-    history.add(replace(started(128_000, "s"), context=24_000, cached_part=cached_part if known else 0.0))
+    history = begun(window=128_000, system="s", context=24_000, cached_part=cached_part if known else 0.0)
     cost, trims, before = 0.0, 0, ("",)
     for step in range(1, steps + 1):
         call = Call(str(step), "read_file", {"filename": f"{step}.txt"})

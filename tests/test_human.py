@@ -105,15 +105,10 @@ def test_an_empty_line_ends_json_that_is_not_complete() -> None:
 @pytest.mark.parametrize(
     "slip",
     [
-        "",
-        "?",
-        "please read the file",
-        "reed_file filename=a",
-        "read_file a.txt",
-        "read_file filename='a",
+        "", "?", "please read the file", "reed_file filename=a", "read_file a.txt", "read_file filename='a",
         "read_file f=a f=b",
     ],
-)
+)  # fmt: skip
 def test_a_slip_is_explained_and_asked_again(slip: str) -> None:
     person = Person(slip, "read_file filename=a")
     completion = person.as_model().complete([], commands=[READ_FILE], max_tokens=100)

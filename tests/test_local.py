@@ -15,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import Heard
 
-from autoagent.core.commands import CommandSpec, Parameter, Proposal
+from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import ContextOverflow, SetupError, StopRun
 from autoagent.core.model import Message
 from autoagent.core.task import Outcome, Status
@@ -34,12 +35,12 @@ SPECS = (
 HELLO = [Message("system", "You are brief."), Message("user", "Hello")]
 
 
-class Ear:
-    """Keeps what it hears; raises SIGINT after `patience` pieces of text."""
+class Ear(Heard):
+    """Raises SIGINT after `patience` pieces of text."""
 
     def __init__(self, patience: int = -1) -> None:
+        super().__init__()
         self.heard: list[str] = []
-        self.works: list[str] = []
         self.patience = patience
 
     def text(self, delta: str) -> None:
@@ -49,15 +50,6 @@ class Ear:
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         raise AssertionError("nothing is asked again")
-
-    def heed(self) -> float:
-        return float("inf")
-
-    def working(self, what: str, seconds: float) -> None:
-        self.works.append(what)
-
-    def proposed(self, proposal: Proposal) -> None:
-        raise AssertionError("a model proposes nothing")
 
 
 # A model file ----------------------------------------------------------------------------------------------------
@@ -85,15 +77,10 @@ def write_gguf(file: Path, says: str = "") -> None:
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\N{LOWER ONE EIGHTH BLOCK}"]
     width, inner, count = 32, 64, len(tokens)
     numbers = {
-        "context_length": 4096,
-        "embedding_length": width,
-        "block_count": 1,
-        "feed_forward_length": inner,
-        "attention.head_count": 2,
-        "attention.head_count_kv": 2,
-        "rope.dimension_count": width // 2,
+        "context_length": 4096, "embedding_length": width, "block_count": 1, "feed_forward_length": inner,
+        "attention.head_count": 2, "attention.head_count_kv": 2, "rope.dimension_count": width // 2,
         "vocab_size": count,
-    }
+    }  # fmt: skip
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     kinds = [2, 3, 3, *[6] * 256, 1]  # unknown, control, control, bytes, and the mark that stands for a space
     entries = [
@@ -110,16 +97,10 @@ def write_gguf(file: Path, says: str = "") -> None:
         entry("tokenizer.chat_template", string, text(template)),
     ]
     shapes = {
-        "token_embd": (width, count),
-        "output": (width, count),
-        "output_norm": (width,),
-        "blk.0.attn_norm": (width,),
-        "blk.0.ffn_norm": (width,),
-        **{f"blk.0.attn_{part}": (width, width) for part in ("q", "k", "v", "output")},
-        "blk.0.ffn_gate": (width, inner),
-        "blk.0.ffn_up": (width, inner),
-        "blk.0.ffn_down": (inner, width),
-    }
+        "token_embd": (width, count), "output": (width, count), "output_norm": (width,), "blk.0.attn_norm": (width,),
+        "blk.0.ffn_norm": (width,), **{f"blk.0.attn_{part}": (width, width) for part in ("q", "k", "v", "output")},
+        "blk.0.ffn_gate": (width, inner), "blk.0.ffn_up": (width, inner), "blk.0.ffn_down": (inner, width),
+    }  # fmt: skip
     draw = random.Random(3)
     tensors, data = b"", b""
     for name, shape in shapes.items():

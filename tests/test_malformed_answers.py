@@ -39,34 +39,14 @@ HELLO = (Message("user", "Say hello."),)
 
 # Written into the JSON as they stand: no value of Python's gives them.
 RAW_VALUES = {
-    "@deep list": "[" * 100_000 + "]" * 100_000,
-    "@deep object": '{"a":' * 3_000 + "1" + "}" * 3_000,
-    "@less deep": '{"a":[' * 400 + "1" + "]}" * 400,
-    "@digits": "1" + "0" * 400,
-    "@more digits": "9" * 5_000,
-    "@infinite": "1e999",
-    "@tiny": "-1e-320",
-    "@half": '"\\ud800"',
-    "@cut": '{"a": [1, ',
-}
+    "@deep list": "[" * 100_000 + "]" * 100_000, "@deep object": '{"a":' * 3_000 + "1" + "}" * 3_000,
+    "@less deep": '{"a":[' * 400 + "1" + "]}" * 400, "@digits": "1" + "0" * 400, "@more digits": "9" * 5_000,
+    "@infinite": "1e999", "@tiny": "-1e-320", "@half": '"\\ud800"', "@cut": '{"a": [1, ',
+}  # fmt: skip
 
-_names = st.sampled_from(
-    [
-        *(
-            "arguments",
-            "choices",
-            "code",
-            "content",
-            "data",
-            "delta",
-            "embedding",
-            "error",
-            "finish_reason",
-            "function",
-        ),
-        *("id", "index", "message", "name", "param", "prompt_tokens", "text", "tool_calls", "type", "usage"),
-    ]
-)
+NAMES = """arguments choices code content data delta embedding error finish_reason function
+    id index message name param prompt_tokens text tool_calls type usage"""
+_names = st.sampled_from(NAMES.split())
 _leaves = (
     st.none()
     | st.booleans()
@@ -157,16 +137,9 @@ embedded = st.builds(Raw, body_of({"data": [EMBEDDING, {**EMBEDDING, "index": 1}
         lambda values: Raw(encoded({"data": [{"embedding": values}] * 2}))
     )
 )
-drawings = st.builds(
-    Raw,
-    body_of(
-        {
-            "data": [{"b64_json": "iVBORw0KGgo="}],
-            "images": ["iVBORw0KGgo="],
-            "usage": {"input_tokens": 3, "output_tokens": 1.5},
-        }
-    ),
-)
+PICTURE = "iVBORw0KGgo="
+DRAWN = {"data": [{"b64_json": PICTURE}], "images": [PICTURE], "usage": {"input_tokens": 3, "output_tokens": 1.5}}
+drawings = st.builds(Raw, body_of(DRAWN))
 transcripts = st.builds(Raw, body_of({"text": "Hello.", "usage": {"type": "duration", "seconds": 3}}))
 
 
@@ -277,7 +250,9 @@ EDGES: dict[str, tuple[st.SearchStrategy[Raw], Callable[[RawServer], None], tupl
 }
 
 
-def assert_read_or_refused(raw: RawServer, edge: str, examples: int) -> None:
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.slow, id="many")])
+@pytest.mark.parametrize("edge", EDGES)
+def test_whatever_is_answered_is_read_or_refused(raw: RawServer, edge: str, examples: int) -> None:
     answers, read, errors = EDGES[edge]
 
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck), database=None)
@@ -291,14 +266,3 @@ def assert_read_or_refused(raw: RawServer, edge: str, examples: int) -> None:
             assert len(str(error)) < 1000
 
     each()
-
-
-@pytest.mark.parametrize("edge", EDGES)
-def test_whatever_is_answered_is_read_or_refused(raw: RawServer, edge: str) -> None:
-    assert_read_or_refused(raw, edge, FEW)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("edge", EDGES)
-def test_whatever_is_answered_is_read_or_refused_many_times_over(raw: RawServer, edge: str) -> None:
-    assert_read_or_refused(raw, edge, MANY)

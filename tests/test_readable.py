@@ -28,15 +28,9 @@ def test_a_short_page_is_given_whole_in_light_markdown() -> None:
     )
     assert reading.title == "T"
     assert reading.text.split("\n\n") == [
-        "[Home](http://h.example/)",
-        "# Tides of Islay",
-        "High at [noon](http://h.example/a/noon.html?a=1%202).",
-        "Low at",
-        "6.",
-        "- one\n- two bold",
-        "a | b |\n1 | 2 |",
-        "x = 1\ny",
-    ]
+        "[Home](http://h.example/)", "# Tides of Islay", "High at [noon](http://h.example/a/noon.html?a=1%202).",
+        "Low at", "6.", "- one\n- two bold", "a | b |\n1 | 2 |", "x = 1\ny",
+    ]  # fmt: skip
 
 
 def test_links_are_absolute_once_each_and_of_the_web_alone() -> None:

@@ -24,22 +24,14 @@ PEM = (
 @pytest.mark.parametrize(
     "secret",
     [
-        "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL",
-        "sk-proj-Ab1_cdefghijklmnopqr-stuvwxyz",
-        "sk-ant-api03-abcdefghij0123456789",
-        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
-        "github_pat_11ABCDEFG0abcdefghijkl_mnopqrst",
-        "AKIAIOSFODNN7EXAMPLE",
-        "xoxb-123456789012-abcdefGHIJKL",
-        "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
-        "AIzaSyA1234567890abcdefghijklmnopqrstuv",
-        PEM,
-        PEM.replace("\n", "\\n"),
-        PEM.replace("RSA ", "").replace("Proc-Type: 4,ENCRYPTED\n\n", ""),
-        PEM[:90],
+        "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL", "sk-proj-Ab1_cdefghijklmnopqr-stuvwxyz",
+        "sk-ant-api03-abcdefghij0123456789", "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "github_pat_11ABCDEFG0abcdefghijkl_mnopqrst", "AKIAIOSFODNN7EXAMPLE", "xoxb-123456789012-abcdefGHIJKL",
+        "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "AIzaSyA1234567890abcdefghijklmnopqrstuv", PEM,
+        PEM.replace("\n", "\\n"), PEM.replace("RSA ", "").replace("Proc-Type: 4,ENCRYPTED\n\n", ""), PEM[:90],
     ],
     ids=lambda secret: secret[:14],
-)
+)  # fmt: skip
 def test_a_secret_is_known_by_its_shape(secret: str) -> None:
     assert Redactor().mask(f'before "{secret}" after') == f'before "{MASK}" after'
 
@@ -98,15 +90,8 @@ def test_text_without_a_known_value_stays(text: str) -> None:
     "value",
     [
         *("none", "dummy", "EMPTY", "ollama", "lm-studio", "sk-no-key-required", "your-openai-api-key"),
-        *(
-            "YOUR_API_KEY_HERE",
-            "<your api key>",
-            "llama-cpp",
-            "xxxxxxxxxxxxxxxx",
-            "sk-xxxxxxxxxxxxxxxxxxxx",
-            "********",
-        ),
-        *("postgres", "changeme", "${OPENAI_API_KEY}", "Not-Needed", "short-1"),
+        *("YOUR_API_KEY_HERE", "<your api key>", "llama-cpp", "xxxxxxxxxxxxxxxx", "sk-xxxxxxxxxxxxxxxxxxxx"),
+        *("********", "postgres", "changeme", "${OPENAI_API_KEY}", "Not-Needed", "short-1"),
     ],
 )
 def test_a_placeholder_is_no_secret(value: str) -> None:

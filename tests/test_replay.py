@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fakes import Heard
 
 from autoagent.commands import files, system
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.core.commands import Call, CommandSpec, Proposal
+from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.errors import ModelError
 from autoagent.core.events import Ended, Event, Rejected, RunStarted, Thought
 from autoagent.core.model import Completion, Message, Thoughts, Usage
@@ -25,26 +26,14 @@ COMMANDS = [CommandSpec("do_nothing", "Do nothing", "system", "read")]
 PROMPT = [Message("user", "Go on.")]
 
 
-class Listening:
-    """Keeps the pieces it hears."""
+class Listening(Heard):
+    """Counts the pieces it hears."""
 
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
+    pieces = 0
 
     def text(self, delta: str) -> None:
-        self.pieces.append(delta)
-
-    def waiting(self, reason: str, seconds: float, until: float) -> None:
-        raise AssertionError("a recording never waits")
-
-    def heed(self) -> float:
-        return float("inf")
-
-    def working(self, what: str, seconds: float) -> None:
-        raise AssertionError("a recording is there at once")
-
-    def proposed(self, proposal: Proposal) -> None:
-        raise AssertionError("a model proposes nothing")
+        super().text(delta)
+        self.pieces += 1
 
 
 def said(model: Model, listener: Listening | None = None) -> Completion:
@@ -73,8 +62,9 @@ def test_a_reply_streams_in_pieces() -> None:
     listener = Listening()
     text = "a reply of some length, with ümlauts and 漢字" * 3
     assert said(ReplayModel([text]), listener).text == text
-    assert "".join(listener.pieces) == text
-    assert len(listener.pieces) > 5
+    assert listener.streamed == text
+    assert listener.pieces > 5
+    assert listener.waits == listener.works == [], "a recording is there at once"
 
 
 def test_a_question_that_is_no_step_uses_up_no_reply() -> None:

@@ -167,18 +167,12 @@ def test_statuses_that_will_not(status: int) -> None:
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({}, None),
-        ({"retry-after": "2"}, 2.0),
-        ({"retry-after": "0.5"}, 0.5),
+        ({}, None), ({"retry-after": "2"}, 2.0), ({"retry-after": "0.5"}, 0.5),
         ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
-        ({"retry-after": formatdate(1030, usegmt=True)}, 30.0),
-        ({"retry-after": formatdate(900, usegmt=True)}, 0.0),
-        ({"retry-after": "soon"}, None),
-        ({"retry-after": "-3"}, None),
-        ({"retry-after": "nan"}, None),
-        ({"retry-after": "inf"}, None),
-        ({"retry-after-ms": "x", "retry-after": "4"}, 4.0),
+        ({"retry-after": formatdate(1030, usegmt=True)}, 30.0), ({"retry-after": formatdate(900, usegmt=True)}, 0.0),
+        ({"retry-after": "soon"}, None), ({"retry-after": "-3"}, None), ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None), ({"retry-after-ms": "x", "retry-after": "4"}, 4.0),
     ],
-)
+)  # fmt: skip
 def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, now=1000.0) == seconds

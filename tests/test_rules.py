@@ -33,17 +33,13 @@ def lets(rule: str, first: str) -> bool:
 @pytest.mark.parametrize(
     ("rule", "path"),
     [
-        ("write_to_file", "anything"),
-        ("write_to_file:notes/*", "notes/a.md"),
-        ("write_to_file:notes/*", "./notes//a.md"),
-        ("write_to_file:notes/*", "x/../notes/a.md"),
-        ("write_to_file:notes/**", "notes/2026/11/a.md"),
-        ("write_to_file:./notes/*", "notes/a.md"),
-        ("write_to_file:*.md", "a.md"),
-        ("write_to_file:report.md", "report.md"),
+        ("write_to_file", "anything"), ("write_to_file:notes/*", "notes/a.md"),
+        ("write_to_file:notes/*", "./notes//a.md"), ("write_to_file:notes/*", "x/../notes/a.md"),
+        ("write_to_file:notes/**", "notes/2026/11/a.md"), ("write_to_file:./notes/*", "notes/a.md"),
+        ("write_to_file:*.md", "a.md"), ("write_to_file:report.md", "report.md"),
         ("write_to_file:a[1].md", "a[1].md"),
     ],
-)
+)  # fmt: skip
 def test_a_path_that_is_let_through(rule: str, path: str) -> None:
     assert lets(rule, path)
 
@@ -51,20 +47,14 @@ def test_a_path_that_is_let_through(rule: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "path"),
     [
-        ("write_to_file:notes/*", "notes/../../x"),
-        ("write_to_file:notes/*", "notes/../x"),
-        ("write_to_file:notes/**", "notes/../x"),
-        ("write_to_file:notes/*", "notes/deep/a.md"),
-        ("write_to_file:notes/*", "notes"),
-        ("write_to_file:notes/*", "/notes/a.md"),
-        ("write_to_file:notes/*", "Notes/a.md"),
-        ("write_to_file:**", "../x"),
-        ("write_to_file:**", "/etc/passwd"),
-        ("write_to_file:*.md", "a.md.sh"),
-        ("write_to_file:report.md", "reportXmd"),
+        ("write_to_file:notes/*", "notes/../../x"), ("write_to_file:notes/*", "notes/../x"),
+        ("write_to_file:notes/**", "notes/../x"), ("write_to_file:notes/*", "notes/deep/a.md"),
+        ("write_to_file:notes/*", "notes"), ("write_to_file:notes/*", "/notes/a.md"),
+        ("write_to_file:notes/*", "Notes/a.md"), ("write_to_file:**", "../x"), ("write_to_file:**", "/etc/passwd"),
+        ("write_to_file:*.md", "a.md.sh"), ("write_to_file:report.md", "reportXmd"),
         ("write_to_file:report.md", "report.md\n"),
     ],
-)
+)  # fmt: skip
 def test_a_path_that_is_not(rule: str, path: str) -> None:
     assert not lets(rule, path)
 

@@ -88,14 +88,12 @@ def test_gpt3only_and_gpt4only_take_one_model_for_everything(tmp_path: Path, fla
     assert f"--{flag}" in found.origins.values()
 
 
-@pytest.mark.parametrize("word", ["true", "True", "1", "yes", "YES", "on", " on "])
-def test_words_for_true(tmp_path: Path, word: str) -> None:
-    assert loaded(tmp_path, env={"PLAIN_OUTPUT": word}).settings.plain_output is True
-
-
-@pytest.mark.parametrize("word", ["false", "FALSE", "0", "no", "Off"])
-def test_words_for_false(tmp_path: Path, word: str) -> None:
-    assert loaded(tmp_path, env={"PLAIN_OUTPUT": word}).settings.plain_output is False
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [(("true", "True", "1", "yes", "YES", "on", " on "), True), (("false", "FALSE", "0", "no", "Off"), False)],
+)
+def test_words_for_true_and_false(tmp_path: Path, words: tuple[str, ...], value: bool) -> None:
+    assert {loaded(tmp_path, env={"PLAIN_OUTPUT": word}).settings.plain_output for word in words} == {value}
 
 
 @pytest.mark.parametrize(
@@ -311,23 +309,12 @@ def test_a_relative_place_of_the_users_own_files_counts_as_not_set() -> None:
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        ("K=v", "v"),
-        ("export K = v ", "v"),
-        ("K=", ""),
-        ("K= # nothing", ""),
-        ("K=a#b", "a#b"),
-        ("K=a b # why", "a b"),
-        ("K='a # b' # why", "a # b"),
-        ("K='${HOME}'", "${HOME}"),
-        (r'K="a\"b\n"', 'a"b\n'),
-        ('K="" # empty', ""),
-        ("K=a=b", "a=b"),
-        ("K=ключ", "ключ"),
-        ("K=#x", "#x"),
-        (r'K="a\d"', r"a\d"),
+        ("K=v", "v"), ("export K = v ", "v"), ("K=", ""), ("K= # nothing", ""), ("K=a#b", "a#b"),
+        ("K=a b # why", "a b"), ("K='a # b' # why", "a # b"), ("K='${HOME}'", "${HOME}"), (r'K="a\"b\n"', 'a"b\n'),
+        ('K="" # empty', ""), ("K=a=b", "a=b"), ("K=ключ", "ключ"), ("K=#x", "#x"), (r'K="a\d"', r"a\d"),
         ("K='a\nb'", "a\nb"),
     ],
-)
+)  # fmt: skip
 def test_a_line_of_dotenv(tmp_path: Path, line: str, value: str) -> None:
     assert read_dotenv(write(tmp_path / ".env", f"# first\n{line}\n")) == {"K": Variable(value, 2)}
 

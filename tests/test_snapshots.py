@@ -330,14 +330,6 @@ def test_git_itself_can_read_it_and_a_repository_of_the_users_is_just_files(
     assert not (root.parent / "ran").exists()
 
 
-def test_the_store_is_private(root: Path, store: Path, snapshots: Snapshots) -> None:
-    write(root, {"secret": "s"})
-    snapshots.take()
-    modes = {path: path.stat().st_mode for path in [store, *store.rglob("*")]}
-    assert {stat.S_IMODE(mode) for mode in modes.values() if stat.S_ISDIR(mode)} == {0o700}
-    assert {stat.S_IMODE(mode) for mode in modes.values() if stat.S_ISREG(mode)} == {0o600}
-
-
 def test_what_is_protected_is_neither_kept_nor_touched(tmp_path: Path, root: Path, store: Path) -> None:
     write(root, {".env": "KEY=1", "state/log": "x", "a.txt": "a"})
     open_to_all = Snapshots(store, Workspace(root)).take()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,21 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_commands, all_specs
 from autoagent.core.commands import Proposal, Verdict
-from autoagent.core.errors import CommandError, SetupError, StopRun
+from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.events import (
     AgentMessage,
-    Ended,
     Event,
     Feedback,
     Prompted,
     Resumed,
     Returned,
     RunStarted,
-    Started,
     Thought,
 )
 from autoagent.core.memory import Origin
 from autoagent.core.model import Message, Usage
 from autoagent.core.protocols import Authorizer, Inbox, Listener, Recorder
-from autoagent.core.task import Goal, Outcome, Status, Task
+from autoagent.core.task import Goal, Task
 from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
@@ -63,6 +62,12 @@ Script = Any
 
 def registry() -> Registry:
     return Registry(all_commands())
+
+
+def after(event: threading.Event, *replies: str) -> Iterator[str]:
+    """These replies, the first one but after the event."""
+    assert event.wait(PATIENCE)
+    yield from replies
 
 
 def told_by(messages: Sequence[Message]) -> str:
@@ -179,44 +184,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("agent ")]
 
 
-def test_a_sub_agent_acts_while_the_other_goes_on_and_is_heard_when_it_ends(bench: Bench) -> None:
-    gate = threading.Event()
-
-    def anna(messages: Sequence[Message]) -> str:
-        assert gate.wait(PATIENCE)
-        return DONE[0] if (bench.workspace / "a.txt").exists() else say("write_to_file", filename="a.txt", text="hi")
-
-    def boss() -> Iterator[str]:
-        yield ANNA
-        yield say("write_to_file", filename="b.txt", text="meanwhile")
-        assert not (bench.workspace / "a.txt").exists()
-        gate.set()
-        yield WAIT
-        yield from DONE
-
-    bench.scripts = {"": boss(), "1": anna}
-    events = bench.go()
-    assert events[-1].reason == "all done"
-    assert (bench.workspace / "a.txt").read_text() == "hi"
-    news = [event for event in events if isinstance(event, AgentMessage)]
-    assert [(event.sender, event.data["changed"]) for event in news] == [("Anna (1)", ["a.txt"])]
-    assert "From Anna (1): I have ended (finished) after 2 steps: all done Files changed: a.txt." in told_by(
-        bench.models[""].prompts[-1]
-    )
-    assert bench.put_away == ["1"]
-
-
-def test_its_events_stand_in_the_one_log_under_its_key_and_are_shown_in_their_order(bench: Bench) -> None:
-    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [say("do_nothing"), *DONE]}
-    bench.go()
-    assert [event.seq for event in bench.log()] == list(range(len(bench.log())))
-    assert bench.shown == bench.log(), "what is shown is what is on disk, in its order"
-    own = bench.log("1")
-    assert isinstance(own[0], RunStarted)
-    assert isinstance(own[-1], Ended)
-    assert [event.step for event in own if isinstance(event, Started)] == [1, 2]
-
-
 def test_its_prompt_says_whose_it_is_and_what_it_is_to_do(bench: Bench) -> None:
     bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [*DONE]}
     bench.go()
@@ -280,29 +247,6 @@ def test_no_more_run_at_once_than_may(bench: Bench) -> None:
     assert "Cleo has the key 3" in "".join(result.text for result in bench.results())
 
 
-def test_whoever_still_runs_at_the_end_is_ended_and_reported(bench: Bench) -> None:
-    """D39: finish while sub-agents run."""
-    asked = threading.Event()
-
-    def endless(messages: Sequence[Message]) -> str:
-        asked.set()
-        time.sleep(0.01)
-        return say("write_to_file", filename=f"{time.monotonic_ns()}.txt", text="x")
-
-    def boss() -> Iterator[str]:
-        yield ANNA
-        assert asked.wait(PATIENCE)
-        yield from DONE
-
-    bench.scripts = {"": boss(), "1": endless}
-    events = bench.go()
-    assert [type(event) for event in events[-2:]] == [AgentMessage, Ended]
-    assert events[-1].status == "finished"
-    assert "ended (stopped)" in events[-2].text
-    assert bench.log("1")[-1].reason == "The agent that started it has ended."
-    assert bench.log()[-1] == events[-1], "nothing comes after the end"
-
-
 def test_with_an_agent_end_those_it_has_started(bench: Bench) -> None:
     deepest = threading.Event()
 
@@ -311,13 +255,8 @@ def test_with_an_agent_end_those_it_has_started(bench: Bench) -> None:
         time.sleep(0.01)
         return say("do_nothing")
 
-    def boss() -> Iterator[str]:
-        yield ANNA
-        assert deepest.wait(PATIENCE)
-        yield say("delete_agent", key="1")
-        yield from DONE
-
-    bench.scripts = {"": boss(), "1": [ANNA, WAIT, WAIT], "1.1": endless}
+    boss = chain([ANNA], after(deepest, say("delete_agent", key="1"), *DONE))
+    bench.scripts = {"": boss, "1": [ANNA, WAIT, WAIT], "1.1": endless}
     bench.go()
     assert re.match(r"1\. Anna: ended \(stopped\) after \d steps?: Ended by Boss\.", bench.results()[1].text)
     assert [bench.log(key)[-1].type for key in ("1", "1.1")] == ["ended", "ended"]
@@ -333,13 +272,7 @@ def test_what_does_not_let_go_is_left_and_records_nothing_more(bench: Bench) -> 
         gate.wait(PATIENCE)
         return say("write_to_file", filename="late.txt", text="x")
 
-    def boss() -> Iterator[str]:
-        yield ANNA
-        assert asked.wait(PATIENCE)
-        yield say("delete_agent", key="1")
-        yield from DONE
-
-    bench.scripts = {"": boss(), "1": hanging}
+    bench.scripts = {"": chain([ANNA], after(asked, say("delete_agent", key="1"), *DONE)), "1": hanging}
     bench.go()
     gate.set()
     for thread in threading.enumerate():
@@ -358,38 +291,34 @@ def test_what_an_agent_waits_for_is_let_go_when_it_is_to_end(bench: Bench) -> No
         assert gate.wait(PATIENCE)
         return say("do_nothing")
 
-    def boss() -> Iterator[str]:
-        yield ANNA
-        assert asked.wait(PATIENCE)
-        yield from DONE
-
-    bench.scripts = {"": boss(), "1": hanging}
+    bench.scripts = {"": chain([ANNA], after(asked, *DONE)), "1": hanging}
     began = time.monotonic()
     bench.go()
     assert time.monotonic() - began < PATIENCE / 2
     assert bench.log("1")[-1].status == "stopped"
 
 
-def test_a_message_is_read_before_the_next_step_and_is_no_word_of_the_user(bench: Bench) -> None:
+def talk(bench: Bench, *messages: str) -> None:
+    """Anna goes on once she has been sent the first message, and is sent the others when she has ended."""
     told, asked = threading.Event(), threading.Event()
+    first, *others = (say("message_agent", key="1", message=message) for message in messages)
 
     def anna() -> Iterator[str]:
         asked.set()
-        assert told.wait(PATIENCE)
-        yield say("do_nothing", "I look around.")
-        yield from DONE
+        yield from after(told, say("do_nothing"), *DONE)
 
     def boss() -> Iterator[str]:
         yield ANNA
-        assert asked.wait(PATIENCE)
-        yield say("message_agent", key="1", message="Write it in French.")
+        yield from after(asked, first)
         told.set()
-        yield WAIT
-        yield say("message_agent", key="1", message="Too late.")
-        yield from DONE
+        yield from (WAIT, *others, *DONE)
 
     bench.scripts = {"": boss(), "1": anna()}
     bench.go()
+
+
+def test_a_message_is_read_before_the_next_step_and_is_no_word_of_the_user(bench: Bench) -> None:
+    talk(bench, "Write it in French.", "Too late.")
     assert "From Boss, who started you: Write it in French." in told_by(bench.models["1"].prompts[1])
     assert not [event for event in bench.log("1") if isinstance(event, Feedback)]
     too_late = bench.results()[3]
@@ -405,30 +334,14 @@ def test_what_a_sub_agent_says_is_as_untrusted_as_what_it_has_read(bench: Bench)
     labels = {"untrusted": "https://evil.example/", "private": True}
     assert labels.items() <= news.data.items()
     assert labels.items() <= bench.results()[2].data.items()
-    assert 'from "https://evil.example/">\nI have ended' in told_by(bench.models[""].prompts[-1]), "between marks"
+    heard = told_by(bench.models[""].prompts[-1])
+    assert "From Anna (1):" in heard and 'from "https://evil.example/">\nI have ended' in heard, "between marks"
     assert bench.guards[""].origin == bench.origins["1"]
 
 
 def test_what_is_said_to_a_sub_agent_carries_on_what_its_starter_has_read(bench: Bench) -> None:
-    asked, told = threading.Event(), threading.Event()
     bench.origins = {"": Origin("https://evil.example/", trusted=False)}
-
-    def anna() -> Iterator[str]:
-        asked.set()
-        assert told.wait(PATIENCE)
-        yield say("do_nothing")
-        yield from DONE
-
-    def boss() -> Iterator[str]:
-        yield ANNA
-        assert asked.wait(PATIENCE)
-        yield say("message_agent", key="1", message="Go on.")
-        told.set()
-        yield WAIT
-        yield from DONE
-
-    bench.scripts = {"": boss(), "1": anna()}
-    bench.go()
+    talk(bench, "Go on.")
     assert bench.orders["1"].origin == bench.guards["1"].origin == bench.origins[""]
     heard = next(event for event in bench.log("1") if isinstance(event, AgentMessage))
     assert heard.data == {"untrusted": "https://evil.example/"}
@@ -472,15 +385,6 @@ def test_its_questions_are_asked_in_the_thread_of_the_run_and_name_it(bench: Ben
     assert {proposal.agent for proposal in bench.listener.proposals} == {"Anna (1)"}
     assert set(threads) == {threading.current_thread().name}
     assert "Human feedback: Use b.txt." in told_by(bench.models["1"].prompts[1])
-
-
-def test_to_stop_at_the_question_of_a_sub_agent_stops_the_run(bench: Bench) -> None:
-    bench.asks = lambda proposal: True
-    bench.authorizer = lambda: Person([StopRun(Outcome(Status.STOPPED, "Ended by the user."))], [])
-    bench.scripts = {"": [ANNA, WAIT], "1": [say("do_nothing")]}
-    events = bench.go()
-    assert (events[-1].status, events[-1].reason) == ("stopped", "Ended by the user.")
-    assert bench.log("1")[-1].reason == "Ended by the user."
 
 
 def test_one_that_waits_for_an_answer_is_ended_with_the_run(bench: Bench) -> None:

@@ -38,18 +38,11 @@ def test_a_shell_command_after_the_double_colon_is_a_check(text: str, check: str
 @pytest.mark.parametrize(
     "line",
     [
-        "Implement add :: Int -> Int -> Int in add.hs",
-        "Implement id :: id -> id",
-        "Implement f :: (Int, Int)",
-        "Implement f :: [a]",
-        "Implement f :: IO ()",
-        "Say why :: it's so",
-        "Look at x :: there is no such program",
-        "Use a :: \x00",
-        "a ::",
-        ":: true",
+        "Implement add :: Int -> Int -> Int in add.hs", "Implement id :: id -> id", "Implement f :: (Int, Int)",
+        "Implement f :: [a]", "Implement f :: IO ()", "Say why :: it's so", "Look at x :: there is no such program",
+        "Use a :: \x00", "a ::", ":: true",
     ],
-)
+)  # fmt: skip
 def test_anything_else_is_text_and_that_is_said(line: str) -> None:
     goal = parse_goal(line)
     assert goal == Goal(line)

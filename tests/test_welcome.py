@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
 import json
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pexpect
 import pytest
+from loopback_site import Site, Visit, answer
 
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.task import Goal, Task
@@ -194,9 +189,7 @@ def test_proposals_that_can_be_used(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "[1]",
+        *("", "{", "[1]"),
         '{"name": "N", "role": "r", "goals": []}',
         '{"name": "N", "goals": ["g"]}',
         '{"name": 1, "role": "r", "goals": ["g"]}',
@@ -255,22 +248,10 @@ def test_welcome_back_without_an_answer() -> None:
 
 @contextmanager
 def model_server(body: str, status: int = 200) -> Iterator[int]:
-    """A server whose every GET answers this; gives its port."""
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status if self.path == "/v1/models" else 404)
-            self.end_headers()
-            with contextlib.suppress(OSError):  # it was left
-                self.wfile.write(body.encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    """A server that lists its models with this; gives its port."""
+    with Site() as site:
+        site.pages["/v1/models"] = answer(body.encode(), status, length=-1)
+        yield site.server_port
 
 
 MODELS = '{"data": [{"id": "qwen:7b"}, {"id": "llama"}, {"no": "id"}]}'
@@ -284,25 +265,21 @@ def test_servers_of_this_machine_are_found_with_their_models() -> None:
 
 @pytest.mark.parametrize("base_url", ["http://127.0.0.1:9/v1", "http://127.0.0.1:port", "http://", "http://[::1/v1"])
 def test_an_address_that_leads_nowhere_is_a_problem_and_no_exception(base_url: str) -> None:
-    answer = list_models(base_url, timeout=0.5)
-    assert answer.status == 0
-    assert answer.problem
+    listed = list_models(base_url, timeout=0.5)
+    assert listed.status == 0
+    assert listed.problem
 
 
 def test_an_answer_that_drips_is_cut_off() -> None:
-    def drip(near: socket.socket) -> None:
-        connection, _ = near.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
-            while True:
-                connection.sendall(b" ")
-                time.sleep(0.05)
+    def drip(visit: Visit) -> None:
+        visit.wfile.write(answer(length=-1))
+        visit.drip(b" " * 10_000)
 
-    with socket.create_server(("127.0.0.1", 0)) as near:
-        threading.Thread(target=drip, args=(near,), daemon=True).start()
+    with Site() as site:
+        site.pages["*"] = drip
         begin = time.monotonic()
-        answer = list_models(f"http://127.0.0.1:{near.getsockname()[1]}/v1", timeout=0.5)
-    assert (answer.status, answer.problem) == (0, "no whole answer came in time")
+        listed = list_models(site.url("/v1"), timeout=0.5)
+    assert (listed.status, listed.problem) == (0, "no whole answer came in time")
     assert time.monotonic() - begin < 30, "it drips for ever"
 
 
@@ -404,24 +381,6 @@ def test_setup_writes_both_files(folder: Path) -> None:
     assert read_task(folder / "ai_settings.yaml") == Task("Foo-GPT", "an AI", (Goal("Goal a"),))
     assert "sk-1234567890" not in done.stderr
     assert done.stdout == ""
-
-
-def test_a_key_that_is_typed_does_not_appear_on_the_screen(folder: Path) -> None:
-    child = pexpect.spawn(SETUP[0], SETUP[1:], encoding="utf-8", timeout=20)
-    child.logfile_read = screen = io.StringIO()
-    child.expect_exact("1-10: ")
-    child.sendline("1")
-    child.expect_exact("API key: ")
-    child.sendline("sk-1234567890")
-    child.expect_exact("[y]: ")
-    child.sendline("n")
-    child.expect_exact("set OPENAI_API_KEY.")
-    child.sendcontrol("c")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 130
-    assert "sk-1234567890" not in screen.getvalue()
-    assert list(folder.iterdir()) == []
 
 
 def test_setup_at_the_end_of_the_input_leaves_no_half_task(folder: Path) -> None:

@@ -92,16 +92,10 @@ def test_write_read_append_delete(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "n.txt",
-        "./n.txt",
-        "a/../n.txt",
-        "a//../n.txt",
-        "{root}/n.txt",
-        "{root}/a/../n.txt",
-        "/workspace/n.txt",
+        "n.txt", "./n.txt", "a/../n.txt", "a//../n.txt", "{root}/n.txt", "{root}/a/../n.txt", "/workspace/n.txt",
         "/auto_gpt_workspace/a/../n.txt",
     ],
-)
+)  # fmt: skip
 def test_every_way_to_name_a_file_inside_is_accepted(workspace: Workspace, path: str) -> None:
     (workspace.root / "a").mkdir()
     named = path.format(root=workspace.root)
@@ -125,36 +119,17 @@ def test_an_odd_name_is_a_plain_name(workspace: Workspace, name: str) -> None:
 
 
 REFUSED = [
-    ("../x", "outside the workspace"),
-    ("a/../../x", "outside the workspace"),
-    ("/etc/x", "outside the workspace"),
-    ("/workspace/../etc/x", "outside the workspace"),
-    ("/workspace//etc/../../x", "outside the workspace"),
-    ("/", "outside the workspace|names a folder"),
-    ("..", "outside the workspace"),
-    ("../outside/secret.txt", "outside the workspace"),
-    ("../ws2/x", "outside the workspace"),
-    ("~", "home folder"),
-    ("~/x", "home folder"),
-    ("~root/x", "home folder"),
-    ("file:///x", "is a URL"),
-    ("FILE:x", "is a URL"),
-    ("https://example.org/x", "is a URL"),
-    ("", "is blank"),
-    ("  ", "is blank"),
-    (".", "the workspace itself"),
-    ("x/", "names a folder"),
-    ("x/.", "names a folder"),
-    ("x\0", r"control character '\\x00'"),
-    ("a\nb", r"control character '\\n'"),
-    ("a\x1b[31mb", r"control character '\\x1b'"),
-    ("a\x9bb", r"control character '\\x9b'"),
-    ("\udc80", "not valid Unicode"),
-    ("x" * 5000, "too long"),
-    ("x" * 256, "too long"),
-    ("é" * 128, "too long"),
-    ("a/" * 2100 + "x", "too long"),
-]
+    ("../x", "outside the workspace"), ("a/../../x", "outside the workspace"), ("/etc/x", "outside the workspace"),
+    ("/workspace/../etc/x", "outside the workspace"), ("/workspace//etc/../../x", "outside the workspace"),
+    ("/", "outside the workspace|names a folder"), ("..", "outside the workspace"),
+    ("../outside/secret.txt", "outside the workspace"), ("../ws2/x", "outside the workspace"), ("~", "home folder"),
+    ("~/x", "home folder"), ("~root/x", "home folder"), ("file:///x", "is a URL"), ("FILE:x", "is a URL"),
+    ("https://example.org/x", "is a URL"), ("", "is blank"), ("  ", "is blank"), (".", "the workspace itself"),
+    ("x/", "names a folder"), ("x/.", "names a folder"), ("x\0", r"control character '\\x00'"),
+    ("a\nb", r"control character '\\n'"), ("a\x1b[31mb", r"control character '\\x1b'"),
+    ("a\x9bb", r"control character '\\x9b'"), ("\udc80", "not valid Unicode"), ("x" * 5000, "too long"),
+    ("x" * 256, "too long"), ("é" * 128, "too long"), ("a/" * 2100 + "x", "too long"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "why"), REFUSED, ids=[ascii(path)[:30] for path, _ in REFUSED])
@@ -196,15 +171,11 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 @pytest.mark.parametrize(
     ("target", "path"),
     [
-        ("../outside", "link/secret.txt"),
-        ("../outside/secret.txt", "link"),
-        ("/etc/passwd", "link"),
-        ("/etc", "link/passwd"),
-        ("/proc/self/root/etc/passwd", "link"),
-        ("..", "link/outside/secret.txt"),
+        ("../outside", "link/secret.txt"), ("../outside/secret.txt", "link"), ("/etc/passwd", "link"),
+        ("/etc", "link/passwd"), ("/proc/self/root/etc/passwd", "link"), ("..", "link/outside/secret.txt"),
         ("../outside/not-there-yet", "link"),
     ],
-)
+)  # fmt: skip
 def test_a_link_that_leads_out_is_refused(workspace: Workspace, outside: Path, target: str, path: str) -> None:
     (workspace.root / "link").symlink_to(target)
     before = snapshot(outside)

@@ -22,7 +22,8 @@ def piped(home: Home, line: str) -> Session:
 
 def test_standard_input_beside_a_wish_is_untrusted_text_of_the_run(served: Home, server: ScriptedServer) -> None:
     server.add(PROPOSAL, *FINISH)
-    served.succeed("-c", "-m", "none", "fix this", stdin=PROGRAM_TEXT)
+    done = served.succeed("-c", "-m", "none", "fix this", stdin=PROGRAM_TEXT)
+    assert "ATTACHED: standard input, 2 lines" in done.out, done.text
     prompt = server.requests[1].prompt
     assert "standard input, attached by the user:" in prompt and PROGRAM_TEXT.strip() in prompt
     attached = next(event for event in served.log() if event["type"] == "told")

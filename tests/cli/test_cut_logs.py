@@ -98,3 +98,4 @@ def test_a_line_that_never_was_on_disk_is_no_loss(served: Home, server: Scripted
     server.script[:] = list(FINISH)
     done = served.succeed("resume", "-c")
     assert "Missing at the end" not in done.text
+    assert [event["seq"] for event in served.log()] == list(range(len(served.log())))

@@ -175,8 +175,6 @@ def test_a_check_that_fails_holds_the_end_whatever_the_verifier_would_say(served
 
 # What the person says --------------------------------------------------------------------------------------------
 
-ACCEPT = "or type feedback\n> "
-
 
 @pytest.mark.parametrize(
     ("answer", "code", "ended"), [("y", 0, ("finished", ["accepted"])), ("n", 9, ("unverified", ["claimed"]))]

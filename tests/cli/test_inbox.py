@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from driver import FINISH, GOAL, PATIENCE, READY, Done, Hanging, Home
 from server import Command, Reply, Request, ScriptedServer, command
+from test_session import QUESTION, opened
 
 from autoagent.core.errors import StateError
 from autoagent.safety.open_questions import OpenQuestion, OpenQuestions, pick
 
 RUN = ("-m", "none", *GOAL)
-QUESTION = "? = help)\n> "
 LIST = command("list_files", directory=".")
 
 
@@ -91,8 +91,7 @@ def test_no_name_of_a_folder_passes_for_a_question(served: Home, server: Scripte
 
 def test_who_is_first_wins_and_the_other_is_told(served: Home, server: ScriptedServer) -> None:
     server.add(LIST, command("list_files", directory="./."), command("read_file", filename="a"))
-    session = served.terminal(*RUN)
-    try:
+    with opened(served.terminal(*RUN)) as session:
         session.sees(QUESTION)
         session.sees(READY)
         run = waiting(served).run
@@ -107,8 +106,6 @@ def test_who_is_first_wins_and_the_other_is_told(served: Home, server: ScriptedS
         assert served.run("answer", "n").code == 0
         session.sees("Answered from another terminal: n")
         assert session.ends() == 6
-    finally:
-        session.close()
     assert served.run("answer", read.id, "y").code == 1
     assert [(e["allowed"], e["elsewhere"]) for e in decided(served)] == [(True, True), (False, False)]
 
@@ -180,8 +177,7 @@ def test_a_late_answer_that_is_typed_does_not_answer_the_next_question(home: Hom
     hanging = Hanging(command("recall", query="colours"))
     steps = iter([command("ask_user", question="Which colour?", timeout=0.5), hanging, *FINISH])
     server._every = lambda request: step(request) if callable(step := next(steps)) else step
-    session = home.terminal("--hierarchical", *GOAL)
-    try:
+    with opened(home.terminal("--hierarchical", *GOAL)) as session:
         session.sees("The agent asks: Which colour?")
         session.sees("用户暂未回复")
         hanging.is_asked()
@@ -193,8 +189,6 @@ def test_a_late_answer_that_is_typed_does_not_answer_the_next_question(home: Hom
         session.sees("A late answer to 'Which colour?': Blue")
         session.answers(QUESTION, "y")
         assert session.ends() == 0
-    finally:
-        session.close()
     assert "A late answer to 'Which colour?': Blue" in server.requests[2].prompt
     assert [e["text"] for e in home.log() if e["type"] == "feedback"] == ["A late answer to 'Which colour?': Blue"]
     assert [e["allowed"] for e in decided(home)][1:] == [True, True]

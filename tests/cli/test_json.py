@@ -74,6 +74,8 @@ def test_resume_goes_on_with_the_events_of_this_process(home: Home) -> None:
     unanswered = home.run("--demo", "--json", "-m", "none", stdin="y\n")
     assert unanswered.code == 5
     assert "pass -c to run without questions" in " ".join(unanswered.err.split())
+    assert "Run it? y = yes" in unanswered.err and "Resume: autoagent resume" in unanswered.err
+    assert [event["type"] for event in unanswered.events][:3] == ["run_started", "prompted", "thought"]
     before = len(home.log())
     done = home.succeed("resume", "--json", "-c")
     assert done.events == home.log()[before:]
@@ -150,6 +152,8 @@ def test_settings_and_their_origins(home: Home) -> None:
     models = "The models:\n  smart_llm = from-dotenv  (.env:2)\n  temperature = 0.7  (.env:1)\n"
     assert short.out == models + "Memory:\n  memory_distil = False  (environment: MEMORY_DISTIL)\n"
     assert f"{len(rows) - 3} of {len(rows)} settings have their default values; --all shows them." in short.err
+    origins = home.run("--state-dir", "mine", "config", "--show-origin", "--all").out
+    assert "  state_dir = mine  (flag)\n" in origins and "  exit_key = n  (default)\n" in origins
     every = home.run("config", "--all").out
     assert all(f"  {name} = " in every for name in rows)
     assert [line[:-1] for line in every.splitlines() if not line.startswith(" ")] == [

@@ -47,15 +47,6 @@ def test_an_outage_of_many_attempts_is_waited_out_and_the_screen_says_until_when
     assert sum(event["type"] == "retried" for event in log) == 8
 
 
-@pytest.mark.slow
-def test_patience_can_be_set(served: Home, server: ScriptedServer) -> None:
-    server.add(*[DOWN] * 50)
-    done = served.run(*RUN, "-c", "--patience", "2")
-    assert done.code == 1, done.text
-    assert "s; try again later, or set --patience)" in " ".join(done.text.split())
-    assert "Resume: autoagent resume" in done.text
-
-
 def test_what_a_server_asks_to_wait_is_no_more_than_its_patience(served: Home, server: ScriptedServer) -> None:
     server.add(Fault(429, "busy", headers={"retry-after": "400"}))
     done = served.run(*RUN, "-c", "--patience", "300")

@@ -182,19 +182,14 @@ def stopped(home: Home) -> Path:
     return home.state / "runs" / home.runs[0] / "events.jsonl"
 
 
-def test_a_torn_last_line_is_dropped(home: Home, stopped: Path) -> None:
-    with stopped.open("a") as log:
-        log.write('{"v":1,"type":"ended","ru')
-    assert home.run("resume", "-c").code == 0
-    assert [event["seq"] for event in home.log()] == list(range(len(home.log())))
-
-
 def test_damage_is_named_with_its_line(home: Home, stopped: Path) -> None:
     lines = stopped.read_text().splitlines(keepends=True)
     for damage, says in (
         ("nonsense\n", "events.jsonl:3: not an event of version 1"),
         (lines[2].replace('"v":1', '"v":2'), "events.jsonl:3: not an event of version 1: event version 2 is newer"),
         ("", "events.jsonl:3: event 3 stands where 2 belongs"),
+        ('{"v":1,"type":"dance"}\n', "unknown event type 'dance'"),
+        ("[]\n", "events.jsonl:3: not an event"),
     ):
         stopped.write_text("".join([*lines[:2], damage, *lines[3:]]))
         for arguments in (("resume",), ("show", home.runs[0])):

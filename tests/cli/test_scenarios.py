@@ -453,15 +453,10 @@ def test_replies_are_what_a_model_would_write(tmp_path: Path) -> None:
         "command": {
             "name": "web_search",
             "args": {
-                "query": "yes",
-                "num_results": 8,
-                "exact": True,
-                "words": ["a", "5"],
-                "code": "12",
-                "none": None,
+                "query": "yes", "num_results": 8, "exact": True, "words": ["a", "5"], "code": "12", "none": None,
                 "when": "2024-01-01",
             },
         },
-    }
+    }  # fmt: skip
     assert session.replies[1] == "  not JSON: {"
     assert session.answers == ("y", "y -2", "n", "", "no")

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from driver import FINISH, PATIENCE, Home, Session
 from server import Command, Request, ScriptedServer, command
+from test_session import QUESTION, opened
 
 BOSS = ("--ai-name", "Boss", "--ai-role", "who has others do the work", "--ai-goal", "Get it done")
 ANNA = command("start_agent", name="Anna", task="writing", prompt="Write a.txt")
 WAIT = command("list_agents", wait=PATIENCE)
-QUESTION = "? = help)\n> "
 WIDE = {"COLUMNS": "300"}
 
 Script = Iterable[Command] | Callable[[Request], Command]
@@ -96,7 +96,8 @@ def test_a_sub_agent_works_is_shown_by_its_name_and_counts_in_the_report(crew: C
     assert "[Anna 1] COMMAND: write_to_file(filename='a.txt', text='hi\\n')" in done.text
     assert "[Anna 1] FINISHED: It is done." in done.text
     assert "Anna (1): I have ended (finished) after 2 steps: It is done. Files changed: a.txt." in done.text
-    assert "Files changed: a.txt" in done.text
+    [told] = [event for event in own(home) if event["type"] == "told"]
+    assert (told["sender"], told["data"]["changed"]) == ("Anna (1)", ["a.txt"])  # type: ignore[index]
     assert f"({paid(home):,} in" in done.text, "each call counts, once"
     [listed] = json.loads(home.run("runs", "--json").out)
     assert (listed["status"], listed["steps"], listed["goals"]) == ("finished", 3, ["Get it done"])
@@ -106,6 +107,9 @@ def test_json_has_the_events_of_all_agents_in_the_order_of_the_log(crew: Callabl
     home = crew(Boss=[ANNA, command("do_nothing"), WAIT, *FINISH], Anna=[command("do_nothing"), *FINISH])
     done = home.succeed("-c", "--json", "-m", "none", *BOSS)
     assert done.events == home.log()
+    assert [event["seq"] for event in done.events] == list(range(len(done.events)))
+    assert (own(home, "1")[0]["type"], own(home, "1")[-1]["type"]) == ("run_started", "ended")
+    assert [event["step"] for event in own(home, "1") if event["type"] == "started"] == [1, 2]
     assert {event["agent"] for event in done.events} == {"", "1"}
 
 
@@ -166,7 +170,7 @@ def test_they_may_be_so_many_and_so_deep_and_no_more(crew: Callable[..., Home]) 
     home = crew(Boss=boss(), Anna=[bea, bea, WAIT, *FINISH], Bea=endless(asked))
     home.succeed("-c", "-m", "none", *BOSS, env={"AUTOAGENT_AGENTS": "2"})
     refused = [event for event in own(home) if event["type"] == "returned" and "run already" in str(event["text"])]
-    assert len(refused) == 1
+    assert len(refused) == 1 and "AUTOAGENT_AGENTS" in str(refused[0]["text"])
     [started] = [event for event in own(home, "1.1") if event["type"] == "run_started"]
     assert "start_agent" not in str(started["commands"]), "the deepest start no others"
 
@@ -174,8 +178,7 @@ def test_they_may_be_so_many_and_so_deep_and_no_more(crew: Callable[..., Home]) 
 def test_the_question_names_the_sub_agent_and_its_feedback_goes_to_it(crew: Callable[..., Home]) -> None:
     write = command("write_to_file", filename="a.txt", text="hi\n")
     home = crew(Boss=[ANNA, WAIT, *FINISH], Anna=[write, *FINISH])
-    session = home.terminal("-m", "none", *BOSS)
-    try:
+    with opened(home.terminal("-m", "none", *BOSS)) as session:
         session.answers(QUESTION, "y -2")  # start it, and wait for it: that is asked in advance, and for Boss alone
         session.sees("NEXT ACTION OF Anna (1) (")
         session.answers(QUESTION, "Rather not.")
@@ -184,8 +187,6 @@ def test_the_question_names_the_sub_agent_and_its_feedback_goes_to_it(crew: Call
         session.answers(QUESTION, "y")  # its end, about which nobody is asked twice
         session.answers(QUESTION, "y -2")
         assert session.ends() == 0
-    finally:
-        session.close()
     assert not (home.folder / "autoagent_workspace/a.txt").exists()
     assert [event["text"] for event in home.log() if event["type"] == "feedback"] == ["Rather not."]
 

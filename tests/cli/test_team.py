@@ -240,15 +240,12 @@ def test_the_investment_is_a_limit_for_all(team: Callable[..., Home], server: Sc
 
 def test_a_person_takes_a_role(team: Callable[..., Home], server: ScriptedServer) -> None:
     home = team()
-    session = home.terminal("team", "team.yaml", "--human", columns=100)
-    try:
+    with opened(home.terminal("team", "team.yaml", "--human", columns=100)) as session:
         session.sees("Bob (Tester): Bob 1")
         session.answers("You are Carol, Reviewer.", "Fine, but:")
         session.answers("> ", "name it better.")
         session.answers("> ", "")
         assert session.ends() == 0
-    finally:
-        session.close()
     assert said(home)[-1] == ("Carol", "Fine, but:\nname it better.")
     assert len(server.requests) == 2
     assert home.run("team", "team.yaml", "--human", stdin="exit\n").code == 6

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from driver import FINISH, GOAL, Home, Session
 from server import ScriptedServer
+from test_session import opened
 
 from autoagent.memory.sqlite.database import connect
 
@@ -57,25 +58,19 @@ def cloned(home: Home, server: ScriptedServer) -> Home:
 
 @pytest.mark.parametrize("columns", [80, 40, pytest.param(120, marks=pytest.mark.slow)])
 def test_a_cloned_repository_is_asked_about_once(cloned: Home, golden: Golden, columns: int) -> None:
-    session = cloned.terminal("-y", "--model", "human", "-P", "missing.yaml", columns=columns)
-    try:
+    with opened(cloned.terminal("-y", "--model", "human", "-P", "missing.yaml", columns=columns)) as session:
         session.answers("them:", "")
         session.sees("answer y or n.")
         session.answers("them:", "n")
         assert session.ends() == 2  # for what comes next, after the question
-    finally:
-        session.close()
     golden(f"trust-{columns}", session.screen)
 
 
 def asked(cloned: Home, answer: str, *arguments: str) -> tuple[int, Session]:
     """Start at a terminal and answer the question: the exit code, and the session."""
-    session = cloned.terminal(*arguments)
-    try:
+    with opened(cloned.terminal(*arguments)) as session:
         session.answers("without them:", answer)
         return session.ends(), session
-    finally:
-        session.close()
 
 
 def test_without_trust_the_run_goes_on_and_nothing_of_the_folder_has_counted(

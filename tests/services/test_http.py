@@ -219,18 +219,11 @@ def test_proxies_and_passwords_of_the_environment_are_not_used(
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (204, "204 No Content"),
-        (206, "206 Partial Content without being asked for a part"),
-        (300, "300 Multiple Choices"),
-        (304, "304 Not Modified"),
-        (401, "401 Unauthorized"),
-        (403, "403 Forbidden"),
-        (404, "404 Not Found"),
-        (429, "429 Too Many Requests"),
-        (500, "500 Internal Server Error"),
-        (799, "799"),
+        (204, "204 No Content"), (206, "206 Partial Content without being asked for a part"),
+        (300, "300 Multiple Choices"), (304, "304 Not Modified"), (401, "401 Unauthorized"), (403, "403 Forbidden"),
+        (404, "404 Not Found"), (429, "429 Too Many Requests"), (500, "500 Internal Server Error"), (799, "799"),
     ],
-)
+)  # fmt: skip
 def test_a_status_without_a_page_is_named_in_our_own_words(site: Site, status: int, said: str) -> None:
     site.pages["/"] = answer(b"", status)
     with pytest.raises(CommandError) as caught:
