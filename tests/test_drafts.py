@@ -43,7 +43,6 @@ if not os.fork():
             os.write(out, b'\\n{"fails": false, "printed": "", "changed": {"a.txt": 5}}\\n')
     os._exit(0)
 """
-COPY = "open('summary.txt', 'w').write(open('a.txt').read())"
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from driver import FINISH, GOAL, Home
 from server import Fault, Reply, Request, ScriptedServer, command
 
@@ -140,21 +141,16 @@ def test_the_tokens_of_calls_are_counted(served: Home, server: ScriptedServer) -
     assert second - first > 1500
 
 
-def test_a_model_without_tools_reads_text_as_before(served: Home, server: ScriptedServer) -> None:
-    server.ignores = ("tools",)
-    server.add(command(WRITE, filename="a.txt", text="one"), *FINISH)
-    assert served.run(*RUN, "-c").code == 0
-    assert roles(server.requests[1]) == ["system", "user", "assistant", "user"]
-    assert json.loads(messages(server.requests[1], "assistant")[0]["content"])["command"]["name"] == WRITE
-    explains_every_prompt(served, server)
-
-
-def test_a_run_that_a_model_without_tools_takes_up_is_told_in_text(served: Home, server: ScriptedServer) -> None:
+@pytest.mark.parametrize("takes_up", [False, True])
+def test_a_model_without_tools_reads_text_also_of_a_run_that_it_takes_up(
+    served: Home, server: ScriptedServer, takes_up: bool
+) -> None:
     server.add(command(WRITE, filename="a.txt", text="one"))
-    assert served.run(*RUN, "-c", "-l", "1").code == 4
+    if takes_up:
+        assert served.run(*RUN, "-c", "-l", "1").code == 4
     server.ignores = ("tools",)
     server.add(*FINISH)
-    served.succeed("resume", "-c", "--model", "another-model")
+    served.succeed(*(("resume", "-c", "--model", "another-model") if takes_up else (*RUN, "-c")))
     assert roles(server.requests[1]) == ["system", "user", "assistant", "user"]
     assert json.loads(messages(server.requests[1], "assistant")[0]["content"])["command"]["name"] == WRITE
     explains_every_prompt(served, server)
