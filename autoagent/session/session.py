@@ -57,12 +57,9 @@ class Session:
     ) -> Session:
         """Load a session for a command that acts, asking the user first whether to trust the folder's values.
 
-        `task`: include the checks of the saved goals. `more`: the values of a file that the user has named.
-
-        Raises:
-            SetupError: as `load`; nobody can be asked about what a run needs; a place to write to leads out of the
-                folder.
-            StopRun: the input has ended.
+        `task`: include the checks of the saved goals. `more`: the values of a file that the user has named. Raises
+        SetupError as `load`, and if nobody can be asked about what a run needs or a place to write to leads out of the
+        folder. Raises StopRun if the input has ended.
         """
         session = cls.load(flags, task=task, more=more)
         if session.waiting:
@@ -83,10 +80,7 @@ class Session:
 
     @classmethod
     def read(cls, flags: Mapping[str, Any] | None) -> Session:
-        """Load a session for a read-only command, and report untrusted values without a question.
-
-        Raises as `load` does.
-        """
+        """Load a session for a read-only command, and report untrusted values without a question. Raises as `load`."""
         session = cls.load(flags)
         session.tell()
         return session
@@ -110,35 +104,32 @@ class Session:
         flags, env, folder = flags or {}, os.environ if env is None else env, folder or Path.cwd()
         trusted = trusted or Trusted(user_state_path(env))
         loaded = load(flags, env, folder, trusts=lambda untrusted: trusted.holds(folder, untrusted.mark))
-        take_no_programs_from(folder / loaded.settings.workspace, os.environ)
-        state = folder / loaded.settings.state_dir
+        session = cls(flags, folder, loaded, trusted, ())
+        settings = session.settings
+        take_no_programs_from(folder / settings.workspace, os.environ)
+        state = folder / settings.state_dir
         if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
-            raise SettingsError(
-                f"The state folder {loaded.settings.state_dir} is a file; name a folder with --state-dir."
-            )
-        is_named = _is_named(loaded, _STATE)
+            raise SettingsError(f"The state folder {settings.state_dir} is a file; name a folder with --state-dir.")
+        is_named = session.is_named(_STATE)
         if trap := find_trap(state, itself=not is_named):
             path, what = trap
             raise SetupError(f"{path} is {what}, and state is never kept behind a link; remove it, or use --state-dir.")
         others = [
-            *_links_outside(loaded, folder),
-            *(checks_of_task(folder, loaded.settings.ai_settings_file) if task else ()),
-            *untrusted_texts(folder, loaded.settings.workspace),
-            *found_by_parts("asks", _place(folder, loaded, trusted)),
+            *session._links_outside(),
+            *(checks_of_task(folder, settings.ai_settings_file) if task else ()),
+            *untrusted_texts(folder, settings.workspace),
+            *found_by_parts("asks", session.place),
             *more,
         ]
-        untrusted_values = [
-            *loaded.untrusted,
-            *(untrusted for untrusted in others if not trusted.holds(folder, untrusted.mark)),
-        ]
+        left_out = [*loaded.untrusted, *(untrusted for untrusted in others if not session.holds(untrusted))]
         if not is_named and not is_own(state, trusted):
-            value, about = "", "runs and memory that you did not make here"
-            untrusted_values.append(
-                UntrustedValue(file=str(loaded.settings.state_dir), name="", value=value, about=about, setting=_STATE)
+            about = "runs and memory that you did not make here"
+            left_out.append(
+                UntrustedValue(file=str(settings.state_dir), name="", value="", about=about, setting=_STATE)
             )
             own_folder = trusted.base / "apart" / sha256(os.fsencode(folder)).hexdigest()[:16]
-            loaded = replace(loaded, settings=replace(loaded.settings, state_dir=own_folder))
-        return cls(flags, folder, loaded, trusted, tuple(untrusted_values))
+            loaded = replace(loaded, settings=replace(settings, state_dir=own_folder))
+        return replace(session, loaded=loaded, left_out=tuple(left_out))
 
     def with_variables(self, env: Mapping[str, str]) -> Session:
         """Load the session again with these additional environment variables."""
@@ -172,8 +163,9 @@ class Session:
         return self.loaded.origins["workspace"] == "default" and self.settings.workspace == HERE
 
     def is_named(self, setting: str) -> bool:
-        """Return whether the user has named this file or folder."""
-        return _is_named(self.loaded, setting)
+        """Return whether the user has named this file or folder by flag, environment or configuration."""
+        origin = self.loaded.origins[setting]
+        return origin not in ("default", RUN) and not origin.startswith(f"{DOTENV}:")
 
     def holds(self, untrusted: UntrustedValue) -> bool:
         """Return whether the user trusts the folder with this."""
@@ -182,7 +174,15 @@ class Session:
     @property
     def place(self) -> Place:
         """The folder as extensions see it."""
-        return _place(self.folder, self.loaded, self.trusted)
+        return replace(place_in(self.folder, self.settings), trusts=self.holds, is_named=self.is_named)
+
+    def _links_outside(self) -> Iterator[UntrustedValue]:
+        """Yield writable places in the folder behind a link that leads out of it."""
+        usual = [(name, getattr(self.settings, name)) for name in _WHERE if self.loaded.origins[name] == "default"]
+        for setting, path in (*usual, ("", Path(DOTENV))):
+            if not is_inside(self.folder, path):
+                target, about = os.path.realpath(self.folder / path), "leads out of it"
+                yield UntrustedValue(file=str(path), name="", value=f"-> {target}", about=about, setting=setting)
 
     def trust(self) -> None:
         """Trust the folder's values and its state. Raises SettingsError if that cannot be saved."""
@@ -253,30 +253,6 @@ def trust_own(values: Mapping[str, str], path: Path | None = None, task: Task | 
             Trusted(user_state_path(os.environ)).add(Path.cwd(), values_made)
 
 
-# What a folder brings besides its `.env` --------------------------------------------------------------------------
-
-
-def _is_named(loaded: Loaded, name: str) -> bool:
-    """Return whether the user has named this file or folder by flag, environment or configuration."""
-    return loaded.origins[name] not in ("default", RUN) and not loaded.origins[name].startswith(f"{DOTENV}:")
-
-
-def _links_outside(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield writable places in the folder behind a link that leads out of it."""
-    usual = [(name, getattr(loaded.settings, name)) for name in _WHERE if loaded.origins[name] == "default"]
-    for setting, path in (*usual, ("", Path(DOTENV))):
-        if not is_inside(folder, path):
-            target = os.path.realpath(folder / path)
-            yield UntrustedValue(
-                file=str(path), name="", value=f"-> {target}", about="leads out of it", setting=setting
-            )
-
-
-def _place(folder: Path, loaded: Loaded, trusted: Trusted) -> Place:
-    trusts, is_named = lambda value: trusted.holds(folder, value.mark), partial(_is_named, loaded)
-    return replace(place_in(folder, loaded.settings), trusts=trusts, is_named=is_named)
-
-
 def place_in(folder: Path, settings: Settings) -> Place:
     """Return a folder with these settings as extensions see it: trusted with nothing, no file named by the user."""
 
@@ -338,9 +314,6 @@ def _check(folder: Path, path: Path, line: int, check: str) -> UntrustedValue:
     place = Path(os.path.normpath(folder / path))
     file = place.relative_to(folder) if place.is_relative_to(folder) else place
     return UntrustedValue(file=str(file), line=line, name="check", value=check, about="a program that checks a goal")
-
-
-# What is said of it ----------------------------------------------------------------------------------------------
 
 
 def notices(session: Session) -> list[str]:
