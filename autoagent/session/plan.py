@@ -100,7 +100,7 @@ def open_parts(session: Session, console: Console, extensions: RunParts | None =
     with ExitStack() as stack:
         extensions = extensions or stack.enter_context(open_run_parts(session, console.say, console.warn))
         commands = extensions.commands(console.say, console.warn)
-        texts = folder_texts(session, console.say)
+        texts = folder_texts(session.place, console.say)
         yield Parts(texts, (*commands, *texts.commands), extensions)
 
 

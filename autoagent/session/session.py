@@ -19,8 +19,8 @@ from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.registry.parts import Place, UntrustedValue
 from autoagent.registry.plugins import plugins
-from autoagent.session.agent_files import untrusted_texts
 from autoagent.session.dotenv import read_dotenv
+from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
 from autoagent.session.permissions import BOUNDS_VARIABLE, take_no_programs_from
 from autoagent.session.trust import Trusted, claim, find_trap, is_empty, is_foreign, is_own, remove_if_empty

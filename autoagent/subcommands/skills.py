@@ -14,8 +14,14 @@ from autoagent.core.commands import Call
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.events import Event, Returned, RunStarted, Started
 from autoagent.core.task import Outcome, Status
-from autoagent.session.agent_files import SKILL_FILE, SKILL_FOLDERS, skill_parts, skills_in, untrusted_skill
-from autoagent.session.folder_texts import user_skills_path
+from autoagent.session.folder_texts import (
+    SKILL_FILE,
+    folder_skills,
+    skill_parts,
+    skills_in,
+    untrusted_skill,
+    user_skills_path,
+)
 from autoagent.session.session import Session, claimed_state
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.output import echo, echo_list
@@ -36,9 +42,8 @@ def list_skills(ctx: click.Context, as_json: bool) -> None:
     here = Session.load(ctx.obj)
     own = user_skills_path()
     found = [(skill, True) for skill in skills_in(own, own, _tell)]
-    for place in SKILL_FOLDERS:
-        for skill in skills_in(here.folder / place, here.folder, _tell):
-            found.append((skill, here.holds(untrusted_skill(skill, here.folder))))
+    for skill in folder_skills(here.folder, _tell):
+        found.append((skill, here.holds(untrusted_skill(skill, here.folder))))
     rows: list[dict[str, Any]] = [
         {"name": skill.name, "description": skill.description, "place": str(skill.place), "trusted": trusted}
         for skill, trusted in found

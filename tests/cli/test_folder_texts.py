@@ -7,7 +7,7 @@ import json
 from driver import FINISH, GOAL, TEAM_OF_TWO, Home
 from server import Reply, ScriptedServer, command
 
-from autoagent.session.agent_files import FILES
+from autoagent.session.folder_texts import FILES
 
 SKILL = (
     "---\nname: greeting\ndescription: >\n  How we greet. Use it\n  for letters.\nlicense: MIT\n---\n\nSay {word}.\n"
