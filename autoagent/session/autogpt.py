@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
-from autoagent.session.dotenv import read_dotenv
+from autoagent.session.dotenv import boolean, read_dotenv
+from autoagent.settings import DOTENV, WORKSPACE
 from autoagent.text.text_file import is_inside, is_there, read_text
 
 PROMPT_SETTINGS = Path("prompt_settings.yaml")
@@ -87,15 +88,19 @@ def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterato
 
 def is_true(values: Mapping[str, str], name: str) -> bool:
     """Return whether a variable is on. Raises SettingsError for a value that is neither true nor false."""
-    word = values.get(name, "").strip().lower()
-    if word not in ("", "true", "1", "yes", "on", "false", "0", "no", "off"):
-        raise SettingsError(f"{name}: must be true or false (1/0, yes/no, on/off), not {values[name]!r}.")
-    return word in ("true", "1", "yes", "on")
+    text = values.get(name, "")
+    return bool(text.strip()) and boolean(text, name)
 
 
 def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
     """Yield address and deployments from azure.yaml or AutoGPT's older variables."""
-    addresses, models = _azure_file(values, folder)
+    from autoagent.text.yaml_file import read_mapping  # rarely needed
+
+    path = folder / azure_file(values)
+    entries = read_mapping(path, _AZURE_KEYS) if is_there(path) else {}
+    addresses = {key: text for key in _AZURE_ADDRESSES if key in entries and (text := entries[key].text())}
+    members = entries["azure_model_map"].members() if "azure_model_map" in entries else {}
+    models = {key: entry.text() for key, entry in members.items()}
     variable, base = next(iter({**addresses, "OPENAI_AZURE_API_BASE": values.get("OPENAI_AZURE_API_BASE", "")}.items()))
     if is_blank(base):
         raise SettingsError(
@@ -118,19 +123,6 @@ def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
 def azure_file(values: Mapping[str, str]) -> Path:
     """Return the path of azure.yaml, relative to the folder."""
     return Path(values.get("AZURE_CONFIG_FILE") or "azure.yaml")
-
-
-def _azure_file(values: Mapping[str, str], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the address and the deployments of azure.yaml by key, or nothing if the file is missing."""
-    from autoagent.text.yaml_file import read_mapping  # rarely needed
-
-    path = folder / azure_file(values)
-    if not is_there(path):
-        return {}, {}
-    entries = read_mapping(path, _AZURE_KEYS)
-    addresses = {key: text for key in _AZURE_ADDRESSES if key in entries and (text := entries[key].text())}
-    models = entries["azure_model_map"].members() if "azure_model_map" in entries else {}
-    return addresses, {key: entry.text() for key, entry in models.items()}
 
 
 _GONE_STORES = "memories are kept in SQLite (local), redis or postgres: set MEMORY_BACKEND"
@@ -165,9 +157,7 @@ _UNUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "USE_WEAVIATE_EMBEDDED": ("false",), "WEAVIATE_EMBEDDED_PATH": ("/home/me/.local/share/weaviate",),
         "WEAVIATE_USERNAME": (), "WEAVIATE_PASSWORD": (), "WEAVIATE_API_KEY": (),
     },
-    "a start never wipes a memory; another MEMORY_INDEX is empty": {
-        "WIPE_REDIS_ON_START": ("false",),
-    },
+    "a start never wipes a memory; another MEMORY_INDEX is empty": {"WIPE_REDIS_ON_START": ("false",)},
     "a browser never shows a window here": {"HEADLESS_BROWSER": ("true",)},
     "a long page is split to fit the window: AUTOAGENT_WINDOW": {
         "BROWSE_CHUNK_MAX_LENGTH": ("8192", "3000"), "BROWSE_SUMMARY_MAX_TOKEN": ("300",),
@@ -197,9 +187,6 @@ TRANSLATED: Mapping[str, str] = {
 """AutoGPT's variables that set something under another name, with a description."""
 
 
-DOTENV = ".env"
-
-
 def agents_in(folder: Path) -> list[Path]:
     """Return the folders of AutoGPT's agents (from 0.5 on) in a folder, sorted. No link leads to any of them."""
     states = sorted(state for place in AGENTS for state in (folder / place).glob("*/state.json") if state.is_file())
@@ -225,7 +212,7 @@ class AutoGPTFolder:
         self._is_from_autogpt = is_autogpts(text, list(self.variables))
 
     def translated(self, layer: Iterable[tuple[str, str, str, str]]) -> Iterator[tuple[str, str, str, str]]:
-        """Yield the values of `.env`, including settings under AutoGPT's names (see settings.Raw)."""
+        """Yield the values of `.env`, including settings under AutoGPT's names (see load.Raw)."""
         own_values = {name: (called, value, origin) for name, called, value, origin in layer}
         values = {name: variable.value for name, variable in self.variables.items() if not is_blank(variable.value)}
         values |= {"USE_AZURE": self._env["USE_AZURE"]} if self._env.get("USE_AZURE") else {}
@@ -245,16 +232,13 @@ class AutoGPTFolder:
     def _line(self, variable: str) -> int:
         return self.variables[variable].line if variable in self.variables else 0
 
-    def usual_places(self, workspace: Path) -> dict[str, tuple[Path, str]]:
-        """Return AutoGPT's usual files and folders that exist here, for settings that name no others.
-
-        Our own default `workspace` has precedence.
-        """
-        places = {"prompt_settings_file": (PROMPT_SETTINGS,), "workspace": (workspace, *WORKSPACES)}
+    def usual_places(self) -> dict[str, tuple[Path, str]]:
+        """Return AutoGPT's usual files and folders that exist here. Our own default workspace has precedence."""
+        places = {"prompt_settings_file": (PROMPT_SETTINGS,), "workspace": (WORKSPACE, *WORKSPACES)}
         paths_in_use: dict[str, tuple[Path, str]] = {}
         for name, paths in places.items():
             existing = [path for path in paths if (self._folder / path).exists() and is_inside(self._folder, path)]
-            if existing and existing[0] != workspace:
+            if existing and existing[0] != WORKSPACE:
                 paths_in_use[name] = existing[0], "default"
         return paths_in_use
 

@@ -38,6 +38,16 @@ class Variable:
         return self.value
 
 
+BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def boolean(text: str, called: str) -> bool:
+    """Return the truth value of a variable's text. Raises SettingsError, which begins with `called`."""
+    if (word := text.strip().lower()) not in BOOLEANS:
+        raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
+    return BOOLEANS[word]
+
+
 def read_dotenv(path: Path) -> dict[str, Variable]:
     """Return all variables of the file, even empty ones, or {} without a file. The last duplicate wins.
 
@@ -52,7 +62,10 @@ def read_dotenv(path: Path) -> dict[str, Variable]:
         line = binding.original.line + line_text[: len(line_text) - len(line_text.lstrip())].count("\n")
         match = _NAME.match(line_text)
         if binding.error and match:
-            variables[match["name"]] = Variable("", line, _diagnose(line_text))
+            quote = re.search(r"=\s*(['\"])", line_text)
+            is_open = quote and quote[1] not in line_text[quote.end() :]
+            problem = "the value does not end with its quote." if is_open else "is not NAME=value."
+            variables[match["name"]] = Variable("", line, problem)
         elif binding.key is not None:
             variables[binding.key] = _variable(binding.value, line_text, line)
     return variables
@@ -77,13 +90,6 @@ def _variable(value: str | None, written: str, line: int) -> Variable:
     if not single and "}" in value.partition("${")[2]:
         return Variable(value, line, "variables are not expanded; write the value itself, or put it in '...'.")
     return Variable(value, line)
-
-
-def _diagnose(written: str) -> str:
-    quote = re.search(r"=\s*(['\"])", written)
-    if quote and quote[1] not in written[quote.end() :]:
-        return "the value does not end with its quote."
-    return "is not NAME=value."
 
 
 def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = False) -> None:

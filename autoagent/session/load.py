@@ -25,7 +25,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
 from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import AutoGPTFolder, is_blank
-from autoagent.session.dotenv import Variable
+from autoagent.session.dotenv import Variable, boolean
 from autoagent.session.permissions import hold, may_set
 from autoagent.settings import DOTENV, WORKSPACE, Settings, all_settings, user_config_path
 from autoagent.text.sanitize import shorten
@@ -84,7 +84,7 @@ def load(
     outer = {**below, **above}
     autogpt = AutoGPTFolder(cwd, env, outer)
     folders, untrusted = _judged(cwd, outer, above, trusts, autogpt)
-    usual = autogpt.usual_places(WORKSPACE)
+    usual = autogpt.usual_places()
     if flags.get(AS_WISH) and not autogpt.is_in_use() and is_project(cwd, WORKSPACE.name):
         usual["workspace"] = HERE, "default"
     usual |= _active_python(env)
@@ -133,17 +133,15 @@ def _judged(
     outer = all_settings()(**{name: value for name, (value, _) in outside.items()})
     layer: Layer = {}
     untrusted_values: list[UntrustedValue] = []
-    written = list(autogpt.translated(_from_dotenv(autogpt.variables)))
-    raw = {name: (called, value) for name, called, value, _ in written}
-    values = _parse_layer(written)
-    for name, (value, origin) in values.items():
+    for name, called, text, origin in autogpt.translated(_from_dotenv(autogpt.variables)):
+        value = parse(name, text, called)
         declared, now = all_settings().__dataclass_fields__[name].metadata, getattr(outer, name)
         permission: Permission = declared["folder"]
         untrusted = UntrustedValue(
             file=DOTENV,
             line=int(origin.rpartition(":")[2]),
-            name=raw[name][0].rpartition(" ")[2],
-            value=raw[name][1],
+            name=called.rpartition(" ")[2],
+            value=text,
             about=declared["help"].partition(";")[0],
             setting=name,
             secret=declared["secret"],
@@ -274,7 +272,6 @@ def _kinds() -> dict[str, type]:
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
 def parse(name: str, text: str, called: str) -> Any:
@@ -297,9 +294,7 @@ def parse(name: str, text: str, called: str) -> Any:
             raise SettingsError(f"{called}: {error}") from None
         return parsed if isinstance(parsed, str) else text
     if kind is bool:
-        if text.lower() not in BOOLEANS:
-            raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
-        return BOOLEANS[text.lower()]
+        return boolean(text, called)
     if kind is int or kind is float:
         return _number(kind, text, called)
     if kind is tuple:
@@ -350,16 +345,16 @@ def _check_together(settings: Settings) -> None:
     for name, last in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # characters valid in a header
         if any(ord(letter) > last for letter in getattr(settings, name)):
             raise SettingsError(f"{name.upper()}: {getattr(settings, name)!r} holds a character that cannot be sent.")
-    if settings.search_url and not settings.search_url.startswith(("http://", "https://")):
-        raise SettingsError(
-            f"AUTOAGENT_SEARCH_URL: must begin with http:// or https://, not {settings.search_url!r}; "
-            "a SearXNG server of this machine is usually http://127.0.0.1:8888."
-        )
-    if settings.openai_base_url and not settings.openai_base_url.startswith(("http://", "https://")):
-        raise SettingsError(
-            f"OPENAI_BASE_URL: must begin with http:// or https://, not {settings.openai_base_url!r}; "
-            "a local server is usually http://127.0.0.1:PORT/v1."
-        )
+    for variable, url, usual in (
+        (
+            "AUTOAGENT_SEARCH_URL",
+            settings.search_url,
+            "a SearXNG server of this machine is usually http://127.0.0.1:8888",
+        ),
+        ("OPENAI_BASE_URL", settings.openai_base_url, "a local server is usually http://127.0.0.1:PORT/v1"),
+    ):
+        if url and not url.startswith(("http://", "https://")):
+            raise SettingsError(f"{variable}: must begin with http:// or https://, not {url!r}; {usual}.")
 
 
 _MARKS = (".git", "pyproject.toml", "package.json")

@@ -14,7 +14,7 @@ from typing import Any
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import RunStarted
-from autoagent.session.load import BOOLEANS
+from autoagent.session.dotenv import BOOLEANS
 from autoagent.teams.action import OUTSIDE, Action, leaves_workspace
 from autoagent.teams.llm import KINDS
 from autoagent.teams.message import END, REQUIREMENT
