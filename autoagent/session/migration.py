@@ -19,20 +19,7 @@ from typing import Any, Literal
 
 from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, SettingsError, StateError
-from autoagent.session.autogpt import (
-    PROMPT_SETTINGS,
-    REDIS,
-    TRANSLATED,
-    UNUSED,
-    WORKSPACES,
-    agents_in,
-    azure_file,
-    is_autogpts,
-    is_blank,
-    is_true,
-    meanings,
-    memories_in,
-)
+from autoagent.session import autogpt
 from autoagent.session.dotenv import Variable, read_dotenv, store_variables
 from autoagent.session.load import parse
 from autoagent.session.memories import open_user_command_memory
@@ -88,22 +75,23 @@ def plan(source: Path, target: Path) -> Migration:
     if not _is_in(source, Path(DOTENV)):
         migration.leave(DOTENV, "it is a link")
     variables = read_dotenv(source / DOTENV) if not migration.rows else {}
-    values = {name: one.value for name, one in variables.items() if not (one.problem or is_blank(one.value))}
+    values = {name: one.value for name, one in variables.items() if not (one.problem or autogpt.is_blank(one.value))}
     memories = _memories(migration, source, values.get("MEMORY_INDEX", ""))
     if source == target.resolve():
         return migration
-    for name, usual in (("AI_SETTINGS_FILE", "ai_settings.yaml"), ("PROMPT_SETTINGS_FILE", str(PROMPT_SETTINGS)),
+    for name, usual in (("AI_SETTINGS_FILE", "ai_settings.yaml"), ("PROMPT_SETTINGS_FILE", "prompt_settings.yaml"),
                         ("PLUGINS_CONFIG_FILE", "plugins_config.yaml")):  # fmt: skip
         _file(migration, source, Path(values.get(name) or usual), target / usual)
     _folder(migration, source / PLUGINS, target / PLUGINS)
     migration.plugins = (source / PLUGINS).is_dir()
-    workspace = next((source / one for one in WORKSPACES if _is_in(source, one) and (source / one).is_dir()), source)
+    workspaces = (source / one for one in autogpt.WORKSPACES if _is_in(source, one) and (source / one).is_dir())
+    workspace = next(workspaces, source)
     logs = frozenset(path for path in (workspace / "file_logger.txt", source / "logs") if path.exists())
     if workspace != source:
         _folder(migration, workspace, target / WORKSPACE, but=memories | logs)
     for path in sorted(logs):
         migration.leave(str(path.relative_to(source)), "AutoGPT's own log")
-    for agent in agents_in(source):
+    for agent in autogpt.agents_in(source):
         label = str(agent.relative_to(source))
         _folder(migration, agent / "workspace", target / WORKSPACE / agent.name, label=f"{label}/workspace")
         migration.leave(f"{label}/state.json", _why_not_continued(agent / "state.json"))
@@ -138,9 +126,6 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
         say(f"The memories are not imported: {error} Run it again once that is fixed.")
 
 
-# The variables ---------------------------------------------------------------------------------------------------
-
-
 def _variables(
     migration: Migration, source: Path, target: Path, variables: Mapping[str, Variable], values: Mapping[str, str]
 ) -> None:
@@ -149,8 +134,15 @@ def _variables(
     overridden = _translated(migration, source, values, existing)
     for name, value in values.items():
         setting = fields_by_variable.get(name)
-        if setting is None:
-            _unknown_variable(migration, name, value, existing)
+        if name in autogpt.UNUSED:
+            migration.leave(f".env: {name}", autogpt.UNUSED[name].reason)
+        elif name in autogpt.TRANSLATED:
+            if all(row.item != f".env: {name}" for row in migration.rows):
+                migration.leave(f".env: {name}", "it belongs to another variable, or is empty")
+        elif setting is None and migration.plugins:  # which may need it
+            _variable(migration, name, name, value, existing)
+        elif setting is None:
+            migration.leave(f".env: {name}", "unknown to this program and to AutoGPT")
         elif setting.name in _PATHS:
             place = Path(os.path.normpath(source / value))
             if any(place == taken or place in taken.parents for taken, _ in migration.copies):
@@ -170,9 +162,9 @@ def _variables(
         if one.problem:
             migration.leave(f".env: {name}", one.problem)
     text = read_text(source / DOTENV) if variables else ""
-    if _LOCAL not in values and is_autogpts(text, list(variables)):
+    if _LOCAL not in values and autogpt.is_autogpts(text, list(variables)):
         _variable(migration, f"{_LOCAL}, which is not set", _LOCAL, "false", existing)
-    if blank := sum(1 for one in variables.values() if is_blank(one.value) and not one.problem):
+    if blank := sum(1 for one in variables.values() if autogpt.is_blank(one.value) and not one.problem):
         migration.leave(f".env: {blank} others", "empty, or the template's placeholder")
 
 
@@ -181,19 +173,20 @@ def _translated(
 ) -> dict[str, str]:
     """Take variables with other names here. Return the overridden settings, each with its variable."""
     overridden: dict[str, str] = {}
-    if not _is_in(source, azure_file(values)):
-        migration.leave(f"{azure_file(values)}", "it leads out of the folder, or is a link")
+    azure_file = autogpt.azure_file(values)
+    if not _is_in(source, azure_file):
+        migration.leave(str(azure_file), "it leads out of the folder, or is a link")
         return overridden
-    redis = values.get("MEMORY_BACKEND", "").strip().lower() == REDIS
+    redis = values.get("MEMORY_BACKEND", "").strip().lower() == autogpt.REDIS
     try:
-        for meaning in meanings(values, source, redis=redis):
+        for meaning in autogpt.meanings(values, source, redis=redis):
             variable = all_settings().__dataclass_fields__[meaning.setting].metadata["env"][0]
-            where = ".env" if meaning.variable in values else str(azure_file(values))
+            where = ".env" if meaning.variable in values else str(azure_file)
             _variable(migration, meaning.variable, variable, meaning.value, existing, where)
             if meaning.over:
                 overridden[meaning.setting] = meaning.variable
-        if (source / azure_file(values)).is_file() and not is_true(values, "USE_AZURE"):
-            migration.leave(str(azure_file(values)), "USE_AZURE is not set")
+        if (source / azure_file).is_file() and not autogpt.is_true(values, "USE_AZURE"):
+            migration.leave(str(azure_file), "USE_AZURE is not set")
     except SettingsError as error:
         migration.leave(".env", str(error))
     return overridden
@@ -215,22 +208,6 @@ def _variable(
         migration.rows.append(Row(item, "taken" if name.partition(",")[0] == to else "renamed", f".env: {to}"))
 
 
-def _unknown_variable(migration: Migration, name: str, value: str, existing: Mapping[str, Variable]) -> None:
-    """Take an unknown variable if plug-ins may need it. Explain why a variable of AutoGPT has no effect."""
-    if name in UNUSED:
-        migration.leave(f".env: {name}", UNUSED[name].reason)
-    elif name in TRANSLATED:
-        if all(row.item != f".env: {name}" for row in migration.rows):
-            migration.leave(f".env: {name}", "it belongs to another variable, or is empty")
-    elif migration.plugins:
-        _variable(migration, name, name, value, existing)
-    else:
-        migration.leave(f".env: {name}", "unknown to this program and to AutoGPT")
-
-
-# Files -----------------------------------------------------------------------------------------------------------
-
-
 def _is_in(folder: Path, path: Path) -> bool:
     """Return whether a path is in the folder with no link on its way. It may be missing."""
     place = folder
@@ -243,19 +220,16 @@ def _is_in(folder: Path, path: Path) -> bool:
 
 def _file(migration: Migration, source: Path, name: Path, target: Path) -> None:
     if not _is_in(source, name):
-        migration.leave(str(name), "it leads out of the folder, or is a link")
-        return
+        return migration.leave(str(name), "it leads out of the folder, or is a link")
     if not (source / name).exists():
         return
-    readers: dict[str, Any] = {"ai_settings.yaml": read_task, str(PROMPT_SETTINGS): read_prompt_settings}
+    readers: dict[str, Any] = {"ai_settings.yaml": read_task, "prompt_settings.yaml": read_prompt_settings}
     try:
         readers.get(target.name, read_text)(source / name)
     except SettingsError as error:
-        migration.leave(str(name), str(error))
-        return
+        return migration.leave(str(name), str(error))
     if target.exists():
-        migration.leave(str(name), f"there is a {target.name} here already")
-        return
+        return migration.leave(str(name), f"there is a {target.name} here already")
     migration.copies.append((source / name, target))
     migration.rows.append(Row(str(name), "taken" if target.name == str(name) else "renamed", target.name))
 
@@ -312,10 +286,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file atomically, even if killed.
-
-    Raises SettingsError if it cannot be read or written, or has grown too large meanwhile.
-    """
+    """Copy a file atomically. Raises SettingsError if that fails, or the file has grown too large meanwhile."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(target):
@@ -355,12 +326,9 @@ def _permissions(migration: Migration, source: Path, path: Path) -> None:
         migration.leave(f"{label}: {key} {text}", deny if key == "deny" else allow)
 
 
-# The memory ------------------------------------------------------------------------------------------------------
-
-
 def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]:
     """Take the texts of the JSON memories in the older or newer form. Return their files."""
-    existing = [path for path in memories_in(source, index) if _is_in(source, path.relative_to(source))]
+    existing = [path for path in autogpt.memories_in(source, index) if _is_in(source, path.relative_to(source))]
     for path in existing:
         label = str(path.relative_to(source))
         try:
@@ -384,7 +352,6 @@ def _json(path: Path) -> Any:
 
 
 def _texts(path: Path) -> list[str]:
-    """Read the texts. Raises OSError and ValueError for anything else."""
     data = _json(path)
     found: list[Any] = []
     if isinstance(data, dict):
