@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from autoagent.core.commands import CommandSpec, Question
 from autoagent.core.errors import CommandError, SettingsError
@@ -14,11 +14,12 @@ from autoagent.core.events import Event, RunStarted
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import SMALL_WINDOW, Message, Usage
 from autoagent.registry.memory import BACKENDS
-from autoagent.registry.models import ModelOpening, parse_model
+from autoagent.registry.models import ModelChoice, ModelOpening, parse_model
+from autoagent.registry.registrations import GUESTS
 from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
 from autoagent.safety.rules import SavedRules
 from autoagent.safety.typed_answers import UserAnswer, read_answer
-from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, metered, rendered
+from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
 from autoagent.session.permissions import enforce_workspace
 from autoagent.session.session import Session, found_by_parts, place_in
 from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
@@ -48,10 +49,12 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     screen = sys.stderr if json else sys.stdout
     color = palette(settings, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
-    history, terms = user_state_path(os.environ) / "history", NOWHERE_ELSE if replays else _terms_of(settings)
+    places = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
+    ends = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
+    terms = NOWHERE_ELSE if replays else Terms(questions_path(), settings.answer_timeout, ends, *places)
     style = Style(
-        color, plain=plain, thoughts=settings.thoughts, history=history, notify=settings.notify, terms=terms,
-        brief=settings.continuous,
+        color, plain=plain, thoughts=settings.thoughts, history=user_state_path(os.environ) / "history",
+        notify=settings.notify, terms=terms, brief=settings.continuous,
     )  # fmt: skip
     mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
@@ -65,13 +68,6 @@ def console_of(here: Session) -> Console:
 def palette(settings: Settings, isatty: bool) -> Palette | None:
     """Return the colours of a screen, or None. Raises SettingsError for an unknown theme."""
     return None if settings.plain_output else palette_of(settings.theme, os.environ, isatty)
-
-
-def _terms_of(settings: Settings) -> Terms:
-    """Return the folder that opens questions to other terminals, and the outcome of unanswered ones."""
-    places = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
-    ends = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
-    return Terms(questions_path(), settings.answer_timeout, ends, *places)
 
 
 def questions_path() -> Path:
@@ -94,15 +90,13 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
     """Open the model of an agent. A recorded one continues after its first `answered` replies.
 
     `agent` is the key of a sub-agent, or ''. `named` is the endpoint's model that it wants, unless the user chose one
-    for all.
-
-    Raises SetupError if it cannot be used, SettingsError or StateError without such a recording.
+    for all. Raises SetupError if it cannot be used, SettingsError or StateError without such a recording.
     """
     choice = settings.model_choice
     argument = choice.argument
     if choice.provider.endpoint and not argument:
         argument = named or (_name_at_level(settings, agent) if settings.hierarchical else "")
-    return hooked_model(choice.provider.open(_opening(settings, console, argument, answered, agent)))
+    return hooked_model(_opened(settings, console, choice, argument, answered, agent))
 
 
 def _name_at_level(settings: Settings, agent: str) -> str:
@@ -125,16 +119,21 @@ def model_of_worker(settings: Settings, console: Console, model: Model, key: str
     return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key, named=named)
 
 
-def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:
+def _opened(
+    settings: Settings, console: Console, choice: ModelChoice, argument: str, answered: int = 0, agent: str = ""
+) -> Model:
+    """Open a model, wrapped by a host program, if any."""
     from autoagent.log.reader import find_run, read
 
     def recording(run: str) -> Iterator[Event]:
         events = read(settings.state_dir, find_run(settings.state_dir, run))
         return (event for event in events if event.agent == agent)
 
-    return ModelOpening(
+    opening = ModelOpening(
         settings.of_models, argument, console, console.say, console.ask, answered, recording, ensure_weights
     )
+    model = choice.provider.open(opening)
+    return cast("Model", GUESTS["model"](model)) if "model" in GUESTS else model
 
 
 def open_registry(settings: Settings, model: Model, *, attended: bool, more: Sequence[Command] = ()) -> Registry:
@@ -208,10 +207,7 @@ def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
 
 
 def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
-    """Load the rules for all commands and those `offered` besides.
-
-    Raises SettingsError, StateError for a rule that cannot be used.
-    """
+    """Load the rules for all commands and those `offered`. Raises SettingsError, StateError for an unusable rule."""
     from autoagent.commands.selection import all_specs
     from autoagent.safety.rules import Rulebook
 
@@ -237,7 +233,7 @@ def open_fast_model(settings: Settings, console: Console, model: Model) -> Model
     choice = settings.model_choice
     if not choice.provider.endpoint or choice.argument or settings.fast_llm == settings.smart_llm:
         return model
-    return metered(choice.provider.open(_opening(settings, console, settings.fast_llm)))
+    return _opened(settings, console, choice, settings.fast_llm)
 
 
 def open_verifier(settings: Settings, console: Console, model: Model) -> Model | None:
@@ -247,14 +243,11 @@ def open_verifier(settings: Settings, console: Console, model: Model) -> Model |
         return None
     if not choice.provider.endpoint or not settings.verifier_llm:
         return model
-    return metered(choice.provider.open(_opening(settings, console, settings.verifier_llm)))
+    return _opened(settings, console, choice, settings.verifier_llm)
 
 
 def open_ranker(settings: Settings, console: Console, model: Model) -> Model | None:
-    """Open the model that ranks the memory's results: possibly `model` itself, or None.
-
-    Raises SettingsError if the model cannot do that.
-    """
+    """Open the model that ranks the memory's results, which may be `model`, or None. Raises SettingsError."""
     if not settings.memory_rerank:
         return None
     choice = parse_model(settings.memory_rerank)
@@ -262,7 +255,7 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
         raise SettingsError(f"MEMORY_RERANK: the model {settings.memory_rerank!r} cannot re-rank memories.")
     if choice == settings.model_choice:
         return model
-    return metered(choice.provider.open(_opening(settings, console, choice.argument)))
+    return _opened(settings, console, choice, choice.argument)
 
 
 class ModelCaller:
@@ -313,7 +306,7 @@ def questioner(console: Console) -> Callable[[str, float | None], str]:
 def consent_of(console: Console, budget: Budget) -> Consent:
     """Return the function that asks whether agents may add to the user's own memory. Enter means no.
 
-    Return None without a terminal. Waiting for the user costs no working time of the `budget`.
+    It returns None without a terminal. Waiting for the user costs no working time of the `budget`.
     """
 
     def ask(question: str) -> bool | None:

@@ -52,12 +52,7 @@ def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -
 
 def hooked_model(model: Model) -> Model:
     """Return the model with the hooks around its turn, which are looked up at the first turn."""
-    return cast(Model, _HookedModel(metered(model)))
-
-
-def metered(model: Model) -> Model:
-    """Return the model as wrapped by a host program, if any."""
-    return cast(Model, GUESTS["model"](model)) if "model" in GUESTS else model
+    return cast(Model, _HookedModel(model))
 
 
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:

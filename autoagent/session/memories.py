@@ -223,11 +223,22 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
 
 
 def combine_memories(
-    own: LivingMemory, user: UserMemory | None, say: Callable[[str], None], consent: Consent | None
-) -> WiderMemory:
-    """Return a run's memory with the user's own beside it, if any. Without `consent` nobody can be asked."""
+    own: LivingMemory | NoMemory,
+    user: UserMemory | None,
+    say: Callable[[str], None],
+    consent: Consent | None,
+    hides: Callable[[str], bool],
+) -> NoMemory | WiderMemory:
+    """Return an agent's memory with the user's own beside it, if any. NoMemory stays alone.
+
+    Without `consent` nobody can be asked. Memories of agents whose place it `hides` are not recalled.
+    """
+    from autoagent.memory.none import NoMemory
     from autoagent.memory.wider import WiderMemory
 
+    if isinstance(own, NoMemory):
+        return own
+    own.hides = hides
     was_declined = False
 
     def find(create: bool) -> LivingMemory | None:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from autoagent.commands.context import Context
+from autoagent.commands.selection import all_names
+from autoagent.commands.support.extras import BROWSER
+from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Model, Sandbox, Web
+from autoagent.sandbox import programs
+from autoagent.sandbox.mounts import search_path
+from autoagent.sandbox.process import ProcessLimits
 from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_memory
 from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
-    from autoagent.commands.context import Context
     from autoagent.core.protocols import Embedder
-    from autoagent.memory.living_memory import LivingMemory
-    from autoagent.memory.none import NoMemory, TickClock
-    from autoagent.memory.wider import WiderMemory
+    from autoagent.memory.none import TickClock
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
-    from autoagent.services.web import Search
     from autoagent.session.memories import Consent, UserMemory
 
 
@@ -79,22 +83,20 @@ def open_context(
     `guard` learns whether programs are confined. `model` thinks, `fast` summarises. `parts` are the memory's. Raises
     SettingsError, SetupError, StateError if something cannot be opened.
     """
-    from autoagent.commands.context import Context
-    from autoagent.session.memories import open_memory
+    from autoagent.session.memories import combine_memories, open_memory
 
     mask = build.mask_of(settings)
     thinking, summarising = build.ModelCaller(model, mask), build.ModelCaller(fast, mask)
     ranking = build.ModelCaller(parts.ranker, mask) if parts.ranker else None
-    trusted_only = parts.trusted_only
-    folder_memory = open_memory(
-        settings, say, parts.embedder, trusted_only=trusted_only, rerank=ranking, ticks=parts.ticks
+    python = settings.python or sys.executable
+    own_memory = open_memory(
+        settings, say, parts.embedder, trusted_only=parts.trusted_only, rerank=ranking, ticks=parts.ticks
     )
     with (
-        closing(_with_user_memory(folder_memory, parts, say)) as memory,
+        closing(combine_memories(own_memory, parts.user, say, parts.consent, parts.hides)) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
         guard.confined = sandbox.confines
-        services = reach(settings, workspace, sandbox)
         spent = Spent()
         metered = (thinking, summarising, *([ranking] if ranking else []))
         yield Context(
@@ -108,22 +110,12 @@ def open_context(
             progress=say,
             origin=lambda: guard.origin,
             mask=mask,
-            **services,
+            sandbox=sandbox,
+            python=python,
+            shell_rule=shell_rule(settings, workspace.root, search_path(python), all_names()),
+            web=open_web(settings),
+            setting=partial(getattr, settings),
         )
-
-
-def _with_user_memory(
-    folder_memory: LivingMemory | NoMemory, parts: MemoryParts, say: Callable[[str], None]
-) -> LivingMemory | NoMemory | WiderMemory:
-    """Return the memory with the user's own beside it, if the agent has access. NoMemory stays alone."""
-    from autoagent.memory.none import NoMemory
-
-    if isinstance(folder_memory, NoMemory):
-        return folder_memory
-    folder_memory.hides = parts.hides
-    from autoagent.session.memories import combine_memories
-
-    return combine_memories(folder_memory, parts.user, say, parts.consent)
 
 
 MB = 1024 * 1024
@@ -131,16 +123,13 @@ MB = 1024 * 1024
 
 def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
     """Open the sandbox for this workspace. Raises SetupError if the requested one does not work here."""
-    from autoagent.sandbox.process import ProcessLimits
-    from autoagent.sandbox.programs import open_sandbox
-
     limits = ProcessLimits(
         seconds=settings.sandbox_seconds,
         memory=settings.sandbox_memory * MB,
         processes=settings.sandbox_processes,
         file=settings.sandbox_file * MB,
     )
-    return open_sandbox(
+    return programs.open_sandbox(
         workspace,
         limits,
         kind=settings.sandbox,
@@ -169,38 +158,12 @@ def browser_for(settings: Settings) -> str:
 
 def report_browser(settings: Settings, say: Callable[[str], None]) -> None:
     """Report that the configured browser is missing."""
-    from autoagent.commands.support.extras import BROWSER
-
     configured, available = settings.browser_name, browser_for(settings)
     if available != configured:
-        reason = (
-            f"{BROWSER.problem}: {BROWSER.remedy}" if BROWSER.is_missing(settings) else f"{configured} is not installed"
-        )
-        say(
-            f"{reason}. Pages are read "
-            f"{f'with {available}' if available else 'without a browser, so their scripts do not run'}."
-        )
-
-
-def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[str, Any]:
-    """Return the Context fields shared by the agents of a run. Nothing is asked or opened yet.
-
-    Raises SettingsError for an invalid allowed host.
-    """
-    import sys
-
-    from autoagent.commands.selection import all_names
-    from autoagent.commands.support.shell_lists import shell_rule
-    from autoagent.sandbox.mounts import search_path
-
-    python = settings.python or sys.executable
-    return {
-        "sandbox": sandbox,
-        "python": python,
-        "shell_rule": shell_rule(settings, workspace.root, search_path(python), all_names()),
-        "web": open_web(settings),
-        "setting": partial(getattr, settings),
-    }
+        lacks = BROWSER.is_missing(settings)
+        reason = f"{BROWSER.problem}: {BROWSER.remedy}" if lacks else f"{configured} is not installed"
+        how = f"with {available}" if available else "without a browser, so their scripts do not run"
+        say(f"{reason}. Pages are read {how}.")
 
 
 def open_web(settings: Settings) -> Web:
@@ -212,8 +175,6 @@ def open_web(settings: Settings) -> Web:
 
     guard = NetworkGuard(exceptions(settings.allow_hosts))
     client = HttpClient(guard, settings.user_agent) if settings.user_agent else HttpClient(guard)
-    engine: Search = partial(search.searxng, url=settings.search_url) if settings.search_url else search.search
-
     name = browser_for(settings)
 
     def render(url: str, limit: int) -> Any:
@@ -223,7 +184,7 @@ def open_web(settings: Settings) -> Web:
 
     return GuardedWeb(
         client,
-        engine,
+        partial(search.searxng, url=settings.search_url) if settings.search_url else search.search,
         partial(search.google, key=settings.google_api_key, engine=settings.google_engine),
         browser=render if name else None,
         download_limit=settings.download_limit * MB,
