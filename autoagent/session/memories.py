@@ -17,6 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoagent.core.errors import SettingsError, StateError
+from autoagent.core.memory import LIVES
+from autoagent.core.protocols import Embedder, Listener
+from autoagent.memory.asking import Journal
+from autoagent.memory.embedders.lazy import LazyEmbedder
+from autoagent.memory.none import NoMemory, TickClock
 from autoagent.registry.embedders import EMBEDDED, EmbedderOpening
 from autoagent.registry.memory import BACKENDS, StoreOpening
 from autoagent.session.extension_hooks import notify_memory_hooks
@@ -25,13 +30,10 @@ from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.output import echo
 from autoagent.text.text_file import write_text
 
-if TYPE_CHECKING:
-    from autoagent.core.protocols import Embedder, Listener
+if TYPE_CHECKING:  # these load numpy
     from autoagent.memory.living_memory import LifeRules, LivingMemory
-    from autoagent.memory.none import NoMemory, TickClock
     from autoagent.memory.ranking import RankingWeights
     from autoagent.memory.wider import WiderMemory
-
 
 DAY = 86_400.0
 MINUTE = 60.0
@@ -58,11 +60,7 @@ def open_memory(
     """
     backend = BACKENDS.find(settings.memory_backend)
     if backend.open is None:
-        from autoagent.memory.none import NoMemory
-
         return NoMemory()
-    from autoagent.memory.asking import Journal
-    from autoagent.memory.embedders.lazy import LazyEmbedder
     from autoagent.memory.living_memory import LivingMemory
 
     folder = memory_folder(settings)
@@ -96,8 +94,6 @@ def memory_folder(settings: Settings) -> Path:
 @contextmanager
 def open_user_command_memory(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
     """Open the memory for a command of the user's. Raises SettingsError also if it is switched off."""
-    from autoagent.memory.none import NoMemory
-
     with claimed_state(settings.state_dir):
         memory = open_memory(settings, embedder=embedder)
         if isinstance(memory, NoMemory):
@@ -108,7 +104,6 @@ def open_user_command_memory(settings: Settings, embedder: Embedder | None = Non
 
 
 def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
-    from autoagent.core.memory import LIVES
     from autoagent.memory.living_memory import LifeRules
 
     life = (settings.memory_life or ("source" if settings.hierarchical else "kinds")) == "kinds"
@@ -137,7 +132,6 @@ def weights_of(settings: Settings) -> RankingWeights:
 
 def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
     """Return the configured embedder, loaded when needed. `listener` is notified of long operations."""
-    from autoagent.memory.embedders.lazy import LazyEmbedder
 
     def load() -> Embedder:
         kind, argument = settings.embedder
@@ -190,9 +184,6 @@ class UserMemory:
 
     def open(self, listen: Callable[[str], None]) -> LivingMemory:
         """Open it, creating it if necessary. The caller closes it. Raises StateError."""
-        from autoagent.core.memory import LIVES
-        from autoagent.memory.asking import Journal
-        from autoagent.memory.embedders.lazy import LazyEmbedder
         from autoagent.memory.living_memory import LifeRules, LivingMemory
         from autoagent.memory.ranking import RankingWeights
         from autoagent.memory.sqlite.store import LocalStore
@@ -213,8 +204,6 @@ class UserMemory:
 
 def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMemory:
     """Return the user's own memory, with the configured `embedder` if that works at home."""
-    from autoagent.memory.embedders.lazy import LazyEmbedder
-
     kind = settings.embedder[0]
     if not kind.at_home:
         kind = EMBEDDED
@@ -233,7 +222,6 @@ def combine_memories(
 
     Without `consent` nobody can be asked. Memories of agents whose place it `hides` are not recalled.
     """
-    from autoagent.memory.none import NoMemory
     from autoagent.memory.wider import WiderMemory
 
     if isinstance(own, NoMemory):
