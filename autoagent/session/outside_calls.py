@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from autoagent import __version__
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.budget import Budget
 from autoagent.agent.execute import Execution
@@ -26,20 +27,27 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Thoughts, Usage
 from autoagent.core.protocols import Model, Recorder
 from autoagent.core.task import Goal, Outcome, Status, Task
+from autoagent.log.event_log import EventLog
 from autoagent.registry.parts import Place
 from autoagent.safety.approval import NOBODY, Continuous, FailClosed, RuleAuthorizer
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_registry, rendered
+from autoagent.session.memories import open_user_command_memory
 from autoagent.session.plan import limits_of, logged_settings, persistent_settings
+from autoagent.session.restoring import open_snapshots
+from autoagent.session.services import MemoryParts, open_context
 from autoagent.session.session import Session, claimed_state
 from autoagent.settings import Settings
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.screen import Style
+from autoagent.terminal.signals import Interrupts
 from autoagent.text.quoting import marked
+from autoagent.workspace.lock import sole_writer
 
 if TYPE_CHECKING:
     from autoagent.memory.living_memory import LivingMemory
-
 
 WINDOW = 128_000  # tokens that another agent is taken to have, for how much one result may show
 
@@ -118,7 +126,6 @@ class _Nobody:
         self._started_by = started_by
 
     def decide(self, proposal: Proposal) -> Verdict:
-        """Refuse with advice."""
         reason = (
             f"{proposal.warning} Nobody can be asked here. Start `{self._started_by}` with --allow "
             f"{proposal.call.name} for this command, or with -c for all that the guard does not warn of."
@@ -126,15 +133,12 @@ class _Nobody:
         return Verdict(False, NOBODY, reason.strip())
 
     def interrupted(self) -> str:
-        """End the service."""
         raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C."))
 
     def accepts(self, claims: str) -> Verdict:
-        """Accept nothing: nobody is there to ask."""
         return Verdict(False, NOBODY)
 
     def waits_on(self, reason: str) -> bool:
-        """Do not wait."""
         return False
 
 
@@ -146,7 +150,6 @@ class _ModelWhenAsked:
         self._model: Model | None = None
 
     def complete(self, *args: Any, **kwargs: Any) -> Completion:
-        """Raises CommandError where the model cannot be opened or asked."""
         try:
             self._model = self._model or self._open()
             return self._model.complete(*args, **kwargs)
@@ -154,21 +157,11 @@ class _ModelWhenAsked:
             raise CommandError(f"The model that this command asks cannot be used: {error}") from error
 
     def take_usage(self) -> Usage:
-        """Return the usage besides completions since the last call."""
         return self._model.take_usage() if self._model else Usage()
 
 
-def _served_registry(settings: Settings) -> Registry:
-    """Return the commands that can be served: those that need neither the user, nor a run, nor other agents.
-
-    Raises SettingsError for a wanted name that is none.
-    """
-    registry = selection.choose(selection.available(settings), settings.commands, WINDOW)
-    registry = hooked_registry(registry)
-    return registry.only([spec.name for spec in registry.specs if _is_served(spec)], "it is of no use to another agent")
-
-
 def _is_served(spec: CommandSpec) -> bool:
+    """Return whether a command needs neither the user, nor a run, nor other agents."""
     of = spec.effects
     return of is None or not (of.asks_user or of.tells_agents or of.ends_run or of.pages_results)
 
@@ -189,18 +182,12 @@ def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str)
 
 
 def _opened(session: Session, over: str, started_by: str) -> Iterator[CallService]:
-    from autoagent.log.event_log import EventLog
-    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
-    from autoagent.safety.tainted_files import TaintedFiles
-    from autoagent.session.restoring import open_snapshots
-    from autoagent.session.services import MemoryParts, open_context
-    from autoagent.terminal.signals import Interrupts
-    from autoagent.workspace.lock import sole_writer
-
     settings = replace(session.settings, agents_at_once=0)  # there is nobody whose sub-agents they would be
     hooks, style, mask = EventHooks(rendered, heard), Style(plain=True), build.mask_of(settings)
     console = Console(sys.stderr, sys.stderr, sys.stdin, style=style, mask=mask, hooks=hooks)
-    registry = _served_registry(settings)
+    registry = hooked_registry(selection.choose(selection.available(settings), settings.commands, WINDOW))
+    served = [spec.name for spec in registry.specs if _is_served(spec)]
+    registry = registry.only(served, "it is of no use to another agent")
     start = _started(settings, registry, persistent_settings(session), over)
     workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
@@ -239,8 +226,6 @@ def _nobody(question: str, timeout: float | None) -> str:
 
 
 def _started(settings: Settings, registry: Registry, said: Mapping[str, Any], over: str) -> RunStarted:
-    from autoagent import __version__
-
     return RunStarted(
         version=__version__,
         task=Task(over, "commands for other agents", (Goal(f"Run the commands that other agents call over {over}"),)),
@@ -284,8 +269,6 @@ class SharedMemory:
 @contextmanager
 def opened_memory(flags: Mapping[str, Any] | None) -> Iterator[SharedMemory]:
     """Open the memory of the current folder for another program. Raises SettingsError if it is switched off."""
-    from autoagent.session.memories import open_user_command_memory
-
     session = Session.open(flags)
     with open_user_command_memory(session.settings) as memory:
         yield SharedMemory(session.place, memory, build.mask_of(session.settings))
