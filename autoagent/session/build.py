@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from autoagent.core.commands import CommandSpec, Question
-from autoagent.core.errors import CommandError, SettingsError
+from autoagent.core.errors import SettingsError
 from autoagent.core.events import Event, RunStarted
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import SMALL_WINDOW, Message, Usage
@@ -286,21 +286,6 @@ def mask_of(settings: Settings) -> Callable[[Any], Any]:
     from autoagent.text.redaction import Redactor
 
     return Redactor(secrets_of(settings)).mask_json
-
-
-def questioner(console: Console) -> Callable[[str, float | None], str]:
-    """Return the function with which a command asks the user."""
-
-    def ask(question: str, timeout: float | None) -> str:
-        console.discard_typeahead()
-        try:
-            return console.ask(question, timeout, label="The agent asks:")
-        except TimeoutError as error:
-            raise CommandError(str(error)) from None
-        except EOFError:
-            raise CommandError("Nobody is there to answer; decide yourself.") from None
-
-    return ask
 
 
 def consent_of(console: Console, budget: Budget) -> Consent:

@@ -21,14 +21,25 @@ from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Inbox
 from autoagent.core.task import Outcome, Status
+from autoagent.log.checkpoint import Checkpoints
 from autoagent.log.event_log import EventLog
+from autoagent.memory.none import TickClock
+from autoagent.models.switchable import SwitchableModel
 from autoagent.registry.registrations import GUESTS
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
+from autoagent.session.attachments import Attachments
+from autoagent.session.extension_hooks import report_extensions
 from autoagent.settings import Settings, checkpoint_key
+from autoagent.subagents.pool import Leader, Oversight, WorkerPool
+from autoagent.subagents.worker import Build, Mailbox, Worker, WorkerSpec
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import CONTINUOUS_WARNING
+from autoagent.terminal.signals import Interrupts
 from autoagent.text.redaction import Redactor
+from autoagent.workspace.lock import sole_writer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,15 +48,10 @@ if TYPE_CHECKING:
     from autoagent.commands.context import Context
     from autoagent.commands.registry import Registry
     from autoagent.core.protocols import Model
-    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.rules import Rulebook
-    from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.folder_texts import FolderTexts
     from autoagent.session.plan import RunPlan
     from autoagent.session.services import MemoryParts
-    from autoagent.subagents.pool import WorkerPool
-    from autoagent.subagents.worker import Build, Mailbox, Worker, WorkerSpec
-    from autoagent.terminal.signals import Interrupts
     from autoagent.workspace.gate import Workspace
 
 
@@ -145,16 +151,10 @@ def report_failure_as_event(given: Mapping[str, Any]) -> Iterator[None]:
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
     """Open all parts of the run. Close them in reverse order in any case."""
     from autoagent.agent.state import Policy, Tools
-    from autoagent.log.checkpoint import Checkpoints
-    from autoagent.models.switchable import SwitchableModel
-    from autoagent.safety.tainted_files import TaintedFiles
-    from autoagent.session.attachments import Attachments
     from autoagent.session.plan import limits_of
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import open_context
     from autoagent.session.steering import RunSteering
-    from autoagent.terminal.signals import Interrupts
-    from autoagent.workspace.lock import sole_writer
 
     start, model, registry, settings, console = plan.start, plan.model, plan.registry, plan.settings, plan.console
     budget = Budget(limits_of(settings, start.task))
@@ -166,8 +166,8 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     verifier = build.open_verifier(settings, console, model)
     parts = _memory_parts(plan, budget)
     own = build.own_registry(registry, settings)
-    late = LateAnswers(console, settings.unanswered_text)
-    ask = plan.extensions.asked(late.ask if settings.hierarchical else build.questioner(console))
+    late = LateAnswers(console, settings.unanswered_text if settings.hierarchical else "")
+    ask = plan.extensions.asked(late.ask)
     with (
         sole_writer(workspace.root, console.warn) as is_alone,
         open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
@@ -223,7 +223,6 @@ def _follow(log: EventLog, rulebook: Rulebook, parts: MemoryParts) -> None:
 
 def _guard_of(plan: RunPlan, tainted: TaintedFiles, rulebook: Rulebook) -> ExfiltrationGuard:
     from autoagent.commands.selection import all_specs
-    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 
     specs = (*plan.registry.specs, *all_specs())
     guard = ExfiltrationGuard(tainted, specs, network=plan.settings.sandbox_network)
@@ -232,7 +231,7 @@ def _guard_of(plan: RunPlan, tainted: TaintedFiles, rulebook: Rulebook) -> Exfil
 
 
 class LateAnswers:
-    """Ask at the console, and deliver late answers as messages. `unanswered` is the interim answer.
+    """Ask at the console. With an interim answer the questions stay open, and late answers are delivered as messages.
 
     As an inbox, it returns the messages of `first`, then those of the `inner` mailbox.
     """
@@ -246,11 +245,13 @@ class LateAnswers:
     def ask(self, question: str, timeout: float | None) -> str:
         """Return the user's answer. Raises CommandError if none came in time, or nobody can be asked."""
         self._console.discard_typeahead()
-        asked = Question(text=question, stays_open=True)
+        asked = Question(text=question, stays_open=True) if self._interim_answer else Question()
         try:
             return self._console.ask(question, timeout, label="The agent asks:", question=asked)
-        except (TimeoutError, EOFError):
-            raise CommandError(self._interim_answer) from None
+        except TimeoutError as error:
+            raise CommandError(self._interim_answer or str(error)) from None
+        except EOFError:
+            raise CommandError(self._interim_answer or "Nobody is there to answer; decide yourself.") from None
 
     def take(self) -> Sequence[Event]:
         """Return the messages received since the last call."""
@@ -267,7 +268,6 @@ class LateAnswers:
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
     """Return the memory parts of the run's agents."""
-    from autoagent.memory.none import TickClock
     from autoagent.session.memories import lazy_embedder, user_memory
     from autoagent.session.services import MemoryParts
 
@@ -286,8 +286,6 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
 def _warn(settings: Settings, console: Console, context: Context) -> None:
     """Show warnings before the first step."""
     from autoagent.commands.selection import added
-    from autoagent.session.build import warn_of_old_rules
-    from autoagent.session.extension_hooks import report_extensions
     from autoagent.session.services import report_browser, report_gaps
 
     if settings.continuous:
@@ -297,7 +295,7 @@ def _warn(settings: Settings, console: Console, context: Context) -> None:
     report_extensions(console.say, console.warn)
     report_gaps(context.sandbox, console.warn)
     report_browser(settings, console.warn)
-    warn_of_old_rules(settings, console.warn)
+    build.warn_of_old_rules(settings, console.warn)
 
 
 def _dream(context: Context, prompt: str) -> str:
@@ -309,8 +307,6 @@ def _pool(
     plan: RunPlan, build_worker: Build, log: EventLog, budget: Budget, rulebook: Rulebook, interrupts: Interrupts
 ) -> WorkerPool:
     """Open the sub-agents of the run, overseen by the user at the same console."""
-    from autoagent.subagents.pool import Leader, Oversight, WorkerPool
-
     settings, console = plan.settings, plan.console
     own_registry = build.own_registry(plan.registry, settings)
     leader = Leader(log, budget, own_registry.specs, plan.start.task.name, plan.registry.specs)
@@ -347,12 +343,9 @@ def builder(
     from autoagent.agent.state import Policy, Tools
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
-    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
-    from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.plan import describe
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import MemoryParts, open_context
-    from autoagent.subagents.worker import Worker
 
     specs = (*registry.specs, *all_specs())
 
