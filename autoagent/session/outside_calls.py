@@ -29,7 +29,7 @@ from autoagent.core.protocols import Model, Recorder
 from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.log.event_log import EventLog
 from autoagent.registry.parts import Place
-from autoagent.safety.approval import NOBODY, Continuous, FailClosed, RuleAuthorizer
+from autoagent.safety.approval import NOBODY, AuthorizerWrapper, Continuous, FailClosed, RuleAuthorizer
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
@@ -119,10 +119,11 @@ class CallService:
             yield from self._execution.run(proposal)
 
 
-class _Nobody:
-    """Refuses calls that no rule allows. `started_by` is the subcommand that serves."""
+class _Nobody(AuthorizerWrapper):
+    """Refuse calls that no rule allows. `started_by` is the subcommand that serves."""
 
     def __init__(self, started_by: str) -> None:
+        super().__init__(Continuous())
         self._started_by = started_by
 
     def decide(self, proposal: Proposal) -> Verdict:
@@ -131,15 +132,6 @@ class _Nobody:
             f"{proposal.call.name} for this command, or with -c for all that the guard does not warn of."
         )
         return Verdict(False, NOBODY, reason.strip())
-
-    def interrupted(self) -> str:
-        raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C."))
-
-    def accepts(self, claims: str) -> Verdict:
-        return Verdict(False, NOBODY)
-
-    def waits_on(self, reason: str) -> bool:
-        return False
 
 
 class _ModelWhenAsked:

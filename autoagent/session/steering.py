@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ NAMED = 20  # models per line; the rest are counted
 _EDIT = "N TEXT replaces goal N, N - drops it, + TEXT adds a goal, Enter = done"
 
 
+@dataclass
 class RunSteering:
     """The changes that a person may make to one run.
 
@@ -44,28 +45,19 @@ class RunSteering:
     keeps it.
     """
 
-    def __init__(
-        self,
-        plan: RunPlan,
-        registry: Registry,
-        model: SwitchableModel,
-        budget: Budget,
-        run: str,
-        snapshots: Snapshots,
-        attachments: Attachments,
-        memory: Memory,
-    ) -> None:
-        self._plan = plan
-        self._console = plan.console
-        self._registry = registry
-        self._model = model
-        self._budget = budget
-        self._run = run
-        self._snapshots = snapshots
-        self._attachments = attachments
-        self._memory = memory
-        self._settings = plan.settings
-        self._start = plan.start
+    plan: RunPlan
+    registry: Registry
+    model: SwitchableModel
+    budget: Budget
+    run: str
+    snapshots: Snapshots
+    attachments: Attachments
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        self._console = self.plan.console
+        self._settings = self.plan.settings
+        self._start = self.plan.start
         self._words: Mapping[str, tuple[str, Callable[[str], Change | None]]] = {
             "model": ("list the models; /model NAME: use another from now on", self._change_model),
             "budget": ("the money spent; /budget 0.50: set the limit of the run, in USD", self._change_budget),
@@ -88,19 +80,17 @@ class RunSteering:
             self._console.say(f"{error} Nothing was changed.")
             return None
 
-    # The model ---------------------------------------------------------------------------------------------------
-
     def _change_model(self, name: str) -> Change | None:
         if not name:
-            self._console.say(f"The model is {self._model.name}. {self._available(self._settings)}")
+            self._console.say(f"The model is {self.model.name}. {self._available(self._settings)}")
             return None
         settings = replace(self._settings, model=name)
         self._check(settings)
-        model = self._plan.extensions.model(lambda: build.open_model(settings, self._console))
+        model = self.plan.extensions.model(lambda: build.open_model(settings, self._console))
         start = self._described(
             self._start.task, settings, model, f"the model is {model.name}, window {model.window:,} tokens"
         )
-        return partial(self._apply, start, settings, lambda: self._model.switch(model), None)
+        return partial(self._apply, start, settings, lambda: self.model.switch(model), None)
 
     def _check(self, settings: Settings) -> None:
         """Raise SettingsError for a missing model, or one that cannot take over a run. No model is asked."""
@@ -125,8 +115,6 @@ class RunSteering:
         listed = f"The endpoint has {', '.join(names[:NAMED])}{suffix}. " if names else ""
         return f"{listed}/model takes {model_forms(recorded=False)}."
 
-    # The budget --------------------------------------------------------------------------------------------------
-
     def _change_budget(self, amount: str) -> Change | None:
         if not amount:
             self._console.show_word("cost")
@@ -138,15 +126,13 @@ class RunSteering:
         if not 0 < usd < float("inf"):
             raise SettingsError(f"/budget takes an amount of USD above 0, such as 0.50, not {amount!r}.")
         settings = replace(self._settings, budget=usd)
-        spent_note = f", of which ${self._budget.usd:.4f} is spent" if self._budget.usd else ""
-        start = self._described(self._start.task, settings, self._model, f"the budget is ${usd:g}{spent_note}")
+        spent_note = f", of which ${self.budget.usd:.4f} is spent" if self.budget.usd else ""
+        start = self._described(self._start.task, settings, self.model, f"the budget is ${usd:g}{spent_note}")
 
         def hold() -> None:
-            self._budget.limits = replace(self._budget.limits, usd=usd)
+            self.budget.limits = replace(self.budget.limits, usd=usd)
 
         return partial(self._apply, start, settings, hold, None)
-
-    # The goals ---------------------------------------------------------------------------------------------------
 
     def _change_goals(self, rest: str) -> Change | None:
         old_goals = self._start.task.goals
@@ -158,7 +144,7 @@ class RunSteering:
         if not 0 < len(goals) <= MAX_GOALS:
             raise SettingsError(f"A run has 1 to {MAX_GOALS} goals, not {len(goals)}.")
         task = replace(self._start.task, goals=goals)
-        start = self._described(task, self._settings, self._model, "the goals")
+        start = self._described(task, self._settings, self.model, "the goals")
         notice = SystemNotice(text=f"The user has changed the goals. They are now: {task.numbered}")
         return partial(self._apply, start, self._settings, lambda: None, notice)
 
@@ -186,30 +172,26 @@ class RunSteering:
                 continue
             self._console.say("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) or "No goal.")
 
-    # The memory --------------------------------------------------------------------------------------------------
-
     def _show_core(self, rest: str) -> None:
         word, _, text = rest.partition(" ")
         text = text.strip()
         if word != "core":
             self._console.show_word("memory")
         elif not text:
-            lines = [f"{memory_name(memory.id)}: {' '.join(memory.text.split())}" for memory in self._memory.core()]
+            lines = [f"{memory_name(memory.id)}: {' '.join(memory.text.split())}" for memory in self.memory.core()]
             self._console.say("\n".join(lines) or "The core is empty. /memory core TEXT puts TEXT into every prompt.")
         elif text.startswith("-") and not text.startswith("--public "):
             name = text.removeprefix("-").strip()
-            ids = [memory.id for memory in self._memory.core() if memory_name(memory.id) == name]
-            if not ids or not self._memory.keep_in_core(ids[0], kept=False):
+            ids = [memory.id for memory in self.memory.core() if memory_name(memory.id) == name]
+            if not ids or not self.memory.keep_in_core(ids[0], kept=False):
                 raise SettingsError(f"There is no {name!r} in the core; /memory core lists it.")
             self._console.say(f"Later prompts no longer always show {name}.")
         else:
             public, text = text.startswith("--public "), text.removeprefix("--public ")
-            id = self._memory.add(text, source="user")
-            if id is None or not self._memory.keep_in_core(id, kept=True, public=public):
+            id = self.memory.add(text, source="user")
+            if id is None or not self.memory.keep_in_core(id, kept=True, public=public):
                 raise SettingsError("There is no memory to keep it in (MEMORY_BACKEND).")
             self._console.say(f"Kept as {memory_name(id)}: prompts show it from the next step on.")
-
-    # The files ---------------------------------------------------------------------------------------------------
 
     def _undo(self, rest: str) -> Change | None:
         flags = rest.split()
@@ -217,10 +199,10 @@ class RunSteering:
             raise SettingsError(f"/undo takes --redo and --force, not {', '.join(sorted(unknown))}.")
 
         def back(record: Record) -> None:
-            history = history_of_run(self._settings.state_dir, self._run)
-            log = RunWriter(self._run, record)
+            history = history_of_run(self._settings.state_dir, self.run)
+            log = RunWriter(self.run, record)
             try:
-                outcome = undo(log, self._snapshots, history, redo="--redo" in flags, force="--force" in flags)
+                outcome = undo(log, self.snapshots, history, redo="--redo" in flags, force="--force" in flags)
             except StateError as error:
                 outcome = str(error)
             self._console.say(outcome)
@@ -231,12 +213,8 @@ class RunSteering:
         if not name:
             self._console.say(f"Attached: {', '.join(self._attached_names()) or 'nothing'}. /add PATH attaches a file.")
             return None
-        message = self._attachments.attached(name)
-
-        def add(record: Record) -> None:
-            record(message)
-
-        return add
+        message = self.attachments.attached(name)
+        return lambda record: record(message)
 
     def _detach(self, name: str) -> Change | None:
         names = [one for one in self._attached_names() if name in ("", one)]
@@ -251,19 +229,17 @@ class RunSteering:
 
     def _attached_names(self) -> list[str]:
         names: dict[str, None] = {}
-        for event in read(self._settings.state_dir, self._run, (AgentMessage, Dropped)):
+        for event in read(self._settings.state_dir, self.run, (AgentMessage, Dropped)):
             if isinstance(event, AgentMessage) and event.attached:
                 names[event.sender] = None
             elif isinstance(event, Dropped):
                 names.pop(event.attachment, None)
         return list(names)
 
-    # Shared ------------------------------------------------------------------------------------------------------
-
     def _described(self, task: Task, settings: Settings, model: Model, changed_part: str) -> Changed:
         """Return the event of a change. Raises SettingsError if the prompt leaves no room in the model's window."""
-        texts, guidance = self._plan.texts, self._plan.guidance
-        start = describe(task, settings, model, self._registry, self._start, texts, guidance, changed_part)
+        texts, guidance = self.plan.texts, self.plan.guidance
+        start = describe(task, settings, model, self.registry, self._start, texts, guidance, changed_part)
         assert isinstance(start, Changed)
         values = to_logged({"model": settings.model, "budget": settings.budget})
         return replace(start, settings={**self._start.settings, **values})
