@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -12,27 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
 from autoagent.agent.budget import RunLimits, requests_for
+from autoagent.agent.history import History
+from autoagent.core import command_schema
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import Changed, Resumed, RunStarted
 from autoagent.core.frozen import dataclass
+from autoagent.core.model import FILE, is_workable, reply_tokens
+from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Goal, Task
+from autoagent.prompt import Guidance, system_prompt
 from autoagent.registry.parts import PromptParts
 from autoagent.session import build
 from autoagent.session.attachments import PIPED
 from autoagent.session.build import protected_paths
+from autoagent.session.folder_texts import FolderTexts, folder_texts
 from autoagent.session.run_parts import RunParts, open_run_parts
+from autoagent.session.session import Session
+from autoagent.session.task_file import read_prompt_settings
 from autoagent.settings import Settings
 from autoagent.terminal.console import Console
+from autoagent.text.tokens import PER_MESSAGE, Count, counter, shorten
 
 if TYPE_CHECKING:
     from autoagent.commands.registry import Command, Registry
-    from autoagent.core.protocols import Authorizer, Model
-    from autoagent.prompt import Guidance
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.typed_answers import Steering
-    from autoagent.session.folder_texts import FolderTexts
-    from autoagent.session.session import Session
-    from autoagent.text.tokens import Count
 
 INSTRUCTIONS_DIVISOR = 8  # divisor: the instructions take at most this part of the window
 
@@ -95,8 +100,6 @@ def open_parts(session: Session, console: Console, extensions: RunParts | None =
 
     Raises SettingsError, SetupError.
     """
-    from autoagent.session.folder_texts import folder_texts
-
     with ExitStack() as stack:
         extensions = extensions or stack.enter_context(open_run_parts(session, console.say, console.warn))
         commands = extensions.commands(console.say, console.warn)
@@ -154,12 +157,8 @@ def shape(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, G
 
 def load_guidance(settings: Settings) -> Guidance:
     """Return the lists of the prompt: the user's, or our own. Raises SettingsError."""
-    from autoagent.prompt import Guidance
-    from autoagent.session.task_file import read_prompt_settings
-
-    user_lists: dict[str, Any] = (
-        read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
-    )
+    path = settings.prompt_settings_file
+    user_lists: dict[str, Any] = read_prompt_settings(path) if path else {}
     return Guidance(**user_lists)
 
 
@@ -178,13 +177,6 @@ def describe(
     With `what` it is the event of such a change. Paths protected when the run began stay protected, wherever it
     is resumed. Raises SettingsError if the system prompt leaves no room for a history in the model's window.
     """
-    import json
-
-    from autoagent.core import command_schema
-    from autoagent.core.model import FILE, reply_tokens
-    from autoagent.prompt import system_prompt
-    from autoagent.text.tokens import PER_MESSAGE, counter
-
     asking, style = model.asking, FILE if task.file else model.style
     guidance = guidance or load_guidance(settings)
     count = counter(model.name)
@@ -224,9 +216,6 @@ def describe(
 
 def _check_room(start: RunStarted, count: Count) -> None:
     """Raise SettingsError if the system prompt leaves no room for a history in the model's window."""
-    from autoagent.agent.history import History
-    from autoagent.core.model import is_workable
-
     history = History(count)
     history.add(start)
     if not is_workable(history.shares, start.window):
@@ -238,8 +227,6 @@ def _check_room(start: RunStarted, count: Count) -> None:
 
 def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, model: Model) -> Guidance:
     """Return the guidance with the folder's instructions, cut to their share, and its loadable skills."""
-    from autoagent.text.tokens import counter, shorten
-
     loads = any(command.spec in registry.specs for command in texts.commands)
     instructions = shorten(texts.instructions, model.window // INSTRUCTIONS_DIVISOR, counter(model.name))
     return dataclasses.replace(guidance, instructions=instructions, skills=texts.skills if loads else ())
@@ -248,10 +235,7 @@ def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, mode
 def logged_settings(
     settings: Settings, began: RunStarted | None, said: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the settings for the log, besides those already logged by the run `resumed`.
-
-    `said` are those set without flags, as from said_settings.
-    """
+    """Return the settings for the log, with those that the run has logged. `said` are the ones set without flags."""
     earlier = began.settings if began else {}
     return {
         "said": {**earlier.get("said", {}), **(said or {})},
