@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 from autoagent.commands import selection
-from autoagent.commands.selection import all_names
+from autoagent.commands.support.extras import BROWSER, Extra, is_installed
 from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.protocols import Sandbox
@@ -29,10 +29,12 @@ from autoagent.registry.table import Table
 from autoagent.session.autogpt import TRANSLATED, UNUSED, is_blank
 from autoagent.session.dotenv import read_dotenv
 from autoagent.session.memories import memory_folder
+from autoagent.session.services import open_sandbox
 from autoagent.session.session import Session, found_by_parts, notices
 from autoagent.session.task_file import is_saved, read_prompt_settings, read_task
 from autoagent.settings import Settings, all_settings, secrets_of
 from autoagent.text.redaction import Redactor
+from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 
 BLOCK = 512  # bytes, as stat counts them
@@ -87,7 +89,7 @@ def _trust(session: Session) -> Iterator[Finding]:
 def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
     try:
         selection.choose(selection.available(settings), settings.commands, sys.maxsize)
-        shell_rule(settings, folder, (), all_names())
+        shell_rule(settings, folder, (), selection.all_names())
     except SettingsError as error:
         yield Finding("settings", "fail", str(error), "correct it there")
     else:
@@ -103,9 +105,6 @@ def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
             yield Finding("prompt", "ok", str(settings.prompt_settings_file))
     except SettingsError as error:
         yield Finding("task", "fail", str(error), "correct it there")
-
-
-# What was chosen -------------------------------------------------------------------------------------------------
 
 
 def _model(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -129,7 +128,6 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
 
 
 def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
-    """Report on the memory backend, or nothing if there is no memory yet."""
     backend = BACKENDS.find(settings.memory_backend)
     if backend.package and importlib.util.find_spec(backend.package) is None:
         missing = f"{backend.package} is not installed, required by MEMORY_BACKEND={backend.name}"
@@ -142,16 +140,15 @@ def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    """Report the extensions by other distributions, and why some cannot be used."""
+    """Report the extensions of other distributions, and why some cannot be used."""
     tables: tuple[Table[Any], ...] = (PROVIDERS, BACKENDS, EMBEDDERS, KINDS)
-    for table in tables:
-        for plugin, record in table.added():
-            if plugin.is_ours:
-                continue
-            if isinstance(record, SetupError):
-                yield Finding("plug-in", "warn", str(record))
-            else:
-                yield Finding("plug-in", "ok", f"{plugin.called} ({plugin.group}): {record.summary}")
+    for plugin, record in (added for table in tables for added in table.added()):
+        if plugin.is_ours:
+            continue
+        if isinstance(record, SetupError):
+            yield Finding("plug-in", "warn", str(record))
+        else:
+            yield Finding("plug-in", "ok", f"{plugin.called} ({plugin.group}): {record.summary}")
     for one in selection.added():
         names = ", ".join(command.spec.name for command in one.commands)
         if names and not one.plugin.is_ours:
@@ -183,15 +180,9 @@ def _catching_errors(check: str, findings: Callable[[], Iterator[Finding]]) -> I
         yield Finding(check, "fail", str(error))
 
 
-# The rest --------------------------------------------------------------------------------------------------------
-
-
 def _extras(here: Session) -> Iterator[Finding]:
     """Report missing packages that the settings and the folder ask for: the commands that need them are not offered."""
-    from autoagent.commands.selection import all_commands
-    from autoagent.commands.support.extras import BROWSER, Extra, is_installed
-
-    declared = (getattr(command.available, "__self__", None) for command in all_commands())
+    declared = (getattr(command.available, "__self__", None) for command in selection.all_commands())
     for extra in dict.fromkeys((BROWSER, *(extra for extra in declared if isinstance(extra, Extra)))):
         if extra.is_missing(here.settings):
             yield Finding(extra.name, "warn", extra.problem, extra.remedy)
@@ -201,8 +192,6 @@ def _extras(here: Session) -> Iterator[Finding]:
 
 
 def _encodings() -> Iterator[Finding]:
-    from autoagent.text.tokens import counter
-
     for model in ("gpt-4", "gpt-5"):
         try:
             counter(model)("one two")
@@ -214,8 +203,6 @@ def _encodings() -> Iterator[Finding]:
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:
     """Report the sandbox of a run in an empty workspace: kind, gaps, and its Python."""
-    from autoagent.session.services import open_sandbox
-
     python = settings.python or sys.executable
     remedy = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"
     try:

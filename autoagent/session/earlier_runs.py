@@ -59,10 +59,10 @@ def last_start(state_dir: Path, run: str) -> RunStarted:
 
 def ends(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
     """Return the newest event that shapes the run, and its status since. Raises StateError as `last_start`."""
-    began, ended = _ends(state_dir, run)
+    began, status = _ends(state_dir, run)
     if began is None:
         raise StateError(f"The run {run} was cut off before it began; start a new run.")
-    return began, ended.status if ended is not None else None
+    return began, status
 
 
 def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
@@ -70,12 +70,12 @@ def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
     mtimes = {run: log_path(state_dir, run).stat().st_mtime_ns for run in run_ids(state_dir)}
     for run in sorted(mtimes, key=mtimes.__getitem__, reverse=True):
         try:
-            began, ended = _ends(state_dir, run)
+            began, status = _ends(state_dir, run)
         except StateError as error:
             echo(f"autoagent: {error}", err=True)
         else:
             if began is not None:
-                yield EarlierRun(run, began, ended.status if ended is not None else None, mtimes[run] / 1e9)
+                yield EarlierRun(run, began, status, mtimes[run] / 1e9)
 
 
 def newest_run(state_dir: Path, *, finished: bool = False) -> str:
@@ -107,10 +107,8 @@ def report_changes(began: RunStarted, start: RunStarted, console: Console, wish:
             console.say(text)
         yield SystemNotice(text=text)
     before, now = (_comparable(event) for event in (began, start))
-    changes = [
-        f"{name} {before[name]!r} -> {now[name]!r}" for name in now if name in before and before[name] != now[name]
-    ]
-    if changes:
+    differing = [name for name in now if name in before and before[name] != now[name]]
+    if changes := [f"{name} {before[name]!r} -> {now[name]!r}" for name in differing]:
         console.say(f"Changed from here on: {', '.join(changes)}.")
 
 
@@ -138,14 +136,11 @@ def replies(settings: Settings, run: str) -> list[Event]:
     return [event for event in events_in_effect if isinstance(event, (Thought, Rejected))]
 
 
-def _ends(state_dir: Path, run: str) -> tuple[RunStarted | None, Ended | None]:
-    """Return the newest start of a run and the end after it, as far as they exist."""
-    began, ended = None, None
+def _ends(state_dir: Path, run: str) -> tuple[RunStarted | None, Status | None]:
+    began, status = None, None
     for event in read(state_dir, run, (RunStarted, Resumed, Changed, Rewound, Ended)):
         if event.agent:
             continue
-        if isinstance(event, Ended):
-            ended = event
-        else:
-            began, ended = event if isinstance(event, RunStarted) else began, None
-    return began, ended
+        began = event if isinstance(event, RunStarted) else began
+        status = event.status if isinstance(event, Ended) else None
+    return began, status

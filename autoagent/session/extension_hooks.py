@@ -29,16 +29,11 @@ Hooks = Sequence[tuple[str, Callable[..., Any]]]
 
 
 def hooks(place: str) -> Hooks:
-    """Return the hooks of a place, in the order of the extensions."""
-    guest_hooks = [("guest", GUESTS[place])] if place in GUESTS else []
-    return [
-        *guest_hooks,
-        *(
-            (extension.plugin.called, hook)
-            for extension in extensions()
-            for hook in extension.registrations.hooks.get(place, ())
-        ),
-    ]
+    """Return the hooks of a place: a host program's, then those of the extensions in order."""
+    found = [("guest", GUESTS[place])] if place in GUESTS else []
+    for extension in extensions():
+        found += [(extension.plugin.called, hook) for hook in extension.registrations.hooks.get(place, ())]
+    return found
 
 
 def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -83,23 +78,16 @@ def notify_memory_hooks(place: str, ids: Sequence[int], *dream: str) -> None:
 def heard(event: Event) -> None:
     """Pass an event to every listener."""
     for name, listener in hooks("listen"):
-        try:
-            listener(event)
-        except Exception as error:  # foreign code; the run goes on
-            _report_once(name, "listener", type(error).__name__)
+        _tried(name, "listener", partial(listener, event))
 
 
 def rendered(event: Event) -> str | None:
     """Return an extension's rendering of an event, or None."""
     for extension in extensions():
         if (render := extension.registrations.renderers.get(event.type)) is not None:
-            try:
-                text = render(event)
-            except Exception as error:  # foreign code; the default rendering is shown
-                _report_once(extension.plugin.called, "renderer", type(error).__name__)
-            else:
-                if text is not None:
-                    return str(text)
+            text = _tried(extension.plugin.called, "renderer", partial(render, event))
+            if text is not None:
+                return str(text)
     return None
 
 
@@ -282,7 +270,7 @@ def _tried(name: str, place: str, hook: Callable[[], Value]) -> Value | None:
     """Call a hook that wraps nothing. Return None if it fails, however it does."""
     try:
         return hook()
-    except Exception as error:  # the code of others, and the memory's work is done
+    except Exception as error:  # foreign code, without which the work is done
         _report_once(name, place, type(error).__name__)
         return None
 

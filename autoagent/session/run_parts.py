@@ -17,6 +17,7 @@ from autoagent.registry.parts import NO_PART, Place, PromptParts, RunOpening, Ru
 from autoagent.registry.plugins import plugins
 from autoagent.safety.approval import FailClosed
 from autoagent.session.extension_hooks import HookedAuthorizer, extension_source, passed_over
+from autoagent.session.offers import allowed
 from autoagent.session.session import Session
 from autoagent.session.session import claimed_state as claimed_state_of
 from autoagent.text.quoting import defuse
@@ -63,8 +64,6 @@ class RunParts(RunPart):
         return self if any(True for method in _OF_A_STEP for _ in self._of(method)) else NO_PART
 
     def commands(self, say: Callable[[str], None], warn: Callable[[str], None]) -> Sequence[Any]:
-        from autoagent.session.offers import allowed
-
         found: list[Any] = []
         if not self._place.is_scenario:
             for name, part in self._of("offers"):

@@ -43,8 +43,7 @@ class Trusted:
     def holds(self, folder: Path, mark: str) -> bool:
         """Return whether the folder was trusted with this."""
         if folder not in self._known:
-            record = self._read(self._file(folder))
-            self._known[folder] = set(record.items) if record and record.folder == str(folder) else set()
+            self._known[folder] = set(self._items(folder))
         return mark in self._known[folder]
 
     def add(self, folder: Path, items: Iterable[UntrustedValue]) -> None:
@@ -53,15 +52,12 @@ class Trusted:
         self.holds(folder, "")
         self._known[folder] |= fresh.keys()
         with self._locked():
-            record = self._read(self._file(folder))
-            old_items = record.items if record and record.folder == str(folder) else {}
-            content = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**old_items, **fresh}}
+            content = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**self._items(folder), **fresh}}
             write_text(self._file(folder), json.dumps(content, ensure_ascii=False, indent=1), private=True)
 
     def names(self, folder: Path) -> set[str]:
         """Return the names of the values that the folder is trusted with, unchanged or not."""
-        record = self._read(self._file(folder))
-        return set(record.items.values()) if record and record.folder == str(folder) else set()
+        return set(self._items(folder).values())
 
     def remove(self, folder: Path) -> bool:
         """Revoke the folder's trust, and that of state below it, or return False if it had none.
@@ -92,6 +88,11 @@ class Trusted:
     def _file(self, folder: Path) -> Path:
         return self._folders / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:32]}.json"
 
+    def _items(self, folder: Path) -> dict[str, str]:
+        """Return the names of the folder's trusted values by mark."""
+        record = self._read(self._file(folder))
+        return record.items if record and record.folder == str(folder) else {}
+
     def _read(self, path: Path) -> Record | None:
         """Read a record, or None if it is missing or damaged: nothing was trusted then."""
         try:
@@ -115,8 +116,6 @@ class Trusted:
         except OSError as error:
             raise SettingsError(f"Your trust cannot be saved in {self.base}: {error.strerror}.") from error
 
-
-# The state folder ------------------------------------------------------------------------------------------------
 
 ID = "id"  # the file in a state folder with its identity
 IGNORED = ".gitignore"  # it keeps the whole folder out of the user's repository
