@@ -214,8 +214,7 @@ def main() -> None:
     _clean_path()
     code = _main(sys.argv[1:])
     # Python compiles a dataclass's methods with exec. If Ctrl-C arrives during that, the interpreter exits by the
-    # signal
-    # even though the exception was handled; running any other code object to its end resets this.
+    # signal even though the exception was handled; running any other code object to its end resets this.
     exec("")  # noqa: S102 - nothing
     sys.exit(code)
 
@@ -274,12 +273,9 @@ def _fail(error: BaseException) -> int:
     from autoagent.text.redaction import Redactor
 
     reason = Redactor().mask(str(error))
-    if isinstance(error, ForUser):
+    if isinstance(error, (ForUser, StopRun)):
         _print_error(f"autoagent: {reason}")
-        return error.exit_code
-    if isinstance(error, StopRun):  # raised before a run began
-        _print_error(f"autoagent: {reason}")
-        return error.outcome.status.code
+        return error.exit_code if isinstance(error, ForUser) else error.outcome.status.code
     if isinstance(error, OSError):  # not described by any other handler
         subject = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
         _print_error(f"autoagent: {subject} cannot be used: {error.strerror}.")

@@ -99,7 +99,7 @@ def test_every_prompt_can_be_built_again_from_the_log(tmp_path: Path, memory: Li
     assert len(recorded) == len(sent) > 40
     last_of_step = {event.step: (event, messages) for event, messages in zip(recorded, sent, strict=True)}
     for step, (event, messages) in last_of_step.items():
-        rebuilt = trace(events, step, counter).prompt()
+        rebuilt = trace(events, step).prompt()
         assert rebuilt.messages == messages
         assert rebuilt.sha256 == event.sha256
 
@@ -108,7 +108,7 @@ def test_what_is_left_out_is_left_out(tmp_path: Path, memory: LivingMemory) -> N
     memory.add("The archive key is with the caretaker.")
     memory.add("The archive key is with the gardener.")
     _, events = live(tmp_path, memory, ScriptedModel(DONE))
-    traced = trace(events, 1, counter)
+    traced = trace(events, 1)
     assert {m.id for m in traced.shown} == {1, 2}
     said = traced.prompt({1}).messages[-1].content
     assert "caretaker" not in said
@@ -132,7 +132,7 @@ def test_a_memory_for_which_the_prompt_had_no_room_counts_as_left_out(tmp_path: 
     many = tuple(RetrievedMemory(id, "word " * 200, 1 / id) for id in range(1, 9))
     at = events.index(prompts(events)[0])
     recalled = Recalled(run=events[0].run, step=1, query="?", memories=many, left_out=(LeftOut(9, 0.01, "too far"),))
-    traced = trace([*events[:at], recalled, *events[at:]], 1, counter)
+    traced = trace([*events[:at], recalled, *events[at:]], 1)
     assert 0 < len(traced.shown) < 8
     assert {m.id for m in traced.shown} | {m.id for m in traced.left_out} == set(range(1, 10))
     assert [c.reason for c in traced.left_out][-2:] == ["no room in the prompt", "too far"]
@@ -141,7 +141,7 @@ def test_a_memory_for_which_the_prompt_had_no_room_counts_as_left_out(tmp_path: 
 def test_a_step_that_never_was_is_named(tmp_path: Path, memory: LivingMemory) -> None:
     _, events = live(tmp_path, memory, ScriptedModel(DONE))
     with pytest.raises(StateError, match=r"Step 7 has no prompt; the last prompt is that of step 2"):
-        trace(events, 7, counter)
+        trace(events, 7)
 
 
 # The subcommand --------------------------------------------------------------------------------------------------

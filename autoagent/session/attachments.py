@@ -7,6 +7,7 @@ import re
 import select
 import stat
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from io import StringIO
@@ -144,6 +145,4 @@ class Attachments:
         if len(raw) > MAX_IMAGE_BYTES:
             raise SettingsError(f"{name}: an image of more than {MAX_IMAGE_BYTES // 1_000_000} MB; make it smaller.")
         text = f"({kind.upper()} image, {len(raw):,} bytes, {sha256(raw).hexdigest()[:12]})"
-        from base64 import b64encode
-
         return text, f"data:image/{kind};base64,{b64encode(raw).decode()}"

@@ -13,31 +13,30 @@ from autoagent.core.errors import SettingsError
 from autoagent.core.events import Event, RunStarted
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import SMALL_WINDOW, Message, Usage
+from autoagent.core.protocols import Authorizer, Model
+from autoagent.log.reader import find_run, read
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelChoice, ModelOpening, parse_model
 from autoagent.registry.registrations import GUESTS
 from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
-from autoagent.safety.rules import SavedRules
-from autoagent.safety.typed_answers import UserAnswer, read_answer
+from autoagent.safety.rules import Rulebook, SavedRules
+from autoagent.safety.typed_answers import Steering, UserAnswer, read_answer
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
 from autoagent.session.permissions import enforce_workspace
 from autoagent.session.session import Session, found_by_parts, place_in
-from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
+from autoagent.settings import DOTENV, Settings, secrets_of, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import ProgressBar, echo
 from autoagent.terminal.palette import Palette, palette_of
 from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
 from autoagent.terminal.screen import Style
+from autoagent.text.redaction import Redactor
+from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.agent.budget import Budget
     from autoagent.commands.registry import Command, Registry
-    from autoagent.core.protocols import Authorizer, Model
-    from autoagent.safety.rules import Rulebook
-    from autoagent.safety.typed_answers import Steering
     from autoagent.session.memories import Consent
-    from autoagent.workspace.gate import Workspace
-
 
 _LEVELS = "levels"  # the category of commands that delegate to the next level
 
@@ -123,7 +122,6 @@ def _opened(
     settings: Settings, console: Console, choice: ModelChoice, argument: str, answered: int = 0, agent: str = ""
 ) -> Model:
     """Open a model, wrapped by a host program, if any."""
-    from autoagent.log.reader import find_run, read
 
     def recording(run: str) -> Iterator[Event]:
         events = read(settings.state_dir, find_run(settings.state_dir, run))
@@ -198,9 +196,7 @@ def protected_paths(settings: Settings) -> list[str]:
 
 def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
     """Open the workspace of a run, with its protected paths. Raises SettingsError."""
-    from autoagent.workspace.gate import Workspace
-
-    enforce_workspace(Path(start.workspace), os.environ, Path.cwd())
+    enforce_workspace(Path(start.workspace))
     protected = [Path(path) for path in start.settings["protected"]]
     changes = (*settings.protect, *found_by_parts("guards", place_in(Path.cwd(), settings)))
     return Workspace(Path(start.workspace), protected, changes=changes, apart=settings.state_dir.absolute() / "held")
@@ -209,7 +205,6 @@ def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
 def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
     """Load the rules for all commands and those `offered`. Raises SettingsError, StateError for an unusable rule."""
     from autoagent.commands.selection import all_specs
-    from autoagent.safety.rules import Rulebook
 
     return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), place=workspace.display)
 
@@ -282,9 +277,6 @@ class ModelCaller:
 
 def mask_of(settings: Settings) -> Callable[[Any], Any]:
     """Return a function that masks the program's own keys, and likely secrets, in a JSON value."""
-    from autoagent.settings import secrets_of
-    from autoagent.text.redaction import Redactor
-
     return Redactor(secrets_of(settings)).mask_json
 
 

@@ -151,6 +151,7 @@ def report_failure_as_event(given: Mapping[str, Any]) -> Iterator[None]:
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
     """Open all parts of the run. Close them in reverse order in any case."""
     from autoagent.agent.state import Policy, Tools
+    from autoagent.commands.selection import all_specs
     from autoagent.session.plan import limits_of
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import open_context
@@ -161,7 +162,9 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     rulebook = build.rulebook_of(settings, workspace, registry.specs)
-    guard = _guard_of(plan, tainted, rulebook)
+    specs = (*registry.specs, *all_specs())
+    guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
+    guard.is_ruled = lambda call: rulebook.allows(call) is not None
     fast = model if plan.extensions.replaces_model else build.open_fast_model(settings, console, model)
     verifier = build.open_verifier(settings, console, model)
     parts = _memory_parts(plan, budget)
@@ -179,7 +182,10 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
         plan.extensions.attach(context, registry)
-        _follow(log, rulebook, parts)
+        rulebook.follow(log.calls)
+        for hear in (parts.ticks and parts.ticks.add, GUESTS.get("written")):
+            if hear:
+                log.listen(hear)
         build_worker = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
         with _pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
@@ -211,23 +217,6 @@ def _was_killed(state_dir: Path, run: str) -> bool:
     with suppress(OSError, SetupError):
         return former is not None and is_cut_off(log_path(state_dir, former))
     return True
-
-
-def _follow(log: EventLog, rulebook: Rulebook, parts: MemoryParts) -> None:
-    """Let the rules, the memory's clock and a host program follow the log."""
-    rulebook.follow(log.calls)
-    for hear in (parts.ticks and parts.ticks.add, GUESTS.get("written")):
-        if hear:
-            log.listen(hear)
-
-
-def _guard_of(plan: RunPlan, tainted: TaintedFiles, rulebook: Rulebook) -> ExfiltrationGuard:
-    from autoagent.commands.selection import all_specs
-
-    specs = (*plan.registry.specs, *all_specs())
-    guard = ExfiltrationGuard(tainted, specs, network=plan.settings.sandbox_network)
-    guard.is_ruled = lambda call: rulebook.allows(call) is not None
-    return guard
 
 
 class LateAnswers:
@@ -267,7 +256,6 @@ class LateAnswers:
 
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
-    """Return the memory parts of the run's agents."""
     from autoagent.session.memories import lazy_embedder, user_memory
     from autoagent.session.services import MemoryParts
 
@@ -284,7 +272,6 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
 
 
 def _warn(settings: Settings, console: Console, context: Context) -> None:
-    """Show warnings before the first step."""
     from autoagent.commands.selection import added
     from autoagent.session.services import report_browser, report_gaps
 
@@ -341,6 +328,7 @@ def builder(
     own and end with it.
     """
     from autoagent.agent.state import Policy, Tools
+    from autoagent.agent.surroundings import changes_files
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
     from autoagent.session.plan import describe
@@ -373,19 +361,14 @@ def builder(
             mailbox, inbox = order.mailbox, Inbox(order.mailbox.take, order.mailbox.close)
             context = replace(context, run=order.place, agents=mailbox, pause=mailbox.pause)
             tools = Tools(worker_registry, context, open_snapshots(settings.state_dir, place), inbox)
-            verifier = worker_model if settings.verify and _learns_of_faults(worker_model, worker_registry) else None
+            # for a small model, which gives no verdicts, plain faults are found before it reports
+            learns = not worker_model.style.reasons and any(map(changes_files, worker_registry.specs))
+            verifier = worker_model if settings.verify and learns else None
             policy = Policy(order.authorizer, guard, order.budget, order.interruptible, verifier=verifier)
             agent = Agent(start, worker_model, tools, policy, order.log, listener=order.listener, key=order.key)
             yield Worker(agent.run, lambda: guard.origin)
 
     return build_worker
-
-
-def _learns_of_faults(model: Model, registry: Registry) -> bool:
-    """Return whether plain faults are found for a small model, which gives no verdicts, before it reports."""
-    from autoagent.agent.surroundings import changes_files
-
-    return not model.style.reasons and any(map(changes_files, registry.specs))
 
 
 def _nobody(question: str, timeout: float | None) -> str:

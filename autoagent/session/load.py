@@ -72,10 +72,8 @@ def load(
 
     `flags` holds settings by field name. None and () mean unset. Other names are ignored except `gpt3only`, `gpt4only`,
     AS_WISH, and KEPT: the settings of a resumed run, just below the flags. Empty variables count as unset. `trusts`
-    decides on values that `.env` may not set by itself.
-
-    Raises:
-        SettingsError: names the variable or flag, or the file, line and key, of an invalid value.
+    decides on values that `.env` may not set by itself. Raises SettingsError, which names the variable or flag, or the
+    file, line and key, of an invalid value.
     """
     config = user_config if user_config is not None else user_config_path(env)
     environ = ((name, variable, env[variable], f"environment: {variable}") for name, variable in _set_by(env))

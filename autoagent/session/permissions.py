@@ -121,9 +121,9 @@ def hold(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str],
         raise SettingsError(f"{name} = {_format_value(value)} ({origins[name]}) {reason}; {WAY_OUT}.")
 
 
-def enforce_workspace(place: Path, env: Mapping[str, str], folder: Path) -> None:
-    """Raise SettingsError for a workspace that a scenario's run in this folder may not have."""
-    if BOUNDS_VARIABLE in env and not is_inside(folder, place):
+def enforce_workspace(place: Path) -> None:
+    """Raise SettingsError for a workspace that a scenario's run in the current folder may not have."""
+    if BOUNDS_VARIABLE in os.environ and not is_inside(Path.cwd(), place):
         raise SettingsError(f"The workspace {place} of the run leads out of the folder of the scenario; {WAY_OUT}.")
 
 

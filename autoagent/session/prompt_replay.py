@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autoagent.agent.history import History
 from autoagent.agent.progress import LoopGuard
@@ -40,13 +39,11 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import SMALL_WINDOW
+from autoagent.log.checkpoint import Saved, load
 from autoagent.log.reader import effective, log_path, read
 from autoagent.prompt import Prompt, recollection_lines
 from autoagent.settings import checkpoint_key
-from autoagent.text.tokens import Count
-
-if TYPE_CHECKING:
-    from autoagent.log.checkpoint import Saved
+from autoagent.text.tokens import counter
 
 TRACED = (
     RunStarted, Resumed, Changed, Recalled, Dropped, Prompted, Retried, Thought, Rejected, Decided, Feedback, Forked,
@@ -120,16 +117,11 @@ class Traced(BuiltPrompt):
     offered: tuple[CommandSpec, ...]
 
 
-def prompt_of_step(state_dir: Path, run: str, step: int, counter: Callable[[str], Count]) -> BuiltPrompt:
+def prompt_of_step(state_dir: Path, run: str, step: int) -> BuiltPrompt:
     """Return the last prompt of a step of a run, folded from the newest checkpoint before it.
 
-    `counter` returns the token counter of a model.
-
-    Raises:
-        StateError: the run has no such step, or none with a prompt.
+    Raises StateError if the run has no such step, or none with a prompt.
     """
-    from autoagent.log.checkpoint import load
-
     saved = load(log_path(state_dir, run), checkpoint_key(os.environ), step)
     start: RunStarted | None = saved.states["History"]["_start"] if saved else None
     if saved and start and not isinstance(start, Changed):
@@ -137,14 +129,14 @@ def prompt_of_step(state_dir: Path, run: str, step: int, counter: Callable[[str]
         has_step = any(isinstance(event, Prompted) and event.step == step for event in events)
         is_rewound = any(isinstance(event, Rewound) for event in events)
         if has_step and not is_rewound and saved.is_made_for(_registry(start).fingerprint(start.model)):
-            return _last_prompt(events, step, counter, saved)
-    return _last_prompt(list(read(state_dir, run, TRACED, until=step)), step, counter)
+            return _last_prompt(events, step, saved)
+    return _last_prompt(list(read(state_dir, run, TRACED, until=step)), step)
 
 
-def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
-    """Fold the events of a run up to the last prompt of a step. `counter` and errors as for `prompt_of_step`."""
+def trace(events: Iterable[Event], step: int) -> Traced:
+    """Fold the events of a run up to the last prompt of a step. Raises StateError as `prompt_of_step`."""
     events = list(events)
-    built = _last_prompt(events, step, counter)
+    built = _last_prompt(events, step)
     registry = _registry(built.sources.start)
     specs = {spec.name: spec for spec in registry.specs}
     repeats, work = LoopGuard(specs), Work(specs)
@@ -163,9 +155,7 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
     )
 
 
-def _last_prompt(
-    events: Sequence[Event], step: int, counter: Callable[[str], Count], saved: Saved | None = None
-) -> BuiltPrompt:
+def _last_prompt(events: Sequence[Event], step: int, saved: Saved | None = None) -> BuiltPrompt:
     of_run = [event for event in events if not event.agent]
     prompts = [(n, event) for n, event in enumerate(of_run) if isinstance(event, Prompted)]
     at, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
@@ -174,10 +164,10 @@ def _last_prompt(
     if prompted is None:
         last = max((event.step for _, event in prompts), default=0)
         raise StateError(f"Step {step} has no prompt; the last prompt is that of step {last}.")
-    return BuiltPrompt(prompted, Sources(_effective(of_run[:at]), counter, saved))
+    return BuiltPrompt(prompted, Sources(_effective(of_run[:at]), saved))
 
 
-def prompts(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[BuiltPrompt]:
+def prompts(events: Iterable[Event]) -> Iterator[BuiltPrompt]:
     """Yield each prompt of a run and its sub-agents, in order. Use it before the next, as the sources change."""
     by_agent: dict[str, list[Event]] = {}
     sources: dict[str, Sources] = {}
@@ -186,23 +176,22 @@ def prompts(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterato
         if isinstance(event, Prompted):
             yield BuiltPrompt(event, sources[event.agent])
         agent_events.append(event)
-        begins = isinstance(event, (RunStarted, Rewound)) and not isinstance(event, Changed)
-        if begins:  # a process folds the effective events from the beginning
-            sources[event.agent] = Sources(_effective(agent_events), counter)
+        if isinstance(event, (RunStarted, Rewound)) and not isinstance(event, Changed):
+            sources[event.agent] = Sources(_effective(agent_events))  # as a process folds them from the beginning
         elif event.agent in sources:
             sources[event.agent].add(event)
 
 
-def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[tuple[Prompted, bool]]:
+def verify(events: Iterable[Event]) -> Iterator[tuple[Prompted, bool]]:
     """Yield each of the `prompts`, and whether the log reproduces it exactly."""
-    for built in prompts(events, counter):
+    for built in prompts(events):
         yield built.prompted, built.prompt().sha256 == built.prompted.sha256
 
 
 class Sources:
     """Fold the events before a prompt as the process that built it did."""
 
-    def __init__(self, events: Sequence[Event], counter: Callable[[str], Count], saved: Saved | None = None) -> None:
+    def __init__(self, events: Sequence[Event], saved: Saved | None = None) -> None:
         starts = [event for event in events if isinstance(event, RunStarted) and not isinstance(event, Changed)]
         self.start: RunStarted = starts[-1] if starts or not saved else saved.states["History"]["_start"]
         self.count = counter(self.start.model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,7 +47,7 @@ class RunWriter:
 def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
     """Return the workspace of a run, or another folder in its place, with its protected paths. Raises SettingsError."""
     if folder is None:
-        enforce_workspace(Path(began.workspace), os.environ, Path.cwd())
+        enforce_workspace(Path(began.workspace))
     return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])
 
 
@@ -88,9 +87,8 @@ def restore(
 ) -> Restored:
     """Save the present state, record the target `back`, and restore it.
 
-    Raises:
-        StateError: files were changed since the newest snapshot of the run, unless `force`; or the snapshot is
-            incomplete. Then nothing is recorded or touched.
+    Raises StateError if files were changed since the newest snapshot of the run, unless `force`, or the snapshot is
+    incomplete. Then nothing is recorded or touched.
     """
     now = snapshots.take()
     if not force and (changed := snapshots.changed(history.tree, now)):
@@ -151,7 +149,6 @@ def undo(
 
 
 def _target(history: WorkspaceHistory, run: str, to: int | None, redo: bool) -> Undone:
-    """Return the target of an undo. Raises StateError if there is nothing to undo."""
     if not history.first:
         raise StateError(f"Nothing in the run {run} can be undone: it has no snapshots.")
     if redo:

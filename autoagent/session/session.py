@@ -12,6 +12,7 @@ from dataclasses import field, fields, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import AutoagentError, SettingsError, SetupError, StopRun
@@ -23,6 +24,7 @@ from autoagent.session.dotenv import read_dotenv
 from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
 from autoagent.session.permissions import BOUNDS_VARIABLE, take_no_programs_from
+from autoagent.session.task_file import checks_in
 from autoagent.session.trust import Trusted, claim, find_trap, is_empty, is_foreign, is_own, remove_if_empty
 from autoagent.settings import DOTENV, Settings, all_settings, user_config_path, user_state_path
 from autoagent.terminal.output import echo, say
@@ -297,8 +299,6 @@ def _checks_of(folder: Path, path: Path, task: Task) -> list[UntrustedValue]:
 
 def checks_of_task(folder: Path, path: Path) -> list[UntrustedValue]:
     """Return the checks of a task file, which are programs, or none if it cannot be read."""
-    from autoagent.session.task_file import checks_in
-
     return [_check(folder, path, line, check) for line, check in checks_in(folder / path)]
 
 
@@ -352,8 +352,6 @@ def _names(untrusted: Iterable[UntrustedValue]) -> str:
 
 def _unasked(session: Session) -> str:
     usual = "" if session.flags.get("ai_settings_file") else str(session.settings.ai_settings_file)
-    from shlex import quote
-
     named = (quote(value.file) for value in session.waiting if value.name == "check" and value.file != usual)
     backend = any(one.setting == "memory_url" for one in session.waiting) and session.flags.get("memory_backend")
     command = f"autoagent {f'-m {backend} ' if backend else ''}trust {plain(next(named, ''))}".rstrip()

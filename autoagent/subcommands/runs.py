@@ -271,9 +271,8 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
 
 def _verify(state_dir: Path, run: str) -> int:
     from autoagent.session.prompt_replay import verify
-    from autoagent.text.tokens import counter
 
-    prompts = list(verify(read(state_dir, run), counter))
+    prompts = list(verify(read(state_dir, run)))
     differing = [prompted for prompted, same in prompts if not same]
     if not differing:
         echo(f"{counted(len(prompts), 'prompt')} of {run} derived from its log: each matches the prompt that was sent.")

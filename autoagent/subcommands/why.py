@@ -41,12 +41,11 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     With --without, rebuild the step's prompt from the log without that memory, send it to the model of the run, and
     show its reply beside the recorded one. Nothing is executed or recorded. An endpoint charges for the call.
     """
-    from autoagent.text.tokens import counter
 
     session = Session.read(given_in(ctx.obj or {}))
     state_dir = session.settings.state_dir
     run = find_run(state_dir, run)
-    built = prompt_of_step(state_dir, run, step, counter)
+    built = prompt_of_step(state_dir, run, step)
     ids = {_id(name) for name in without}
     if unknown := ids - {memory.id for memory in built.shown}:
         there = ", ".join(f"mem:{memory_name(memory.id)}" for memory in built.shown) or "none"
@@ -55,7 +54,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     if not as_json:
         _show(found, built)
     if ids:
-        traced = trace(read(state_dir, run, TRACED, until=step), step, counter)
+        traced = trace(read(state_dir, run, TRACED, until=step), step)
         found["without"] = _asked_again(session, traced, ids)
         if not as_json:
             _compare(found["without"])

@@ -106,16 +106,13 @@ class LiveRun:
     def prompt(self, seq: int) -> str | None:
         """Return the parts of the prompt at this place in the log."""
         from autoagent.session.prompt_replay import BuiltPrompt, prompt_of_step, prompts
-        from autoagent.text.tokens import counter
         from autoagent.web.xray import PARTS, whole
 
         with self._lock:
             rows = [row for row in self._report.steps if row.get("prompt", {}).get("seq") == seq and not row["agent"]]
-        built: BuiltPrompt | None = (
-            prompt_of_step(self._state_dir, self._run, rows[0]["step"], counter) if rows else None
-        )
+        built: BuiltPrompt | None = prompt_of_step(self._state_dir, self._run, rows[0]["step"]) if rows else None
         if built is None or built.prompted.seq != seq:  # of a sub-agent, or of a step taken back
-            all_of_run = prompts(read(self._state_dir, self._run), counter)
+            all_of_run = prompts(read(self._state_dir, self._run))
             built = next((one for one in all_of_run if one.prompted.seq == seq), None)
         if built is None:
             return None

@@ -11,7 +11,6 @@ from autoagent.core.memory import memory_name
 from autoagent.core.model import Message
 from autoagent.session.prompt_replay import BuiltPrompt, prompt_of_step, prompts
 from autoagent.text.sanitize import escape
-from autoagent.text.tokens import counter
 from autoagent.web.report import Text
 
 PARTS = ("system", "memories", "summary", "history", "result", "moment", "goals")  # as they follow in a prompt
@@ -65,11 +64,11 @@ def xrays(events: Iterable[Event], most: int) -> Iterator[tuple[int, dict[str, A
     """Yield the place in the log of each prompt with its parts: the newest `most` whole, the sizes of the others."""
     found = list(events)
     older = sum(isinstance(event, Prompted) for event in found) - most
-    for number, built in enumerate(prompts(found, counter)):
+    for number, built in enumerate(prompts(found)):
         yield built.prompted.seq, whole(built) if number >= older else sizes(built)
 
 
 def prompt_text(state_dir: Path, run: str, step: int) -> str:
     """Return the newest prompt of a step of the run's own agent, as text for a person. Raises StateError as `trace`."""
-    prompt = prompt_of_step(state_dir, run, step, counter).prompt()
+    prompt = prompt_of_step(state_dir, run, step).prompt()
     return escape("\n\n".join(f"--- {_said(message).text}" for message in prompt.messages)) + "\n"

@@ -20,7 +20,6 @@ from server import Answer, Reply, Request, ScriptedServer, command
 
 from autoagent.log import checkpoint
 from autoagent.session.prompt_replay import prompt_of_step
-from autoagent.text.tokens import counter
 
 # The program, which keeps a checkpoint sooner, and tells what its folds have come to when it goes on.
 PROGRAM = """
@@ -206,7 +205,7 @@ def test_a_late_step_is_shown_from_one_as_from_the_whole_log(long_run: Home, mon
 
     def seen() -> list[Any]:
         shown = [long_run.run("show", long_run.runs[0], "--step", step) for step in ("20", "37", "39")]
-        built = [prompt_of_step(long_run.state, long_run.runs[0], step, counter) for step in (5, 20, 37)]
+        built = [prompt_of_step(long_run.state, long_run.runs[0], step) for step in (5, 20, 37)]
         assert all(one.prompt().sha256 == one.prompted.sha256 for one in built)
         parts = [(one.prompt(), one.shown, one.left_out, one.query) for one in built]
         return [parts, [(one.code, one.out, one.err) for one in shown]]
