@@ -69,10 +69,7 @@ _USUAL_REDIS = "redis://localhost:6379/0"  # of the template, and ours without a
 
 
 def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterator[Meaning]:
-    """Yield the settings that these variables set under other names. `redis`: the memory is in Redis.
-
-    Raises SettingsError for a value that is not true or false, and for an unusable azure.yaml.
-    """
+    """Yield the settings that these variables set under other names. Raises SettingsError for an unusable value."""
     if is_true(values, "USE_AZURE"):
         yield from _azure(values, folder)
     if is_true(values, "OPENAI_FUNCTIONS"):

@@ -135,10 +135,7 @@ def _opened(
 
 
 def open_registry(settings: Settings, model: Model, *, attended: bool, more: Sequence[Command] = ()) -> Registry:
-    """Return the commands that this run offers. `more` are those of extensions.
-
-    Raises SettingsError for a model that cannot answer for several levels.
-    """
+    """Return the commands that this run offers. Raises SettingsError for a model that cannot answer for all levels."""
     from autoagent.commands import selection
 
     if settings.hierarchical and (reason := settings.model_choice.provider.one_agent):
@@ -254,10 +251,7 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
 
 
 class ModelCaller:
-    """Answer single prompts for commands that need a model, and keep the usage.
-
-    `mask` removes secrets from the prompt, as the log does for prompts of the run.
-    """
+    """Answer single prompts for commands that need a model, without secrets in them, and keep the usage."""
 
     def __init__(self, model: Model, mask: Callable[[str], str]) -> None:
         self._model = model

@@ -81,7 +81,6 @@ def _python_path(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _trust(session: Session) -> Iterator[Finding]:
-    """Report the ignored settings of an untrusted folder, and the keys withheld from its addresses."""
     for line in (*notices(session), *session.loaded.unsent):
         yield Finding("trust", "warn", line, "autoagent trust" if session.waiting else "")
 
@@ -140,7 +139,6 @@ def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    """Report the extensions of other distributions, and why some cannot be used."""
     tables: tuple[Table[Any], ...] = (PROVIDERS, BACKENDS, EMBEDDERS, KINDS)
     for plugin, record in (added for table in tables for added in table.added()):
         if plugin.is_ours:
@@ -244,7 +242,6 @@ def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
 
 
 def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
-    """Report the disk space of the snapshots, which nothing removes."""
     store = start / state_dir / "snapshots"
     try:
         sizes = [path.stat().st_blocks * BLOCK for path in store.glob("objects/*/*")]

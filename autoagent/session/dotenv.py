@@ -22,14 +22,11 @@ _MAX_GAP = 500  # characters; the parser's time grows with the square of a gap
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Hold a value of a `.env` file and its first line.
-
-    `problem` is why it cannot be used, or '': it matters only if the variable is read.
-    """
+    """Hold a value of a `.env` file and its first line."""
 
     value: str
     line: int
-    problem: str = ""
+    problem: str = ""  # why it cannot be used, which matters only if the variable is read
 
     def use(self, prefix: str) -> str:
         """Return the value. Raises SettingsError, beginning with `prefix`, if it has a problem."""
@@ -51,8 +48,7 @@ def boolean(text: str, called: str) -> bool:
 def read_dotenv(path: Path) -> dict[str, Variable]:
     """Return all variables of the file, even empty ones, or {} without a file. The last duplicate wins.
 
-    A single variable's problem is kept in its `problem`. Raises SettingsError as `read_text` does, and for a malformed
-    gap.
+    Raises SettingsError as `read_text` does, and for too long a gap.
     """
     if not is_there(path):
         return {}
@@ -95,8 +91,7 @@ def _variable(value: str | None, written: str, line: int) -> Variable:
 def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = False) -> None:
     """Set these variables in the file and make it private (0600), keeping all other lines.
 
-    `quote`: quote values that need it. Raises SettingsError if the file cannot be read or written, or a value does not
-    fit on one line.
+    Raises SettingsError if the file cannot be read or written, or a value needs quotes without `quote`.
     """
     new_lines = {}
     for name, value in values.items():

@@ -92,8 +92,6 @@ def rendered(event: Event) -> str | None:
 
 
 class _HookedModel:
-    """Wrap each completion of a model in hooks."""
-
     def __init__(self, model: Model) -> None:
         self._model = model
 
@@ -156,8 +154,6 @@ def plain_verdict(name: str, verdict: Verdict) -> Verdict:
 
 
 class _HookedMemory:
-    """Wrap a memory in hooks around its storing and after its recalls."""
-
     def __init__(self, memory: Memory, around: Hooks, after: Hooks) -> None:
         self._memory = memory
         self._around = around
@@ -233,14 +229,11 @@ Value = TypeVar("Value")
 
 
 class _CallOnce(Generic[Value]):
-    """Call a function once, and return or raise the same result afterwards.
-
-    `value` is its result, or None if it has not returned.
-    """
+    """Call a function once, and return or raise the same result afterwards."""
 
     def __init__(self, function: Callable[[], Value]) -> None:
         self._function = function
-        self.value: Value | None = None
+        self.value: Value | None = None  # until it has returned
         self._error: BaseException | None = None
 
     def __call__(self) -> Value:
@@ -277,6 +270,5 @@ def _tried(name: str, place: str, hook: Callable[[], Value]) -> Value | None:
 
 @cache
 def _report_once(name: str, place: str, problem: str) -> None:
-    """Report the failure of a hook, once."""
     message = f"{place}: {problem}"
     echo(f"autoagent: The extension {name} fails ({message}); the run goes on without it here.", err=True)

@@ -194,10 +194,7 @@ def digest_of(contents: Mapping[str, bytes]) -> str:
 
 
 def skill_contents(place: Path) -> dict[str, bytes]:
-    """Return all files of a skill with their contents, without links other than SKILL.md.
-
-    Raises SettingsError for one that is too large or cannot be read.
-    """
+    """Return the files of a skill, without links but SKILL.md. Raises SettingsError if they are unreadable or too large."""
     contents: dict[str, bytes] = {}
     too_large = SettingsError(f"{place}: holds more than {FILES} files and folders or {BYTES // 1_000_000} MB.")
     size = entries = 0

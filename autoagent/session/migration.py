@@ -53,16 +53,13 @@ class Row:
 
 @dataclass(slots=True)
 class Migration:
-    """Plan a move: its table, variables to write, files to copy, memories to add.
-
-    `plugins`: there are some, which may ask for variables of their own.
-    """
+    """Plan a move: its table, variables to write, files to copy, memories to add."""
 
     rows: list[Row] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     copies: list[tuple[Path, Path]] = field(default_factory=list)
     memories: list[tuple[Path, list[str]]] = field(default_factory=list)
-    plugins: bool = False
+    plugins: bool = False  # there are some, which may ask for variables of their own
     size: int = 0  # bytes to copy
 
     def leave(self, item: str, why: str) -> None:
@@ -300,7 +297,6 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _why_not_continued(state: Path) -> str:
-    """Return why the state of an agent is not taken, with its task."""
     try:
         data = _json(state)
     except (OSError, ValueError, RecursionError, SettingsError) as error:

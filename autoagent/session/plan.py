@@ -96,10 +96,7 @@ class Parts:
 
 @contextmanager
 def open_parts(session: Session, console: Console, extensions: RunParts | None = None) -> Iterator[Parts]:
-    """Open and close the parts that the folder and the user add to a run. `extensions` may be open already.
-
-    Raises SettingsError, SetupError.
-    """
+    """Open and close the parts that the folder and the user add to a run. Raises SettingsError, SetupError."""
     with ExitStack() as stack:
         extensions = extensions or stack.enter_context(open_run_parts(session, console.say, console.warn))
         commands = extensions.commands(console.say, console.warn)
@@ -116,10 +113,7 @@ def planned(
     began: RunStarted | None = None,
     typed: Sequence[str] = (),
 ) -> RunPlan:
-    """Plan a new run, or one that resumes the run that `began`. `typed` are the answers at the set-up.
-
-    Raises SettingsError.
-    """
+    """Plan a new run with the answers `typed` at the set-up, or resume the run that `began`. Raises SettingsError."""
     settings, attended = session.settings, build.is_attended(session.settings)
     guidance = load_guidance(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
@@ -215,7 +209,6 @@ def describe(
 
 
 def _check_room(start: RunStarted, count: Count) -> None:
-    """Raise SettingsError if the system prompt leaves no room for a history in the model's window."""
     history = History(count)
     history.add(start)
     if not is_workable(history.shares, start.window):

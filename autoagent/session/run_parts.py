@@ -179,10 +179,7 @@ def _source(named: str, extension: str) -> str:
 
 @contextmanager
 def open_run_parts(session: Session, say: Callable[[str], None], warn: Callable[[str], None]) -> Iterator[RunParts]:
-    """Open and close the extensions' parts of a run. Report those that fail.
-
-    Raises their errors for the user, such as SettingsError.
-    """
+    """Open and close the extensions' parts of a run, and report those that fail. Raises their errors for the user."""
     opening = RunOpening(place=session.place, flags=session.flags, say=say, warn=warn)
     parts: list[tuple[str, RunPart]] = []
     with ExitStack() as stack:

@@ -78,10 +78,9 @@ def open_context(
     ask: Callable[[str, float | None], str],
     say: Callable[[str], None],
 ) -> Iterator[Context]:
-    """Open a context without run and agents. `ask` as in Context.
+    """Open a context without run and agents, and tell the `guard` whether programs are confined.
 
-    `guard` learns whether programs are confined. `model` thinks, `fast` summarises. `parts` are the memory's. Raises
-    SettingsError, SetupError, StateError if something cannot be opened.
+    Raises SettingsError, SetupError, StateError if something cannot be opened.
     """
     from autoagent.session.memories import combine_memories, open_memory
 

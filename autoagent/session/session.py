@@ -41,16 +41,13 @@ _ELSEWHERE = "in ~/.config/autoagent/config.yaml, in the environment or by a fla
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Hold the settings and trust in a folder under one command's flags, loaded once.
-
-    `left_out` are the values of the folder that the user does not trust.
-    """
+    """Hold the settings and trust in a folder under one command's flags, loaded once."""
 
     flags: Mapping[str, Any]
     folder: Path
     loaded: Loaded
     trusted: Trusted
-    left_out: tuple[UntrustedValue, ...]
+    left_out: tuple[UntrustedValue, ...]  # values of the folder that the user does not trust
     variables: Mapping[str, str] = field(default_factory=dict)  # environment variables for this session only
 
     @classmethod
@@ -227,8 +224,7 @@ class Session:
 def claimed_state(state_dir: Path) -> Iterator[None]:
     """Create the state folder before anything is written into it, and note it as the user's own.
 
-    A non-empty one is the user's already, or the gate would have refused it. If it stays empty, it is removed. Failures
-    to note it are reported.
+    A non-empty one is the user's already, or the gate would have refused it. If it stays empty, it is removed.
     """
     state = Path.cwd() / state_dir
     if is_empty(state):
@@ -241,10 +237,7 @@ def claimed_state(state_dir: Path) -> Iterator[None]:
 
 
 def trust_own(values: Mapping[str, str], path: Path | None = None, task: Task | None = None) -> None:
-    """Trust this folder with the user's own changes: variables of `.env`, the checks of a task saved at `path`.
-
-    Failures to save that are reported.
-    """
+    """Trust this folder with the user's own variables of `.env`, and the checks of a task saved at `path`."""
     guarded = {name for f in fields(all_settings()) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
     values_made = [
         UntrustedValue(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded
@@ -278,10 +271,7 @@ _OPTIONAL = ("needs",)  # the methods that a part can do without
 
 
 def found_by_parts(method: str, place: Place) -> Iterator[Any]:
-    """Yield everything that the extensions' parts in the folder yield by a method.
-
-    Raises SetupError for a part that fails: it may know of a file to protect.
-    """
+    """Yield what the extensions' parts in the folder yield by a method. Raises SetupError for a part that fails."""
     for plugin in plugins("folders"):
         try:
             part = plugin.load()
@@ -289,7 +279,7 @@ def found_by_parts(method: str, place: Place) -> Iterator[Any]:
                 yield from getattr(part, method)(place)
         except AutoagentError:
             raise
-        except Exception as error:  # foreign code may raise anything; name its distribution
+        except Exception as error:  # foreign code, which may know of a file to protect
             raise plugin.refuse(f"fails to look at the folder ({type(error).__name__}: {error})") from error
 
 
