@@ -194,7 +194,7 @@ def digest_of(contents: Mapping[str, bytes]) -> str:
 
 
 def skill_contents(place: Path) -> dict[str, bytes]:
-    """Return the files of a skill, without links but SKILL.md. Raises SettingsError if they are unreadable or too large."""
+    """Return the files of a skill, without links but SKILL.md. Raises SettingsError if one is unreadable or large."""
     contents: dict[str, bytes] = {}
     too_large = SettingsError(f"{place}: holds more than {FILES} files and folders or {BYTES // 1_000_000} MB.")
     size = entries = 0
