@@ -30,7 +30,7 @@ from autoagent.memory.none import NoMemory
 from autoagent.memory.ranking import RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.registry.memory import BACKENDS
-from autoagent.session.memories import open_memory
+from autoagent.session.memories import MemoryParts, open_memory
 from autoagent.settings import Settings
 from autoagent.subcommands.memory import memory as group
 from autoagent.workspace.gate import Workspace
@@ -347,11 +347,11 @@ def test_every_number_of_the_rules_is_a_setting(tmp_path: Path) -> None:
         "memory_fade_days": 2.0, "memory_growth": 3.0, "memory_levels": 5, "memory_trash_days": 1.0, "memory_sleep": 7,
         "memory_alike": 0.9, "memory_words": 0.5, "memory_recency": 0.1, "memory_half_life_days": 3.0,
     }  # fmt: skip
-    with closing(open_memory(Settings(state_dir=tmp_path, **given))) as memory:
+    with closing(open_memory(Settings(state_dir=tmp_path, **given), MemoryParts())) as memory:
         assert isinstance(memory, LivingMemory)
         assert memory.rules == LifeRules(2 * DAY, 3.0, 5, 1 * DAY, 7, 0.9, LIVES)
         assert memory.weights == RankingWeights(words=0.5, recency=0.1, half_life=3 * DAY)
-    with closing(open_memory(Settings(state_dir=tmp_path))) as memory:
+    with closing(open_memory(Settings(state_dir=tmp_path), MemoryParts())) as memory:
         assert isinstance(memory, LivingMemory)
         assert (memory.rules, memory.weights) == (
             LifeRules(lives=LIVES),
@@ -409,7 +409,7 @@ def test_a_named_memory_is_one_of_its_own(call: Callable[..., Result], tmp_path:
 
 
 def test_no_memory_keeps_nothing() -> None:
-    memory = open_memory(Settings(memory_backend="none"))
+    memory = open_memory(Settings(memory_backend="none"), MemoryParts())
     assert isinstance(memory, NoMemory)
     assert memory.add("Tea is hot.") is None
     assert memory.recall("tea") == Recall()

@@ -46,12 +46,9 @@ if TYPE_CHECKING:
 
     from autoagent.agent.state import Policy, Tools
     from autoagent.commands.context import Context
-    from autoagent.commands.registry import Registry
-    from autoagent.core.protocols import Model
     from autoagent.safety.rules import Rulebook
-    from autoagent.session.folder_texts import FolderTexts
+    from autoagent.session.memories import MemoryParts
     from autoagent.session.plan import RunPlan
-    from autoagent.session.services import MemoryParts
     from autoagent.workspace.gate import Workspace
 
 
@@ -186,7 +183,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         for hear in (parts.ticks and parts.ticks.add, GUESTS.get("written")):
             if hear:
                 log.listen(hear)
-        build_worker = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
+        build_worker = _builder(plan, workspace, tainted, parts)
         with _pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
             if settings.hierarchical:
@@ -256,8 +253,7 @@ class LateAnswers:
 
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
-    from autoagent.session.memories import lazy_embedder, user_memory
-    from autoagent.session.services import MemoryParts
+    from autoagent.session.memories import MemoryParts, lazy_embedder, user_memory
 
     settings, console = plan.settings, plan.console
     usual = lazy_embedder(settings, console)
@@ -312,16 +308,7 @@ def _pool(
     )  # fmt: skip
 
 
-def builder(
-    settings: Settings,
-    registry: Registry,
-    workspace: Workspace,
-    tainted: TaintedFiles,
-    model: Model,
-    parts: MemoryParts,
-    console: Console,
-    texts: FolderTexts | None = None,
-) -> Build:
+def _builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: MemoryParts) -> Build:
     """Return the function that builds the sub-agents of a run, from the parts of the run's own agent.
 
     Everything opened is used by one thread alone, except a shared model and embedder. A sub-agent's programs are its
@@ -331,15 +318,17 @@ def builder(
     from autoagent.agent.surroundings import changes_files
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
+    from autoagent.session.memories import MemoryParts
     from autoagent.session.plan import describe
     from autoagent.session.restoring import open_snapshots
-    from autoagent.session.services import MemoryParts, open_context
+    from autoagent.session.services import open_context
 
+    settings, registry, console = plan.settings, plan.registry, plan.console
     specs = (*registry.specs, *all_specs())
 
     @contextmanager
     def build_worker(order: WorkerSpec) -> Iterator[Worker]:
-        worker_model = build.model_of_worker(settings, console, model, order.key, order.task.model)
+        worker_model = build.model_of_worker(settings, console, plan.model, order.key, order.task.model)
         embedder = parts.embedder if settings.embedder[0].shared else None
         ranker = build.open_ranker(settings, console, worker_model)
         worker_registry = registry.only(order.commands, "it was not handed on to this agent")
@@ -350,7 +339,7 @@ def builder(
         if place is not workspace:
             marks = TaintedFiles(settings.state_dir / "taint.jsonl", place.root)
             marks.inherit(workspace.root, (), 0)
-        described = describe(order.task, settings, worker_model, worker_registry, order.began, texts)
+        described = describe(order.task, settings, worker_model, worker_registry, order.began, plan.texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.origin)
         with open_context(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import LIVES
-from autoagent.core.protocols import Embedder, Listener
+from autoagent.core.protocols import Embedder, Listener, Model
 from autoagent.memory.asking import Journal
 from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.memory.none import NoMemory, TickClock
@@ -44,19 +44,34 @@ def say(line: str) -> None:
     echo(line, err=True)
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """Hold the parts of an agent's memory. Without an embedder it opens its own.
+
+    `ranker` orders its results. `ticks`, shared by the agents of a run, replace the time of day. `user` is the user's
+    own memory, if the agent has access. `consent` asks the user before an agent first stores there, None if nobody can
+    be asked. With `trusted_only` nothing from outside is recalled, and never a memory stored by an agent whose place it
+    `hides`.
+    """
+
+    embedder: Embedder | None = None
+    ranker: Model | None = None
+    ticks: TickClock | None = None
+    user: UserMemory | None = None
+    consent: Consent | None = None
+    trusted_only: bool = False
+    hides: Callable[[str], bool] = lambda place: False
+
+
 def open_memory(
     settings: Settings,
+    parts: MemoryParts,
     listen: Callable[[str], None] = say,
-    embedder: Embedder | None = None,
-    *,
-    trusted_only: bool = False,
     rerank: Callable[[str], str] | None = None,
-    ticks: TickClock | None = None,
 ) -> LivingMemory | NoMemory:
-    """Open the configured memory, and the configured embedder if none is given. The caller closes it.
+    """Open the configured memory. The caller closes it. `rerank` asks the ranking model.
 
-    With `trusted_only` it recalls nothing from outside. `rerank` asks the ranking model. `ticks` replaces the time of
-    day. Raises SettingsError, SetupError, StateError.
+    Raises SettingsError, SetupError, StateError.
     """
     backend = BACKENDS.find(settings.memory_backend)
     if backend.open is None:
@@ -67,19 +82,20 @@ def open_memory(
     url = settings.memory_url or backend.usual_url
     if backend.needs_url and not url:
         raise SettingsError(f"MEMORY_BACKEND={backend.name} needs its address in MEMORY_URL.")
-    own = LazyEmbedder(lambda: embedder or lazy_embedder(settings))
+    own = LazyEmbedder(lambda: parts.embedder or lazy_embedder(settings))
     store = backend.open(StoreOpening(url, settings.memory_index, folder, own, listen))
     living = LivingMemory(
         store,
         Journal(folder / "dreams.jsonl"),
-        rules=_rules(settings, in_ticks=ticks is not None),
+        rules=_rules(settings, in_ticks=parts.ticks is not None),
         weights=weights_of(settings),
-        clock=ticks.over(store) if ticks else time.time,
-        trusted_only=trusted_only,
+        clock=parts.ticks.over(store) if parts.ticks else time.time,
+        trusted_only=parts.trusted_only,
         rerank=rerank,
         tell=notify_memory_hooks,
     )
     living.take_usage = own.take_usage
+    living.hides = parts.hides
     return living
 
 
@@ -95,7 +111,7 @@ def memory_folder(settings: Settings) -> Path:
 def open_user_command_memory(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
     """Open the memory for a command of the user's. Raises SettingsError also if it is switched off."""
     with claimed_state(settings.state_dir):
-        memory = open_memory(settings, embedder=embedder)
+        memory = open_memory(settings, MemoryParts(embedder))
         if isinstance(memory, NoMemory):
             message = f"The memory is switched off (MEMORY_BACKEND={settings.memory_backend})"
             raise SettingsError(f"{message}; set it to the backend that you want.")
@@ -211,22 +227,16 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
     return UserMemory(user_state_path(os.environ) / "memory", embedder or lazy_embedder(settings), kind.words)
 
 
-def combine_memories(
-    own: LivingMemory | NoMemory,
-    user: UserMemory | None,
-    say: Callable[[str], None],
-    consent: Consent | None,
-    hides: Callable[[str], bool],
+def open_agent_memory(
+    settings: Settings, parts: MemoryParts, say: Callable[[str], None], rerank: Callable[[str], str] | None
 ) -> NoMemory | WiderMemory:
-    """Return an agent's memory with the user's own beside it, if any. NoMemory stays alone.
-
-    Without `consent` nobody can be asked. Memories of agents whose place it `hides` are not recalled.
-    """
+    """Open an agent's memory with the user's own beside it, if any, as `open_memory` does. NoMemory stays alone."""
     from autoagent.memory.wider import WiderMemory
 
+    own = open_memory(settings, parts, say, rerank)
     if isinstance(own, NoMemory):
         return own
-    own.hides = hides
+    user, consent = parts.user, parts.consent
     was_declined = False
 
     def find(create: bool) -> LivingMemory | None:

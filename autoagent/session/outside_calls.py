@@ -34,10 +34,10 @@ from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_registry, rendered
-from autoagent.session.memories import open_user_command_memory
+from autoagent.session.memories import MemoryParts, open_user_command_memory
 from autoagent.session.plan import limits_of, logged_settings, persistent_settings
 from autoagent.session.restoring import open_snapshots
-from autoagent.session.services import MemoryParts, open_context
+from autoagent.session.services import open_context
 from autoagent.session.session import Session, claimed_state
 from autoagent.settings import Settings
 from autoagent.terminal.console import Console, EventHooks

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,33 +19,12 @@ from autoagent.sandbox.mounts import search_path
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_memory
+from autoagent.session.memories import MemoryParts, open_agent_memory
 from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
-    from autoagent.core.protocols import Embedder
-    from autoagent.memory.none import TickClock
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
-    from autoagent.session.memories import Consent, UserMemory
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryParts:
-    """Hold the parts of an agent's memory. Without an embedder it opens its own.
-
-    `ranker` orders its results. `ticks`, shared by the agents of a run, replace the time of day. `user` is the user's
-    own memory, if the agent has access. `consent` asks the user before an agent first stores there, None if nobody can
-    be asked. With `trusted_only` nothing from outside is recalled, and never a memory stored by an agent whose place it
-    `hides`.
-    """
-
-    embedder: Embedder | None = None
-    ranker: Model | None = None
-    ticks: TickClock | None = None
-    user: UserMemory | None = None
-    consent: Consent | None = None
-    trusted_only: bool = False
-    hides: Callable[[str], bool] = lambda place: False
 
 
 class Spent:
@@ -82,17 +60,12 @@ def open_context(
 
     Raises SettingsError, SetupError, StateError if something cannot be opened.
     """
-    from autoagent.session.memories import combine_memories, open_memory
-
     mask = build.mask_of(settings)
     thinking, summarising = build.ModelCaller(model, mask), build.ModelCaller(fast, mask)
     ranking = build.ModelCaller(parts.ranker, mask) if parts.ranker else None
     python = settings.python or sys.executable
-    own_memory = open_memory(
-        settings, say, parts.embedder, trusted_only=parts.trusted_only, rerank=ranking, ticks=parts.ticks
-    )
     with (
-        closing(combine_memories(own_memory, parts.user, say, parts.consent, parts.hides)) as memory,
+        closing(open_agent_memory(settings, parts, say, ranking)) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
         guard.confined = sandbox.confines
