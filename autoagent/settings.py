@@ -26,9 +26,7 @@ from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
 from autoagent.registry.table import join_with_or
 from autoagent.text.redaction import is_placeholder
 
-EMBEDDER = "text-embedding-3-small"
-"""What embeds at OpenAI's own endpoint where nobody names another model."""
-
+EMBEDDER = "text-embedding-3-small"  # at OpenAI's own endpoint where nobody names another model
 OPENAI_URL = "https://api.openai.com/v1"
 
 WORKSPACE = Path("autoagent_workspace")

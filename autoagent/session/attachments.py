@@ -24,9 +24,7 @@ from autoagent.text.text_file import open_regular
 if TYPE_CHECKING:
     from autoagent.safety.tainted_files import TaintedFiles
 
-PIPED = "piped"
-"""The flag for text from standard input beside a wish."""
-
+PIPED = "piped"  # the flag for text from standard input beside a wish
 LIMIT = 1_000_000  # bytes of an attachment; prompts show as much of it as of any result
 MAX_IMAGE_BYTES = 4_000_000  # bytes of an image; the usual endpoints accept at least 5 MB
 SILENCE = 10.0  # seconds without a byte before standard input counts as ended

@@ -269,14 +269,17 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
 
 def _warn(settings: Settings, console: Console, context: Context) -> None:
     from autoagent.commands.selection import added
-    from autoagent.session.services import report_browser, report_gaps
+    from autoagent.session.services import report_browser
 
     if settings.continuous:
         console.warn(CONTINUOUS_WARNING)
     for problem in filter(None, (one.problem for one in added())):
         console.warn(problem)
     report_extensions(console.say, console.warn)
-    report_gaps(context.sandbox, console.warn)
+    if (sandbox := context.sandbox).gaps:
+        console.warn(f"Programs run under the sandbox {sandbox.name!r}, which does not hold everything:")
+        for gap in sandbox.gaps:
+            console.warn(f"- {gap}")
     report_browser(settings, console.warn)
     build.warn_of_old_rules(settings, console.warn)
 

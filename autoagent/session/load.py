@@ -227,16 +227,10 @@ _FLAGS = {  # flags with other names than their settings
     "run_name": "name",
 }
 
-
-HERE = Path()
-"""The workspace of a wish in a project folder: the folder itself."""
-
-AS_WISH = "as_wish"
-"""The flag for a task that is a wish instead of AutoGPT's flags or files."""
-
+HERE = Path()  # the workspace of a wish in a project folder: the folder itself
+AS_WISH = "as_wish"  # the flag for a task that is a wish instead of AutoGPT's flags or files
 RUN = "the run"  # an origin
-KEPT = "kept"
-"""The flag for the settings, by name, in a resumed run's log."""
+KEPT = "kept"  # the flag for the settings, by name, in a resumed run's log
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:

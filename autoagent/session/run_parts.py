@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from autoagent.commands.registry import Registry
 
 
-_OF_A_STEP = ("planning", "reply", "call", "result")
-
-
 def opened_place(flags: Mapping[str, Any] | None) -> Place:
     """Return the current folder for a subcommand that acts. Ask the user first whether to trust what it brings."""
     return Session.open(flags).place
@@ -61,7 +58,8 @@ class RunParts(RunPart):
     @property
     def steps(self) -> RunPart:
         """The part of each step, NO_PART if there is none."""
-        return self if any(True for method in _OF_A_STEP for _ in self._of(method)) else NO_PART
+        methods = ("planning", "reply", "call", "result")
+        return self if any(True for method in methods for _ in self._of(method)) else NO_PART
 
     def commands(self, say: Callable[[str], None], warn: Callable[[str], None]) -> Sequence[Any]:
         found: list[Any] = []

@@ -111,14 +111,6 @@ def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
     )
 
 
-def report_gaps(sandbox: Sandbox, say: Callable[[str], None]) -> None:
-    """Warn of the sandbox's gaps."""
-    if sandbox.gaps:
-        say(f"Programs run under the sandbox {sandbox.name!r}, which does not hold everything:")
-        for gap in sandbox.gaps:
-            say(f"- {gap}")
-
-
 def browser_for(settings: Settings) -> str:
     """Return the configured browser, another available one, or ''."""
     if not settings.browser_name:

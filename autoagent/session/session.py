@@ -267,15 +267,12 @@ def place_in(folder: Path, settings: Settings) -> Place:
     )  # fmt: skip
 
 
-_OPTIONAL = ("needs",)  # the methods that a part can do without
-
-
 def found_by_parts(method: str, place: Place) -> Iterator[Any]:
     """Yield what the extensions' parts in the folder yield by a method. Raises SetupError for a part that fails."""
     for plugin in plugins("folders"):
         try:
             part = plugin.load()
-            if hasattr(part, method) or method not in _OPTIONAL:
+            if hasattr(part, method) or method != "needs":  # a part can do without that one
                 yield from getattr(part, method)(place)
         except AutoagentError:
             raise

@@ -38,6 +38,7 @@ class Trusted:
 
     def __init__(self, base: Path) -> None:
         self.base = base
+        self._folders = base / "folders"
         self._known: dict[Path, set[str]] = {}
 
     def holds(self, folder: Path, mark: str) -> bool:
@@ -80,10 +81,6 @@ class Trusted:
         """Return all records, by folder."""
         records = (self._read(path) for path in self._folders.glob("*.json"))
         return sorted((record for record in records if record), key=lambda record: record.folder)
-
-    @property
-    def _folders(self) -> Path:
-        return self.base / "folders"
 
     def _file(self, folder: Path) -> Path:
         return self._folders / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:32]}.json"
