@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from autoagent.core.commands import Call, Proof, ResultMeta, Risk
 from autoagent.core.frozen import dataclass
@@ -49,11 +49,27 @@ class Labelled(Event):
         return ResultMeta.from_json(self.data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Kind = TypeVar("Kind", bound=Event)
+EVENTS: dict[str, type[Event]] = {}  # by their names in the log
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def event(name: str, *, passing: bool = False) -> Callable[[type[Kind]], type[Kind]]:
+    """Make a class the record of an event with this name in the log. `passing` is as in Event."""
+
+    def recorded(kind: type[Kind]) -> type[Kind]:
+        record = dataclass(frozen=True, slots=True, kw_only=True)(kind)
+        record.type, record.passing = name, passing
+        EVENTS[name] = record
+        return record
+
+    return recorded
+
+
+@event("run_started")
 class RunStarted(Event):
     """Start the run: everything that shapes its prompts, and the settings to restore on resume."""
 
-    type: ClassVar[str] = "run_started"
     version: str
     task: Task
     model: str
@@ -78,22 +94,19 @@ class RunStarted(Event):
         return STYLES.get(self.prompt_style or self.asking, FULL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("resumed")
 class Resumed(RunStarted):
     """A process resumed the run, with the settings that apply from here."""
 
-    type: ClassVar[str] = "resumed"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("changed")
 class Changed(RunStarted):
     """The user changed `what` at a question: the model, the goals or the budget. Its fields apply from here on."""
 
-    type: ClassVar[str] = "changed"
     what: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("recalled", passing=True)
 class Recalled(Event):
     """Memories found for this step's prompt, which shows as many as fit.
 
@@ -101,8 +114,6 @@ class Recalled(Event):
     important first; `left_out` did not fit. `gate`: the evidence that each needed.
     """
 
-    type: ClassVar[str] = "recalled"
-    passing: ClassVar[bool] = True
     query: str
     memories: tuple[RetrievedMemory, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -111,16 +122,14 @@ class Recalled(Event):
     core: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("tainted", passing=True)
 class Tainted(Labelled):
     """A memory recalled for the first time brought labels into the run: `untrusted` text, `private` data."""
 
-    type: ClassVar[str] = "tainted"
-    passing: ClassVar[bool] = True
     memory: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("dropped")
 class Dropped(Event):
     """The user removed a recalled memory from the run: no later prompt shows it, and its labels are dropped.
 
@@ -128,13 +137,12 @@ class Dropped(Event):
     it is that which no later prompt shows, and `memory` is -1. Its labels stay.
     """
 
-    type: ClassVar[str] = "dropped"
     memory: int
     ends_reply: bool = False
     attachment: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("prompted", passing=True)
 class Prompted(Event):
     """A prompt is about to be sent: its sha256, size, displayed time and estimated cost in USD.
 
@@ -143,8 +151,6 @@ class Prompted(Event):
     does.
     """
 
-    type: ClassVar[str] = "prompted"
-    passing: ClassVar[bool] = True
     sha256: str
     tokens: int
     messages: int
@@ -155,25 +161,21 @@ class Prompted(Event):
     files: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("retried", passing=True)
 class Retried(Event):
     """A failure and its reason: the model had to be asked again, or the memory could not be used.
 
     `shortened`: the model was asked with a shorter history, as the prompt did not fit.
     """
 
-    type: ClassVar[str] = "retried"
-    passing: ClassVar[bool] = True
     reason: str
     shortened: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("thought", passing=True)
 class Thought(Event):
     """A usable reply: thoughts and a command. Each call in `more` becomes a separate step."""
 
-    type: ClassVar[str] = "thought"
-    passing: ClassVar[bool] = True
     thoughts: Thoughts
     call: Call
     text: str
@@ -181,12 +183,10 @@ class Thought(Event):
     more: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("rejected", passing=True)
 class Rejected(Event):
     """An unusable reply, its problem and its cost. `off`: it requests a command that this agent does not have."""
 
-    type: ClassVar[str] = "rejected"
-    passing: ClassVar[bool] = True
     problem: str
     text: str
     usage: Usage
@@ -195,24 +195,21 @@ class Rejected(Event):
     off: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("spent")
 class Spent(Event):
     """A call to a model or an embedder outside a step: its purpose and cost."""
 
-    type: ClassVar[str] = "spent"
     purpose: str
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("proposed", passing=True)
 class Proposed(Event):
     """A call before the authorizer, with the displayed preview and warning.
 
     `masked`: a secret in the arguments is not logged. `risk` is computed from the arguments. Older logs lack it.
     """
 
-    type: ClassVar[str] = "proposed"
-    passing: ClassVar[bool] = True
     call: Call
     preview: str = ""
     warning: str = ""
@@ -225,12 +222,10 @@ class Proposed(Event):
         return self.preview.startswith("--- ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("decided", passing=True)
 class Decided(Event):
     """A decision on a call, and who made it. `elsewhere`: from another terminal."""
 
-    type: ClassVar[str] = "decided"
-    passing: ClassVar[bool] = True
     call_id: str
     allowed: bool
     by: str
@@ -239,24 +234,21 @@ class Decided(Event):
     elsewhere: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("feedback")
 class Feedback(Event):
     """A message from the user to the agent."""
 
-    type: ClassVar[str] = "feedback"
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("noticed", passing=True)
 class SystemNotice(Event):
     """A message from the program to the agent, for example about a standstill."""
 
-    type: ClassVar[str] = "noticed"
-    passing: ClassVar[bool] = True
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("told", passing=True)
 class AgentMessage(Labelled):
     """A message from another agent of the run, with the labels of its text.
 
@@ -264,8 +256,6 @@ class AgentMessage(Labelled):
     or standard input that the user attached. `image` is the data URL of one that the text names.
     """
 
-    type: ClassVar[str] = "told"
-    passing: ClassVar[bool] = True
     sender: str
     text: str
     attached: bool = False
@@ -277,19 +267,17 @@ class AgentMessage(Labelled):
         return f"{self.sender}, attached by the user:" if self.attached else f"From {self.sender}:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("started")
 class Started(Event):
     """A command is about to run. On disk before it does."""
 
-    type: ClassVar[str] = "started"
     call: Call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("returned")
 class Returned(Labelled):
     """The command's result. `known` is False if a crash hid it: the command may have run."""
 
-    type: ClassVar[str] = "returned"
     call_id: str
     ok: bool
     text: str
@@ -314,91 +302,81 @@ class Returned(Labelled):
         return "returned" if self.ok else "failed" if self.known else "may have run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("snapshot")
 class Snapshot(Event):
     """The workspace at this point of the step: the id of its tree in the snapshot store.
 
     `apart`: a role's own copy, until the round ends.
     """
 
-    type: ClassVar[str] = "snapshot"
     tree: str
     apart: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("undone")
 class Undone(Event):
     """The user restores the workspace to `tree`, the state after step `to`. With `redo`, the last undo is reverted.
 
     A `Snapshot` follows once the workspace is restored.
     """
 
-    type: ClassVar[str] = "undone"
     to: int
     tree: str
     redo: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("rewound")
 class Rewound(Event):
     """The user returns to the end of step `to`. Later steps no longer count, except for their cost.
 
     `tree` is the workspace to restore, or '' if no snapshot has it.
     """
 
-    type: ClassVar[str] = "rewound"
     to: int
     tree: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("forked")
 class Forked(Event):
     """The end of the history shared with the run `origin`, whose steps up to `at` precede it unchanged."""
 
-    type: ClassVar[str] = "forked"
     origin: str
     at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("checked")
 class Checked(Labelled):
     """The check of a goal ran: the goal's index, whether it is met, and the end of its output.
 
     It is `untrusted` and `private` as far as the agent sees that output.
     """
 
-    type: ClassVar[str] = "checked"
     goal: int
     met: bool
     output: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("remembered", passing=True)
 class Remembered(Event):
     """The step was stored in the long-term memory under this id. `store` identifies the memory; '' in old logs."""
 
-    type: ClassVar[str] = "remembered"
-    passing: ClassVar[bool] = True
     memory: int
     store: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("ended")
 class Ended(Event):
     """The process left the run. An unfinished run can be resumed. `goals` are those of the Outcome."""
 
-    type: ClassVar[str] = "ended"
     status: Status
     reason: str
     goals: tuple[Proof, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("hired", passing=True)
 class Hired(Event):
     """A role joined the team under the key `agent`: its name, its actions, and the messages it watches for."""
 
-    type: ClassVar[str] = "hired"
-    passing: ClassVar[bool] = True
     name: str
     profile: str
     prefix: str
@@ -407,29 +385,26 @@ class Hired(Event):
     human: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("round_began", passing=True)
 class RoundBegan(Event):
     """A round of the team began. Its number is the step. Every role reads all earlier messages.
 
     `acts` are the keys of the roles with news. `waits` maps the others to the actions they wait for.
     """
 
-    type: ClassVar[str] = "round_began"
-    passing: ClassVar[bool] = True
     acts: tuple[str, ...]
     waits: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("verified")
 class Verified(Event):
     """A verifier judged goals at the end of the run. `model` is its name. Its answers precede this event."""
 
-    type: ClassVar[str] = "verified"
     model: str
     verdicts: tuple[GoalVerdict, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("drafted")
 class Drafted(Event):
     """A model has done the whole work several times, in copies of the workspace.
 
@@ -440,22 +415,19 @@ class Drafted(Event):
         failed: the paths of the tests and programs that failed before.
     """
 
-    type: ClassVar[str] = "drafted"
     drafts: int
     agree: int = 0
     shown: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("answered", passing=True)
 class Answered(Event):
     """A model, or a person in its place, answered a role's question, of which the log has the `sha256`.
 
     `purpose` names the action that asked.
     """
 
-    type: ClassVar[str] = "answered"
-    passing: ClassVar[bool] = True
     purpose: str
     sha256: str
     text: str
@@ -464,7 +436,7 @@ class Answered(Event):
     truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("published", passing=True)
 class Published(Labelled):
     """A message of a role, readable by all once the round has ended. One of the user, at once.
 
@@ -473,8 +445,6 @@ class Published(Labelled):
     holds the `instruct_content` and `metadata` of a Python program, each with its `value` and `class`.
     """
 
-    type: ClassVar[str] = "published"
-    passing: ClassVar[bool] = True
     id: str
     content: str
     role: str
@@ -484,30 +454,16 @@ class Published(Labelled):
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("acted", passing=True)
 class Acted(Event):
     """A role's turn in a round is over. `memory` lists its changes to its own memory, beside reading messages.
 
     Each change is `add` with a message or the id of a published message, `delete` with an id, or `clear`.
     """
 
-    type: ClassVar[str] = "acted"
-    passing: ClassVar[bool] = True
     memory: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("round_ended")
 class RoundEnded(Event):
     """The round is over. Its messages are published in the order in which the roles were hired."""
-
-    type: ClassVar[str] = "round_ended"
-
-
-EVENTS: Mapping[str, type[Event]] = {
-    kind.type: kind
-    for kind in (
-        RunStarted, Resumed, Changed, Recalled, Tainted, Dropped, Prompted, Retried, Thought, Rejected, Spent, Proposed,
-        Decided, Feedback, SystemNotice, AgentMessage, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked,
-        Remembered, Verified, Ended, Hired, RoundBegan, Drafted, Answered, Published, Acted, RoundEnded,
-    )
-}  # fmt: skip
