@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.core.codec import event_from_json, to_json
+from autoagent.core.codec import event_from_line, to_json
 from autoagent.core.commands import Call
 from autoagent.core.events import EVENTS, Decided, Event, Recalled, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
@@ -33,16 +33,15 @@ EXAMPLES: list[Event] = [
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.type)
 def test_an_event_comes_back_from_its_line(event: Event) -> None:
-    line = json.dumps(to_json(event))
-    assert event_from_json(json.loads(line)) == event
+    assert event_from_line(json.dumps(to_json(event)).encode()) == event
 
 
 def test_fields_of_a_later_minor_version_are_passed_over() -> None:
     line = {**to_json(EXAMPLES[3]), "mood": "good"}
-    assert event_from_json(line) == EXAMPLES[3]
+    assert event_from_line(json.dumps(line).encode()) == EXAMPLES[3]
     nested = to_json(EXAMPLES[1])
     nested["memories"][0]["mood"] = "good"
-    assert event_from_json(nested) == EXAMPLES[1]
+    assert event_from_line(json.dumps(nested).encode()) == EXAMPLES[1]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_fields_of_a_later_minor_version_are_passed_over() -> None:
 )
 def test_what_is_no_event_is_refused(line: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"event"):
-        event_from_json(line)
+        event_from_line(json.dumps(line).encode())
 
 
 @pytest.mark.parametrize("kind", EVENTS.values(), ids=lambda kind: kind.type)

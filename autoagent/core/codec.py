@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from functools import cache
@@ -67,7 +67,11 @@ def from_line(kind: type[Record], line: bytes) -> Record:
         raise ValueError(str(error)) from None
     # no JSON, or half a surrogate pair, which the standard library accepts
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return from_plain(kind, _load_json(line))
+        try:
+            value = json.loads(line.decode(), parse_constant=_refuse)  # it would guess the encoding of bytes
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        return from_plain(kind, value)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if b"0" * 19 in line.translate(_ZEROS) and _LONG_NUMBER.search(line):  # the pattern alone takes ten times as long
@@ -109,13 +113,6 @@ def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def _load_json(line: bytes) -> Any:
-    try:
-        return json.loads(line.decode(), parse_constant=_refuse)  # it would guess the encoding of bytes
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
 def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not a JSON number")
 
@@ -153,29 +150,14 @@ def to_json(event: Event) -> dict[str, Any]:
     return {"v": VERSION, "type": event.type, **to_plain(event)}
 
 
-def event_from_json(line: Mapping[str, Any]) -> Event:
-    """Read an event from a log line's object. Unknown fields are dropped.
-
-    Raises:
-        ValueError: the object is no event: of an unknown type or a newer version, or with a missing or invalid
-            field, which is named.
-    """
-    return _event(lambda kind: from_plain(kind, line))
-
-
 def event_from_line(line: bytes, type: str = "") -> Event:
-    """Read an event from a log line. `type` is known if its beginning was read.
+    """Read an event from a log line, dropping unknown fields. `type` is known if its beginning was read.
 
-    Raises ValueError, as `from_json`.
+    Raises ValueError for an unknown type, a newer version, or a missing or invalid field, which is named.
     """
-    return _event(lambda kind: from_line(kind, line), type)
-
-
-def _event(read: Callable[[type[Any]], Any], type: str = "") -> Event:
-    """Return the event that `read` builds for its record type. Raises ValueError."""
     if not type:
         try:
-            envelope = read(_Envelope)
+            envelope = from_line(_Envelope, line)
         except ValueError as error:
             raise ValueError(f"no event: {error}") from None
         if envelope.v > VERSION:
@@ -185,7 +167,7 @@ def _event(read: Callable[[type[Any]], Any], type: str = "") -> Event:
     if kind is None:
         raise ValueError(f"unknown event type {type!r}")
     try:
-        return _check(read(kind))
+        return _check(from_line(kind, line))
     except ValueError as error:
         raise ValueError(f"misshapen {kind.type} event: {error}") from None
 

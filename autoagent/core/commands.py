@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 
 from autoagent.core.frozen import dataclass
 
-LevelName = Literal["planner", "executor", "thinker"]
-"""The levels of a hierarchical run (see levels)."""
+LevelName = Literal["planner", "executor", "thinker"]  # of a hierarchical run (see levels)
 
 Proof = Literal["checked", "shown", "accepted", "claimed", "unmet"]
 """A goal's status at the end: its check passed, a verifier and the evidence agree, the user accepted it, the agent
@@ -20,8 +19,7 @@ claims it, or the agent says that it cannot be met.
 
 Risk = Literal["read", "write", "run", "network", "irreversible"]
 
-OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})
-"""The risks of commands that act outward or cannot be undone."""
+OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})  # they act outward or cannot be undone
 
 SOURCE = r"[a-z]+__[A-Za-z0-9_-]+"
 """The categories of commands that sources outside the program offer: `KIND__SOURCE`, such as `mcp__shop`."""
@@ -94,19 +92,11 @@ class Parameter:
     item: Literal["string", "integer"] = "string"
 
 
-EXISTING = "existing"
-"""A trait after an argument's Meaning: it names an existing workspace file. A trait that begins with a dot, such as
-".py", is the suffix of that file.
-"""
-
-DETAIL = "detail"
-"""A trait of an optional argument that is omitted for small models."""
-
-CODE: Final = "code"
-"""A trait of an argument that is program code; a small model writes it in a separate block."""
-
-FILE_TEXT: Final = "file"
-"""A trait of an argument that is the text of the file in the "path" argument."""
+# Traits that may follow an argument's Meaning; that of a suffix, such as ".py", begins with a dot.
+EXISTING = "existing"  # it names an existing workspace file
+DETAIL = "detail"  # it is optional, and omitted for small models
+CODE: Final = "code"  # it is program code; a small model writes it in a separate block
+FILE_TEXT: Final = "file"  # it is the text of the file in the "path" argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,9 +261,7 @@ class ResultMeta:
         return cls(**values, details=details)
 
 
-PLAIN = ResultMeta()
-"""Metadata of a result that is text for the model alone."""
-
+PLAIN = ResultMeta()  # of a result that is text for the model alone
 _META = frozenset(each.name for each in fields(ResultMeta)) - {"details"}
 
 
@@ -313,8 +301,7 @@ class Proposal:
         return self.preview.startswith("--- ")
 
 
-Change = Callable[[Callable[[Any], Any]], None]
-"""Change the run; the argument records an event of it in the log and everywhere."""
+Change = Callable[[Callable[[Any], Any]], None]  # the argument records an event of it in the log and everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,5 +344,4 @@ class Question:
     words: tuple[str, ...] = ()
 
 
-ANY_TEXT = Question()
-"""A question that accepts any text."""
+ANY_TEXT = Question()  # accepts any text

@@ -1,16 +1,4 @@
-"""Every error of the program, named by who must act on it.
-
-    AutoagentError
-    ├── ForModel            the model can correct it: the text is the next thing it reads
-    │   ├── CommandError    a command failed
-    │   └── ReplyError      a reply that holds no single valid command
-    ├── ForUser             the user can mend it: one line that names the thing and says what to do
-    │   ├── SettingsError   a flag, variable or file holds a value that cannot be used      (exit 2)
-    │   ├── SetupError      no key, a refused key, a model that is not there                (exit 3)
-    │   ├── ModelError      the endpoint failed, after the retries                          (exit 1)
-    │   └── StateError      a run, a memory or a folder that cannot be read or written      (exit 1)
-    └── StopRun             not a failure: something ended the run; carries its Outcome
-        └── NoMoneyException    the money of the run does not cover the next call
+"""Every error of the program, named by who must act on it: the model, or the user.
 
 A bug of ours is none of these: it stays a plain Python exception, and `--debug` shows where it came from.
 """

@@ -15,30 +15,18 @@ if TYPE_CHECKING:
 
     from autoagent.core.commands import ResultMeta
 
-PRIVATE = "private"
-"""A label in the source of a memory that may hold the user's own data."""
+# Labels in the source of a memory, beside others:
+PRIVATE = "private"  # it may hold the user's own data
+PRIVATE_SOURCES = frozenset({PRIVATE, "user"})  # it is private: from a run with such data, or the user's own words
+SET_ASIDE = "set aside"  # the user has taken it out of the core
+PUBLIC = "public"  # the user has said that it may be treated like a goal
+_SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")  # a newer memory contradicts it; the bare word marked guesses
 
-PRIVATE_SOURCES = frozenset({PRIVATE, "user"})
-"""The sources that make a memory private: a run that held such data, or the user's own words."""
-
-
-_SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")
-"""A label in the source of a memory that a newer one contradicts. The bare word marked guesses."""
-
-RUN_RECORD = "A run for: "
-"""The beginning of the fact that summarizes a run and its result."""
-
-SET_ASIDE = "set aside"
-"""What a source names, beside others, where the user has taken the memory out of the core."""
-
-PUBLIC = "public"
-"""What a source names, beside others, where the user has said that the memory may be treated like a goal."""
-
-PINNED = 1_000_000
-"""The level of a pinned memory, beyond reach of use, so that it never changes."""
-
-USER = "user"
-"""The kind of the user's own memories: facts and preferences, for runs in all folders."""
+RUN_RECORD = "A run for: "  # begins the fact that summarizes a run and its result
+PINNED = 1_000_000  # the level of a pinned memory, beyond reach of use, so that it never changes
+USER = "user"  # the kind of the user's own memories: facts and preferences, for runs in all folders
+FROM_OUTSIDE = "from outside"  # why a fitting memory is left out where only trusted ones are recalled
+GONE = -1  # the level, in a change, of a memory that is deleted for good
 
 LIVES = {"step": 0.5, "fact": 13.0, "note": math.inf, "feedback": math.inf, USER: math.inf}
 """How long each kind of memory lives, in thresholds of level 0; infinity: it does not fade; default 1. Steps are many,
@@ -150,11 +138,7 @@ class RetrievedMemory:
             return self.t
 
 
-Wanted = Callable[[RetrievedMemory], bool]
-"""Whether a recall may return a memory."""
-
-FROM_OUTSIDE = "from outside"
-"""Why a fitting memory is left out where only trusted ones are recalled."""
+Wanted = Callable[[RetrievedMemory], bool]  # whether a recall may return a memory
 
 
 def memory_name(id: int) -> str:
@@ -185,10 +169,6 @@ class Recall:
     problem: str = ""
     unranked: str = ""
     gate: float = 0.0
-
-
-GONE = -1
-"""The level, in a change, of a memory that is deleted for good."""
 
 
 @dataclass(frozen=True, slots=True)

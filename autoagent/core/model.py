@@ -135,8 +135,7 @@ FILE = PromptStyle("file", writes_file=True)
 
 STYLES: dict[str, PromptStyle] = {style.name: style for style in (FULL, BRIEF, FILE)}
 
-SMALL = 4e9
-"""Models with fewer parameters get the brief style."""
+SMALL = 4e9  # parameters; models with fewer get the brief style
 
 
 def style_for(parameters: float | None, name: str = "", *, blocks: bool = False) -> PromptStyle:

@@ -80,12 +80,7 @@ class Status(StrEnum):
     @property
     def is_conclusion(self) -> bool:
         """Return whether the agent itself came to this end, without an interruption from outside."""
-        return self not in _INTERRUPTED
-
-
-_INTERRUPTED = frozenset({
-    Status.FAILED, Status.SETUP, Status.LIMIT, Status.UNANSWERED, Status.STOPPED, Status.BUDGET, Status.INTERRUPTED,
-})  # fmt: skip
+        return self.over or self is Status.STUCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +92,8 @@ class Outcome:
     goals: tuple[Proof, ...] = ()
 
 
-VERIFICATION = "verification"
-"""The purpose of a verifier's answer in the log."""
-
-VERIFIER = "You check another agent's work."
-"""The first words of a verifier's system message, by which scripted servers recognize its request."""
+VERIFICATION = "verification"  # the purpose of a verifier's answer in the log
+VERIFIER = "You check another agent's work."  # begins a verifier's system message, as scripted servers recognize it
 
 Finding = Literal["met", "not met", "cannot tell"]
 

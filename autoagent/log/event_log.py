@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autoagent.core.codec import event_from_json, to_json
+from autoagent.core.codec import event_from_line, to_json
 from autoagent.core.commands import Call
 from autoagent.core.durable_files import sync_folder
 from autoagent.core.errors import StateError
@@ -196,7 +196,7 @@ class EventLog:
                 self._rewinds.append(stamped)
             for subscriber in self._hearers:
                 subscriber(stamped)
-        return stamped if masked is plain or masked == plain else event_from_json(masked)
+        return stamped if masked is plain or masked == plain else event_from_line(line, event.type)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
         """Yield all events on disk. With `others` only those of sub-agents."""

@@ -11,7 +11,7 @@ import pytest
 from driver import FINISH, GOAL, Home
 from server import ScriptedServer, command
 
-from autoagent.core.codec import event_from_json
+from autoagent.core.codec import event_from_line
 from autoagent.settings import GROUPS
 
 
@@ -19,7 +19,8 @@ def test_stdout_is_the_log_and_stderr_is_for_the_person(served: Home, server: Sc
     server.add(command("write_to_file", filename="a.txt", text="one"), *FINISH)
     done = served.succeed("--json", "-m", "none", stdin="\nA\nB\nC\n\ny -9\n")
     assert done.events == served.log()
-    assert [event_from_json(event).type for event in done.events][:3] == ["run_started", "spent", "prompted"]
+    lines = done.out.encode().splitlines()[:3]
+    assert [event_from_line(line).type for line in lines] == ["run_started", "spent", "prompted"]
     assert done.events[-1]["status"] == "finished"
     assert "Name of the AI" in done.err
     assert "Run it? y = yes" in done.err
@@ -49,7 +50,7 @@ def test_an_end_before_the_run_is_an_event_too(home: Home, flags: list[str], cod
     assert done.code == code, done.text
     [ended] = done.events
     assert (ended["type"], ended["status"], ended["run"]) == ("ended", status, "")
-    assert event_from_json(ended).type == "ended"
+    assert event_from_line(json.dumps(ended).encode()).type == "ended"
     assert ended["reason"] in done.err
     assert home.runs == []
 
