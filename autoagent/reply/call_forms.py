@@ -71,9 +71,9 @@ def strip_decoration(name: str) -> str:
 
 def template_word(name: str, args: Mapping[str, Any]) -> str:
     """Return the template's word if a command's name is one, or ''."""
-    if _word(name) == "command_name":
+    if plain_word(name) == "command_name":
         return name
-    return next((key for key in args if _word(key) == "arg_name"), "")
+    return next((key for key in args if plain_word(key) == "arg_name"), "")
 
 
 def is_template(reply: Mapping[str, Any]) -> bool:
@@ -83,7 +83,8 @@ def is_template(reply: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and bool(template_word(name, args if isinstance(args, dict) else {}))
 
 
-def _word(text: str) -> str:
+def plain_word(text: str) -> str:
+    """Return a word of a template without its brackets, in lower case: `arg_name` for `<Arg name>`."""
     return text.strip().lower().strip("<>").replace(" ", "_")
 
 

@@ -147,20 +147,17 @@ class _Reader:
         if word in _LITERALS:
             value: Any = _LITERALS[word]
         elif number := _NUMBER.fullmatch(word):
-            value = self.number(word, whole=not any(number.groups()))
+            whole = not any(number.groups())
+            try:
+                value = int(word) if whole else float(word)
+            except ValueError:  # more digits than Python converts
+                value = math.inf
+            if value in (math.inf, -math.inf):
+                raise self.error("the number is too large")
         else:
             raise self.error("expected a value")
         self.position += len(word)
         return value
-
-    def number(self, word: str, *, whole: bool) -> int | float:
-        try:
-            value = int(word) if whole else float(word)
-            if whole or math.isfinite(value):
-                return value
-        except ValueError:  # more digits than Python converts
-            pass
-        raise self.error("the number is too large")
 
     def string(self) -> str:
         start, quote = self.position, self.text[self.position]

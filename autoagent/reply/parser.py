@@ -18,7 +18,7 @@ from autoagent.core.command_schema import THOUGHTS
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.model import Completion, Reply, Thoughts, ToolCall
-from autoagent.reply.call_forms import strip_decoration, template_word
+from autoagent.reply.call_forms import plain_word, strip_decoration, template_word
 from autoagent.reply.lenient_json import UnreadableJson, excerpt, read_object
 from autoagent.reply.written_reply import find_command
 from autoagent.text import code_block
@@ -33,8 +33,7 @@ _IN_BRACKETS = re.compile(r"<([A-Za-z][^<>=/\n]*)>")
 
 MAX_CALLS = 16  # per reply, so that the model sees results before it continues
 
-Check = Callable[[Call], Call]
-"""Return a call in runnable form; raise ReplyError for an invalid name or argument."""
+Check = Callable[[Call], Call]  # returns it in runnable form; raises ReplyError for an invalid name or argument
 
 
 def parse(completion: Completion, check: Check, call_id: str) -> Reply:
@@ -77,25 +76,32 @@ def written(completion: Completion) -> str:
     """Render a completion as text even if unusable. A tool call takes the form of a written reply."""
     if not completion.calls:
         return completion.text
-    return "\n".join(_tool_call_as_text(call, completion.text) for call in _distinct(completion.calls))
+    replies: list[str] = []
+    for call in dict.fromkeys(completion.calls):
+        try:
+            replies.append(json.dumps(_tool_call_as_reply(call, completion.text), ensure_ascii=False))
+        except ReplyError:  # kept unchanged, so that it can be shown and is refused again
+            unread = f'{{"command": {{"name": {json.dumps(call.name)}, "args": {call.arguments}}}}}'
+            replies.append(f"{completion.text}\n{unread}".lstrip())
+    return "\n".join(replies)
 
 
 def _understood(reply: Mapping[str, Any], text: str, check: Check, call_id: str) -> Reply:
     thoughts, (name, args) = _thoughts(reply.get("thoughts")), _command(reply)
     _refuse_template(thoughts, name, args)
-    _refuse_half_characters(reply)
+    try:
+        json.dumps(reply, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which no file or log can hold
+        half = ascii(error.object[error.start])[1:-1]
+        raise ReplyError(f"The reply holds half a character ({half}); write the character itself.") from error
     return Reply(thoughts, check(Call(call_id, name, args)), text)
 
 
 # Native tool calls -----------------------------------------------------------------------------------------------
 
 
-def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    return tuple(dict.fromkeys(calls))
-
-
 def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Reply:
-    calls = _distinct(completion.calls)
+    calls = list(dict.fromkeys(completion.calls))
     if len(calls) > MAX_CALLS:
         raise ReplyError(f"The reply calls {len(calls)} commands; call at most {MAX_CALLS} at once.")
     replies: list[Reply] = []
@@ -125,13 +131,6 @@ def _tool_call_as_reply(call: ToolCall, text: str) -> dict[str, Any]:
         raise ReplyError(f"The arguments of {excerpt(call.name)} go on after their object: {excerpt(rest)}.")
     thoughts = args.pop("thoughts", None) or text.strip()
     return {"thoughts": thoughts, "command": {"name": strip_decoration(call.name), "args": args}}
-
-
-def _tool_call_as_text(call: ToolCall, text: str) -> str:
-    try:
-        return json.dumps(_tool_call_as_reply(call, text), ensure_ascii=False)
-    except ReplyError:  # kept unchanged, so that it can be shown and is refused again
-        return f'{text}\n{{"command": {{"name": {json.dumps(call.name)}, "args": {call.arguments}}}}}'.lstrip()
 
 
 # What a reply holds ----------------------------------------------------------------------------------------------
@@ -190,8 +189,8 @@ def _refuse_template(thoughts: Thoughts, name: str, args: Mapping[str, Any]) -> 
         echo = echo or "thought"
     for key, value in args.items():
         if isinstance(value, str) and (inside := _IN_BRACKETS.fullmatch(value.strip())):
-            word = _word(inside[1])
-            if word == _word(key) or word in _PLACEHOLDERS or "_" in word:  # several words are an argument's help
+            word = plain_word(inside[1])
+            if word == plain_word(key) or word in _PLACEHOLDERS or "_" in word:  # several words are an argument's help
                 echo = echo or value.strip()
     if echo:
         raise ReplyError(
@@ -199,16 +198,3 @@ def _refuse_template(thoughts: Thoughts, name: str, args: Mapping[str, Any]) -> 
             "What you do not know yet, get first, with another command.",
             command=name,
         )
-
-
-def _word(text: str) -> str:
-    return text.strip().lower().strip("<>").replace(" ", "_")
-
-
-def _refuse_half_characters(reply: Mapping[str, Any]) -> None:
-    """Refuse half of a surrogate pair, which no file or log can hold."""
-    try:
-        json.dumps(reply, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = ascii(error.object[error.start])[1:-1]
-        raise ReplyError(f"The reply holds half a character ({half}); write the character itself.") from error

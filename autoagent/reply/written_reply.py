@@ -41,15 +41,9 @@ _CITATION_RANGE = 400  # characters on each side of an object searched for a cit
 _OPEN_TAG = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>\s*\Z")
 _CLOSE_TAG = re.compile(r"\s*</([A-Za-z][\w:.-]*)\s*>")
 _QUOTES = {
-    '"': '"',
-    "'": "'",
-    "`": "`",
-    "\u201c": "\u201d",
-    "\u201e": "\u201c",
-    "\u2018": "\u2019",
-    "\u00ab": "\u00bb",
+    '"': '"', "'": "'", "`": "`", "\u201c": "\u201d", "\u201e": "\u201c", "\u2018": "\u2019", "\u00ab": "\u00bb",
     "\u300c": "\u300d",
-}
+}  # fmt: skip
 
 
 def find_command(text: str) -> dict[str, Any]:
@@ -168,7 +162,11 @@ class _Reading:
         if self._command is None and self._template is not None:
             return self._template
         if self._command is None:
-            raise ReplyError(_missing_command(self._other_object))
+            request = 'answer with one JSON object {"thoughts": {...}, "command": {"name": ..., "args": {...}}}'
+            if self._other_object is None:
+                raise ReplyError(f"The reply holds no JSON object; {request}.")
+            keys = ", ".join(excerpt(key) for key in list(self._other_object)[:5]) or "an empty object"
+            raise ReplyError(f"The reply has no 'command', only {keys}; {request}.")
         if self._doubtful and _plain_words(self.words).strip():  # the end mark of thinking may have been part of a text
             raise self._doubtful
         return self._command
@@ -194,11 +192,3 @@ def _plain_words(pieces: Sequence[str]) -> str:
 
 def _is_prose(text: str) -> bool:
     return re.search(r"[^\W\d_]", text) is not None
-
-
-def _missing_command(other: Mapping[str, Any] | None) -> str:
-    request = 'answer with one JSON object {"thoughts": {...}, "command": {"name": ..., "args": {...}}}'
-    if other is None:
-        return f"The reply holds no JSON object; {request}."
-    keys = ", ".join(excerpt(key) for key in list(other)[:5]) or "an empty object"
-    return f"The reply has no 'command', only {keys}; {request}."
