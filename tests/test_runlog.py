@@ -30,8 +30,9 @@ def texts(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, (Feedback, SystemNotice))]
 
 
-def test_events_come_back_stamped_and_in_order(tmp_path: Path) -> None:
-    with EventLog.create(tmp_path, clock=lambda: 12.5) as log:
+def test_events_come_back_stamped_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 12.5)
+    with EventLog.create(tmp_path) as log:
         stamped = log.append(Feedback(step=3, text="naïve ☃ \ud800"))
     (event,) = read(tmp_path, log.run)
     assert (stamped.run, stamped.seq, stamped.step, stamped.t) == (log.run, 0, 3, 12.5)
@@ -97,10 +98,11 @@ def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / run / "holder").exists()
 
 
-def test_ids_sort_as_the_runs_began_also_within_one_instant(tmp_path: Path) -> None:
+def test_ids_sort_as_the_runs_began_also_within_one_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
     for now in (1e9, 1e9, 1e9 + 0.25, 1e9 + 0.25, 1e9 + 1):
-        with EventLog.create(tmp_path, clock=lambda now=now: now) as log:  # type: ignore[misc]
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        with EventLog.create(tmp_path) as log:
             runs.append(log.run)
     assert runs == sorted(set(runs))
     assert run_ids(tmp_path) == runs[::-1]

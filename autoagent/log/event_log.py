@@ -40,8 +40,7 @@ from autoagent.log.reader import (
     truncation_message,
 )
 
-Mask = Callable[[Any], Any]
-"""Mask the secrets in a JSON value."""
+Mask = Callable[[Any], Any]  # the secrets in a JSON value
 
 
 class EventLog:
@@ -50,13 +49,12 @@ class EventLog:
     `mask` is applied to every event before it is written. All readers see its result. Any thread may append.
     """
 
-    def __init__(self, path: Path, run: str, seq: int, mask: Mask, clock: Callable[[], float]) -> None:
-        self.run = run
+    def __init__(self, path: Path, mask: Mask) -> None:
+        self.run = path.parent.name
         self.path = path
-        self._seq = seq
+        self._seq = 0
         self._size = 0
         self._mask = mask
-        self._clock = clock
         self._rewinds: list[Rewound] = []
         self._listeners: list[Callable[[Event], None]] = []
         self._hearers: list[Callable[[Event], None]] = []
@@ -67,17 +65,25 @@ class EventLog:
         self._lock = threading.Lock()
 
     @classmethod
-    def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> EventLog:
-        """Create a new run under `state_dir` (made with mode 0700), locked."""
+    def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, lines: bytes = b"") -> EventLog:
+        """Create a new run under `state_dir` (made with mode 0700), locked, whose log begins with these lines."""
         path = log_path(state_dir, "")
         try:
             for folder in (state_dir, runs_folder(state_dir)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _restrict_access(state_dir)
-            _write_gitignore(state_dir)
-            path = _create_folder(state_dir, clock())
-            log = cls(path, path.parent.name, 0, mask, clock)
-            log._take(os.O_CREAT | os.O_EXCL)
+            with suppress(FileExistsError):  # git ignores the state folder, which is in a repository with `-w .`
+                file = os.open(state_dir / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(file, "w") as gitignore:
+                    gitignore.write("*\n")
+            path = _create_folder(state_dir)
+            log = cls(path, mask)
+            draft = path.with_name("events.tmp")  # a run exists as a whole or not at all
+            log._take(os.O_CREAT | os.O_EXCL, draft)
+            _write(log._file, lines)
+            log._size = len(lines)
+            os.fdatasync(log._file)
+            draft.rename(path)
             sync_folder(path.parent)
             sync_folder(path.parent.parent)
         except OSError as error:
@@ -85,15 +91,7 @@ class EventLog:
         return log
 
     @classmethod
-    def open(
-        cls,
-        state_dir: Path,
-        run: str,
-        *,
-        mask: Mask = lambda v: v,
-        clock: Callable[[], float] = time.time,
-        accept_truncated: bool = False,
-    ) -> EventLog:
+    def open(cls, state_dir: Path, run: str, *, mask: Mask = lambda v: v, accept_truncated: bool = False) -> EventLog:
         """Reopen a run: lock it, drop a torn last line, and continue after the last event.
 
         Raises:
@@ -101,7 +99,7 @@ class EventLog:
                 than a torn line is missing. `accept_truncated` accepts the last, for a caller that goes back.
         """
         path = log_path(state_dir, run)
-        log = cls(path, run, 0, mask, clock)
+        log = cls(path, mask)
         try:
             _restrict_access(state_dir)
             expected = log._take(0)
@@ -119,34 +117,17 @@ class EventLog:
         return log
 
     @classmethod
-    def fork(
-        cls,
-        state_dir: Path,
-        origin: str,
-        events: int,
-        *,
-        mask: Mask = lambda v: v,
-        clock: Callable[[], float] = time.time,
-    ) -> EventLog:
+    def fork(cls, state_dir: Path, origin: str, events: int, *, mask: Mask = lambda v: v) -> EventLog:
         """Create a new run, locked, that begins with the first `events` lines of another one."""
-        path = log_path(state_dir, "")
+        source = log_path(state_dir, origin)
         try:
-            source = log_path(state_dir, origin)
             expected = recorded_count(source)
             with open_log_file(source) as file:
-                prefix = b"".join(itertools.islice(file, events))
+                lines = b"".join(itertools.islice(file, events))
                 is_complete = not file.readline().endswith(b"\n")
-            path = _create_folder(state_dir, clock())
-            log = cls(path, path.parent.name, 0, mask, clock)
-            log._take(os.O_CREAT | os.O_EXCL, path.with_name("events.tmp"))  # a run exists as a whole or not at all
-            _write(log._file, prefix)
-            log._size = len(prefix)
-            os.fdatasync(log._file)
-            path.with_name("events.tmp").rename(path)
-            sync_folder(path.parent)
-            sync_folder(path.parent.parent)
         except OSError as error:
-            raise StateError(f"Cannot write the log {path}: {error.strerror}.") from error
+            raise StateError(f"Cannot read the log {source}: {error.strerror}.") from error
+        log = cls.create(state_dir, mask=mask, lines=lines)
         log._scan()
         log.lost = max(expected - log._seq, 0) if is_complete else 0
         return log
@@ -176,7 +157,7 @@ class EventLog:
         with self._lock:
             if self._problem:
                 raise StateError(self._problem)
-            stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
+            stamped = replace(event, run=self.run, seq=self._seq, t=time.time())
             plain = to_json(stamped)
             masked = self._mask(plain)
             line = _encode(masked).encode("utf-8", "backslashreplace")
@@ -290,14 +271,6 @@ class EventLog:
         return position + tail.rfind(b"\n") + 1
 
 
-def _write_gitignore(state_dir: Path) -> None:
-    """Have git ignore the state folder, which is in a repository with `-w .`. Keep a user's .gitignore."""
-    with suppress(FileExistsError):
-        file = os.open(state_dir / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "w") as gitignore:
-            gitignore.write("*\n")
-
-
 def _restrict_access(state_dir: Path) -> None:
     """Restrict the logs to their user, even if a copy or another program has opened them to others.
 
@@ -314,8 +287,9 @@ def _restrict_access(state_dir: Path) -> None:
         folder.chmod(0o700)
 
 
-def _create_folder(state_dir: Path, now: float) -> Path:
-    """Make the folder of a new run. Its id is the time in UTC, so that ids sort by age."""
+def _create_folder(state_dir: Path) -> Path:
+    """Make the folder of a new run. Its id is the time in UTC, so that ids sort by age. Return the path of its log."""
+    now = time.time()
     while True:
         fraction = int(now % 1 * 65536)
         path = log_path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{fraction:04x}")
