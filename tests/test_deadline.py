@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from autoagent.text.deadline import moment
+from autoagent.text.figures import moment
 
 NOON = datetime(2026, 11, 22, 12, 0)
 NOW = NOON.timestamp()

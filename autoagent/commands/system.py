@@ -13,7 +13,7 @@ from autoagent.commands.registry import CommandOutput, command
 from autoagent.commands.support.program_output import ending
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
-from autoagent.text.deadline import moment
+from autoagent.text.figures import moment
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.quoting import split
 

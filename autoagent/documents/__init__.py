@@ -1,7 +1,7 @@
 """Extract text from documents.
 
 PDF, DOCX, XLSX and HTML are parsed by libraries in a separate process (`isolated`) under limits of time and memory.
-CSV, JSON, Markdown, XML and plain text are text already (`plain`).
+CSV, JSON, Markdown, XML and plain text are text already (`reading`).
 
 May import core and text. Exports `kind_of` and `read`.
 """
@@ -14,8 +14,8 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from autoagent.core.errors import CommandError
-from autoagent.documents import isolated, plain
-from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument
+from autoagent.documents import isolated
+from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary, read_plain
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
@@ -57,8 +57,8 @@ def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
         return _office_kind(data, name)
     if media_type.startswith("text/") or media_type.endswith(("+json", "+xml")) or media_type in _TYPES:
         kind = _TYPES.get(media_type, "text")
-        return kind if kind in ("html", "text") and not plain.is_binary(data) else None
-    if media_type not in _UNTOLD or plain.is_binary(data):
+        return kind if kind in ("html", "text") and not is_binary(data) else None
+    if media_type not in _UNTOLD or is_binary(data):
         return None
     if data[:200].lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "html"
@@ -75,9 +75,9 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
     try:
         match kind:
             case "text":
-                return plain.read(data, charset)
+                return read_plain(data, charset)
             case "html":
-                return isolated.read("html", plain.decode(data, charset).encode(), url)
+                return isolated.read("html", decode(data, charset).encode(), url)
             case _:
                 return isolated.read(kind, data, url)
     except UnreadableDocument as error:

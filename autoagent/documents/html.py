@@ -18,8 +18,7 @@ from urllib.parse import urljoin, urlsplit
 from bs4 import BeautifulSoup
 from bs4.element import NavigableString, Tag
 
-from autoagent.documents.plain import seen
-from autoagent.documents.reading import DocumentText, Link, limited
+from autoagent.documents.reading import DocumentText, Link, limited, seen
 
 HTML_LIMIT = 3_000_000  # characters of a page that are parsed
 LINK_LIMIT = 1_000

@@ -1,10 +1,22 @@
-"""Define the result of reading a document, and its limits."""
+"""Define the result of reading a document and its limits, and read plain text, whatever its encoding."""
 
 from __future__ import annotations
 
+import codecs
+import re
 from dataclasses import dataclass
 
+from autoagent.text.file_forms import mark_of
+
 TEXT_LIMIT = 1_000_000  # characters of one document
+
+_DECLARED = re.compile(
+    rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
+)
+_LAST_RESORT = "windows-1252"  # what a browser takes for a page that says nothing
+
+# Invisible letters, direction overrides and the tag plane: words that no reader of the page sees.
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e0fff]")
 
 
 class UnreadableDocument(Exception):
@@ -40,3 +52,42 @@ def limited(text: str, note: str = "") -> tuple[str, str]:
         return text, note
     cut = f"only the first {TEXT_LIMIT:,} characters"
     return text[:TEXT_LIMIT], f"{note}; {cut}" if note else cut
+
+
+def read_plain(data: bytes, charset: str) -> DocumentText:
+    """Read a plain text. `charset` is the server's claim."""
+    text, note = limited(decode(data, charset))
+    return DocumentText(text, note=note)
+
+
+def decode(data: bytes, charset: str) -> str:
+    """Decode the bytes, without invisible characters.
+
+    A byte order mark decides; else valid UTF-8 is UTF-8; else the first match of the server's claim, the document's
+    claim and Windows-1252.
+    """
+    return seen(_decode(data, charset).replace("\r\n", "\n"))
+
+
+def seen(text: str) -> str:
+    """Return the text without control characters, invisible letters and direction overrides."""
+    return _UNSEEN.sub("", text)
+
+
+def is_binary(data: bytes) -> bool:
+    """Return whether the bytes are binary: NULs without the byte order mark of a wide encoding."""
+    return b"\0" in data and not mark_of(data)[0]
+
+
+def _decode(data: bytes, charset: str) -> str:
+    mark, encoding = mark_of(data)
+    if mark:
+        return data[len(mark) :].decode(encoding, "replace")
+    declared = _DECLARED.search(data, 0, 4096)
+    for encoding in ("utf-8", charset, declared[1].decode("ascii") if declared else ""):
+        try:
+            # The last character may have been cut in two with the page.
+            return codecs.getincrementaldecoder(encoding)("strict").decode(data, final=False)
+        except (LookupError, ValueError, TypeError):  # unknown, does not fit, or an encoding of bytes into bytes
+            continue
+    return data.decode(_LAST_RESORT, "replace")

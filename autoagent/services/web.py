@@ -10,8 +10,7 @@ from autoagent.network.addresses import parse
 from autoagent.network.client import HttpClient
 from autoagent.network.downloads import OpenPart, Progress, download
 
-Search = Callable[[str, int], SearchResults]
-"""Asks an engine: query and number of hits."""
+Search = Callable[[str, int], SearchResults]  # asks an engine: query and number of hits
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,32 +21,20 @@ class GuardedWeb:
     """
 
     client: HttpClient
-    engine: Search
-    google_engine: Search
+    search: Search
+    google: Search
     browser: Callable[..., WebPage] | None = None
     download_limit: int = 1 << 30
 
     def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
-        """GET a page; see protocols.Web."""
         return self.client.fetch(url, limit=limit, headers=headers)
 
     def render(self, url: str, *, limit: int) -> WebPage:
-        """Return the page as rendered by a browser; see protocols.Web."""
         return self.browser(url, limit=limit) if self.browser else self.fetch(url, limit=limit)
 
     def download(self, url: str, part: OpenPart, *, progress: Progress) -> int:
-        """Fetch a file; see protocols.Web."""
         return download(self.client, url, part, limit=self.download_limit, progress=progress)
 
     def pin(self, url: str) -> tuple[str, int, str]:
-        """Check an address for a program with its own connection; see protocols.Web."""
         address = parse(url)
         return address.host, address.port, self.client.guard.reach(address.host, address.port)[0]
-
-    def search(self, query: str, count: int) -> SearchResults:
-        """Ask a search engine; see protocols.Web."""
-        return self.engine(query, count)
-
-    def google(self, query: str, count: int) -> SearchResults:
-        """Ask Google's Custom Search; see protocols.Web."""
-        return self.google_engine(query, count)

@@ -50,7 +50,7 @@ class _Moment(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         import time
 
-        from autoagent.text.deadline import moment
+        from autoagent.text.figures import moment
 
         try:
             return moment(str(value), time.time())

@@ -10,28 +10,18 @@ import re
 
 from autoagent.core.frozen import dataclass
 
-PLACE = "```"
-"""What stands in the object where the code belongs, and what the lines around the code begin with."""
-
-HIDDEN = "…"
-"""What stands in the place of code that is not shown; no code begins so."""
-
+PLACE = "```"  # stands in the object where the code belongs, and begins the lines around the code
+HIDDEN = "…"  # stands in the place of code that is not shown; no code begins so
 QUOTED = f'"{PLACE}"'
-
-NOTE = (
+NOTE = (  # for the model
     f"Code does not stand in the object: {QUOTED} takes its place there, and the code follows the object, "
     f"between {PLACE} lines."
 )
-"""What a model is told of it."""
-
-SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")
-"""The ends of the names of files that hold code, without the dot."""
-
-LANGUAGES = (
+SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")  # of files that hold code
+LANGUAGES = (  # that the first line of a block may name
     "python", "bash", "sh", "shell", "javascript", "js", "typescript", "ts", "c", "cpp", "rust", "go", "ruby", "java",
     "sql",
 )  # fmt: skip
-"""What the first line of a block may say that it holds."""
 
 _FORM = re.compile(r"(?P<object>\{[^\n]*\})\s*\n```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>.*?)\n?```\s*", re.DOTALL)
 

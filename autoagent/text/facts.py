@@ -6,15 +6,11 @@ import re
 
 from autoagent.text.sanitize import shorten
 
-PURPOSE = "facts of the run"
-"""What a model is asked for then, as an `answered` event names it."""
-
+PURPOSE = "facts of the run"  # of the question to the model, as an `answered` event names it
 MOST = 5  # facts of one run
 FACT = 400  # characters of one
 
 _BULLET = re.compile(r"\s*(?:[-*\u2022]|\d{1,2}[.)])\s+(.+)")
-
-
 _REPLACES = re.compile(r"\[replaces (\d{1,9})\]\s+(.+)", re.DOTALL)
 
 

@@ -19,8 +19,7 @@ FirstLine = Annotated[int, "the line to begin with"]
 Lines = Annotated[int | None, "how many lines", "exact", DETAIL]
 Column = Annotated[int, "where to begin in that line", "exact", DETAIL]
 
-Fits = Callable[[str], bool]
-"""Whether a text has room; one that begins like another one that has room, and is shorter, has room too."""
+Fits = Callable[[str], bool]  # whether a text has room, as every shorter beginning of it then has
 
 NOTE = 60  # tokens of the note of a page
 _NOTE = 60  # tokens of a note between two ends

@@ -17,22 +17,19 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 MASK = "[masked]"
+# What the model is told where something was masked.
 TOLD = f"{MASK} stands for a secret that is shown nowhere; files and programs have it as it was written."
-"""What the model is told where something was masked."""
 
 SHORTEST = 8  # characters; a shorter value would mask ordinary words
 _LONGEST_WORD = 14  # letters; a longer run of them may well be random
 _FEW_WORDS = 3  # more of them may be a passphrase
-_STAND_INS = frozenset(
-    {
-        *("your", "my", "key", "keys", "token", "secret", "password", "pass", "api", "auth", "not", "none", "no"),
-        *("required", "needed", "dummy", "fake", "sample", "example", "test", "placeholder", "change", "changeme"),
-        *("insert", "replace", "here", "empty", "unused"),
-    }
-)
+_STAND_INS = frozenset({
+    "your", "my", "key", "keys", "token", "secret", "password", "pass", "api", "auth", "not", "none", "no", "required",
+    "needed", "dummy", "fake", "sample", "example", "test", "placeholder", "change", "changeme", "insert", "replace",
+    "here", "empty", "unused",
+})  # fmt: skip
 
-_KEPT = frozenset({"changed", "byproducts"})
-"""Members of a JSON object that are never masked: names of files, which the program acts on."""
+_KEPT = frozenset({"changed", "byproducts"})  # never masked in JSON: names of files, which the program acts on
 
 # A digit is asked for where the shape alone also fits ordinary hyphenated words.
 _SHAPES = (

@@ -36,8 +36,8 @@ class YamlEntry:
 
     @property
     def where(self) -> str:
-        """`file:line: key`."""
-        return f"{self.place}: {self.key}"
+        """`file:line: key`, or `file:line` for the top level."""
+        return f"{self.place}: {self.key}" if self.key else self.place
 
     @property
     def is_list(self) -> bool:
@@ -81,7 +81,20 @@ class YamlEntry:
         """
         if self.node.id != "mapping":
             raise SettingsError(f"{self.where}: must hold `key: value` lines.")
-        return _members(self.path, self.node, known, called)
+        entries: dict[str, YamlEntry] = {}
+        for key_node, node in self.node.value:
+            key = str(key_node.value) if key_node.id == "scalar" else "?"
+            where = YamlEntry(self.path, key, key_node).where
+            if key in entries:
+                raise SettingsError(f"{where}: is given twice; keep one of them.")
+            if known is not None and key not in known:
+                import difflib
+
+                near = difflib.get_close_matches(key, known, n=1)
+                meant = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(known))}."
+                raise SettingsError(f"{where}: no such {called}.{meant}")
+            entries[key] = YamlEntry(self.path, key, node)
+        return entries
 
     def value(self) -> Any:
         """Return the value as JSON has it. Quoted text, blocks and values unknown to JSON are strings."""
@@ -121,29 +134,7 @@ def mapping_of(text: str, path: Path, known: Collection[str] | None, called: str
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise SettingsError(_complaint(path, text, error)) from None
-    if root is None:
-        return {}
-    if not isinstance(root, yaml.MappingNode):
-        raise SettingsError(f"{path}:{root.start_mark.line + 1}: must hold `key: value` lines.")
-    return _members(path, root, known, called)
-
-
-def _members(path: Path, mapping: Any, known: Collection[str] | None, called: str) -> dict[str, YamlEntry]:
-    """Return the values of a yaml.MappingNode by key. Raises SettingsError as YamlEntry.members does."""
-    entries: dict[str, YamlEntry] = {}
-    for key_node, node in mapping.value:
-        key = str(key_node.value) if key_node.id == "scalar" else "?"
-        where = f"{path}:{key_node.start_mark.line + 1}: {key}"
-        if key in entries:
-            raise SettingsError(f"{where}: is given twice; keep one of them.")
-        if known is not None and key not in known:
-            import difflib
-
-            near = difflib.get_close_matches(key, known, n=1)
-            meant = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(known))}."
-            raise SettingsError(f"{where}: no such {called}.{meant}")
-        entries[key] = YamlEntry(path, key, node)
-    return entries
+    return {} if root is None else YamlEntry(path, "", root).members(known, called)
 
 
 def _no_constant(name: str) -> None:
