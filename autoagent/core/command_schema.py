@@ -32,7 +32,7 @@ TEXT_FORM = (
 
 
 def arguments(spec: CommandSpec) -> dict[str, Any]:
-    """Return the schema of the `args` object of one command."""
+    """Return the schema of the `args` object of a command."""
     return _object(
         {p.name: parameter(p) for p in spec.parameters}, required=[p.name for p in spec.parameters if p.required]
     )
@@ -68,7 +68,7 @@ def _function(spec: CommandSpec, thought_names: Sequence[str]) -> dict[str, Any]
 
 
 def parameter(spec: Parameter) -> dict[str, Any]:
-    """Return the schema of one argument's value."""
+    """Return the schema of an argument's value."""
     if spec.schema is not None:
         return dict(spec.schema)
     schema: dict[str, Any] = {"type": spec.kind}

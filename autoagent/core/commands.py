@@ -12,13 +12,11 @@ from autoagent.core.frozen import dataclass
 
 LevelName = Literal["planner", "executor", "thinker"]  # of a hierarchical run (see levels)
 
+# A goal's status at the end: its check passed, a verifier and the evidence agree, the user accepted it, the agent
+# claims it, or the agent says that it cannot be met.
 Proof = Literal["checked", "shown", "accepted", "claimed", "unmet"]
-"""A goal's status at the end: its check passed, a verifier and the evidence agree, the user accepted it, the agent
-claims it, or the agent says that it cannot be met.
-"""
 
 Risk = Literal["read", "write", "run", "network", "irreversible"]
-
 OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})  # they act outward or cannot be undone
 
 SOURCE = r"[a-z]+__[A-Za-z0-9_-]+"
@@ -69,27 +67,21 @@ path whose command acts on the name itself, even if it is a link.
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Declare one argument of a command.
-
-    `kind` is a JSON type ("any": no constraint), `choices` the allowed values, `schema` the JSON schema from another
-    program. `existing`: it names an existing workspace file. `detail`: not offered to small models. `suffix`: the
-    suffix of that file's name. `code`: its value is program code, or the text of the "file" that another argument
-    names. `item`: the type of a list's items.
-    """
+    """Declare an argument of a command."""
 
     name: str
-    kind: Literal["string", "integer", "number", "boolean", "array", "object", "any"]
+    kind: Literal["string", "integer", "number", "boolean", "array", "object", "any"]  # in JSON; any: no constraint
     required: bool = True
     default: Any = None
     help: str = ""
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # the allowed values
     meaning: Meaning = "exact"
-    schema: Mapping[str, Any] | None = None
-    existing: bool = False
-    detail: bool = False
-    suffix: str = ""
-    code: Literal["", "code", "file"] = ""
-    item: Literal["string", "integer"] = "string"
+    schema: Mapping[str, Any] | None = None  # the JSON schema from another program
+    existing: bool = False  # it names an existing workspace file
+    detail: bool = False  # not offered to small models
+    suffix: str = ""  # of that file's name
+    code: Literal["", "code", "file"] = ""  # its value is program code, or the text of the file that another one names
+    item: Literal["string", "integer"] = "string"  # the type of a list's items
 
 
 # Traits that may follow an argument's Meaning; that of a suffix, such as ".py", begins with a dot.
@@ -104,28 +96,17 @@ class Effects:
     """Declare the effects of a command beyond its risk. By default none.
 
     Reads of workspace files are not declared: the workspace records every access.
-
-    Attributes:
-        runs_programs: its result holds the output of programs, which may have read any file of the workspace.
-        from_outside: its result, even a failure, may hold outside text, and so may the files it writes.
-        asks_user: its result holds an answer of the user; only the run's own agent can have it.
-        tells_agents: another agent reads its arguments, and may act on them.
-        amends: it changes a part of a file, so the rest may still come from elsewhere.
-        ends_run: it ends the run, so every agent has it.
-        loads_commands: it makes the group of commands that its argument names available.
-        pages_results: it shows parts of an earlier step's result, with the labels of that result.
-        writes_whole: it writes its second argument, a text, as the whole of the file in its first.
     """
 
-    runs_programs: bool = False
-    from_outside: bool = False
-    asks_user: bool = False
-    tells_agents: bool = False
-    amends: bool = False
-    ends_run: bool = False
-    loads_commands: bool = False
-    pages_results: bool = False
-    writes_whole: bool = False
+    runs_programs: bool = False  # its result holds the output of programs, which may have read any file
+    from_outside: bool = False  # its result, even a failure, may hold outside text, and so may the files it writes
+    asks_user: bool = False  # its result holds an answer of the user; only the run's own agent can have it
+    tells_agents: bool = False  # another agent reads its arguments, and may act on them
+    amends: bool = False  # it changes a part of a file, so the rest may still come from elsewhere
+    ends_run: bool = False  # it ends the run, so every agent has it
+    loads_commands: bool = False  # it makes the group of commands that its argument names available
+    pages_results: bool = False  # it shows parts of an earlier step's result, with the labels of that result
+    writes_whole: bool = False  # it writes its second argument, a text, as the whole of the file in its first
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,49 +166,28 @@ def prompt_line(spec: CommandSpec) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultMeta:
-    """Hold facts about a result for the program, besides its text for the model.
+    """Hold facts about a result for the program, besides its text for the model."""
 
-    Attributes:
-        changed: the workspace paths that it changed.
-        byproducts: those that a program keeps for itself, such as a cache.
-        finished: the reason for which the run may end, or None if it may not.
-        goals: the status of each goal, if the run may end.
-        given_up: the goals, from 1, that the agent says cannot be met.
-        untrusted: the source of outside text, such as its URL, or ''.
-        quoted: the same for text that already has marks around it.
-        tainted_by: possible sources of files changed by a crashed command. The run has not read them.
-        private: it holds the user's own data.
-        masked: a secret in the arguments or in the text is not shown.
-        failed: the program that the command ran failed, though the command itself did not.
-        waits: for a command that waits or polls: whether it is still waiting, or None for any other.
-        page: the text is a part of a longer one: its first line, its last, and the total.
-        put_off: the command was to end the run, but a goal is not met.
-        repeat: it only refers to the step that showed the same.
-        kept: the memory already holds it, so it is not remembered as a step.
-        details: JSON values for log and screen alone, such as an exit status.
-    """
-
-    changed: tuple[str, ...] = ()
-    byproducts: tuple[str, ...] = ()
-    finished: str | None = None
-    goals: tuple[Proof, ...] = ()
-    given_up: tuple[int, ...] = ()
-    untrusted: str = ""
-    quoted: str = ""
-    tainted_by: str = ""
-    private: bool = False
-    masked: bool = False
-    failed: bool = False
-    waits: bool | None = None
-    page: tuple[int, int, int] | None = None
-    put_off: bool = False
-    repeat: bool = False
-    kept: bool = False
-    details: Mapping[str, Any] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()  # the workspace paths that it changed
+    byproducts: tuple[str, ...] = ()  # those that a program keeps for itself, such as a cache
+    finished: str | None = None  # the reason for which the run may end, or None if it may not
+    goals: tuple[Proof, ...] = ()  # the status of each goal, if the run may end
+    given_up: tuple[int, ...] = ()  # the goals, from 1, that the agent says cannot be met
+    untrusted: str = ""  # the source of outside text, such as its URL, or ''
+    quoted: str = ""  # the same for text that already has marks around it
+    tainted_by: str = ""  # possible sources of files changed by a crashed command, which the run has not read
+    private: bool = False  # it holds the user's own data
+    masked: bool = False  # a secret in the arguments or in the text is not shown
+    failed: bool = False  # the program that the command ran failed, though the command itself did not
+    waits: bool | None = None  # for a command that waits or polls: whether it is still waiting
+    page: tuple[int, int, int] | None = None  # the text is a part of a longer one: its first line, last, and the total
+    put_off: bool = False  # the command was to end the run, but a goal is not met
+    repeat: bool = False  # it only refers to the step that showed the same
+    kept: bool = False  # the memory already holds it, so it is not remembered as a step
+    details: Mapping[str, Any] = field(default_factory=dict)  # JSON values for log and screen, such as an exit status
 
     @property
     def products(self) -> tuple[str, ...]:
-        """Return the changed paths without the byproducts."""
         return tuple(path for path in self.changed if path not in self.byproducts) if self.byproducts else self.changed
 
     @property
@@ -277,23 +237,17 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Hold a call waiting for authorization, with a preview of its effect: a diff or a note.
-
-    `changes`: the preview shows a change, or False without a preview. `risk` is computed from the arguments. `warning`:
-    why only a new answer of a person may allow it, or ''. `agent` names the proposing sub-agent, or '' for the run's
-    own agent. `recalled` lists the memories that brought outside text into the run, if the warning names them.
-    `guarded` lists the places it would write to that only the user may allow.
-    """
+    """Hold a call waiting for authorization, with a preview of its effect: a diff or a note."""
 
     call: Call
     spec: CommandSpec
     preview: str = ""
-    changes: bool = False
-    risk: Risk = "read"
-    warning: str = ""
-    agent: str = ""
-    recalled: tuple[int, ...] = ()
-    guarded: tuple[str, ...] = ()
+    changes: bool = False  # the preview shows a change
+    risk: Risk = "read"  # computed from the arguments
+    warning: str = ""  # why only a new answer of a person may allow it
+    agent: str = ""  # the proposing sub-agent, or '' for the run's own agent
+    recalled: tuple[int, ...] = ()  # the memories that brought outside text into the run, if the warning names them
+    guarded: tuple[str, ...] = ()  # the places it would write to that only the user may allow
 
     @property
     def is_diff(self) -> bool:
@@ -308,17 +262,16 @@ Change = Callable[[Callable[[Any], Any]], None]  # the argument records an event
 class Verdict:
     """Answer a proposal.
 
-    A refusal's `reason` is feedback for the model. `args`: the user edited the arguments. Propose the call again with
-    them. `change`: apply the user's change to the run first, then propose the call again, or refuse it if there is a
-    `reason`. `elsewhere`: the answer came from another terminal.
+    `change`: apply the user's change to the run first, then propose the call again, or refuse it if there is a
+    `reason`.
     """
 
     allowed: bool
     by: str
-    reason: str = ""
-    args: Mapping[str, Any] | None = None
+    reason: str = ""  # of a refusal: feedback for the model
+    args: Mapping[str, Any] | None = None  # as the user edited them: propose the call again with these
     change: Change | None = None
-    elsewhere: bool = False
+    elsewhere: bool = False  # the answer came from another terminal
 
 
 QuestionKind = Literal["decision", "remark", "going on", "text"]
@@ -327,21 +280,16 @@ QuestionKind = Literal["decision", "remark", "going on", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Describe a question besides its text.
-
-    `yes` and `no` are the keys to run and to stop. `warned`: only a new answer allows this very `proposal`. `text` is
-    the question without surrounding output. If it `stays_open`, it can be answered after the run has gone on. `words`
-    are the commands that begin with a slash.
-    """
+    """Describe a question besides its text."""
 
     kind: QuestionKind = "text"
-    yes: str = "y"
-    no: str = "n"
-    warned: bool = False
+    yes: str = "y"  # the key to run
+    no: str = "n"  # the key to stop
+    warned: bool = False  # only a new answer allows this very proposal
     proposal: Proposal | None = None
-    text: str = ""
-    stays_open: bool = False
-    words: tuple[str, ...] = ()
+    text: str = ""  # the question without surrounding output
+    stays_open: bool = False  # it can be answered after the run has gone on
+    words: tuple[str, ...] = ()  # the commands that begin with a slash
 
 
 ANY_TEXT = Question()  # accepts any text

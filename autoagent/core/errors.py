@@ -27,8 +27,8 @@ class CommandError(ForModel):
 class ReplyError(ForModel):
     """A model's reply that is not one valid command. The text says why and where.
 
-    `command` names a command that was given placeholders instead of values. `off`: it is one of the program's commands,
-    but not one of this agent's, such as one of another level.
+    `command` names a command that was given placeholders instead of values. `off`: it is a command of the program,
+    but not this agent's, such as that of another level.
     """
 
     def __init__(self, problem: str, command: str = "", *, off: bool = False) -> None:
@@ -64,7 +64,7 @@ class Unreachable(ModelError):
 
 
 class ContextOverflow(ModelError):
-    """A prompt that the endpoint rejects as too long. The loop may retry with a shorter one."""
+    """A prompt that the endpoint rejects as too long. The loop may retry with a shorter prompt."""
 
 
 class QuotaExceeded(ModelError):

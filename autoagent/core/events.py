@@ -18,10 +18,7 @@ CUT_SHORT = "replies that were cut short"  # the purpose of calls without a comp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Hold the fields common to all events. `t` is in seconds since the epoch. `seq` counts from 0 without gaps.
-
-    `agent` is the key of the recording sub-agent, '' for the run's own agent. Each agent counts its own steps. `worked`
-    is the agent's working time in seconds over all processes of the run, or None if no agent was at work.
+    """Hold the fields common to all events.
 
     `passing`: nothing acts on it until a later event is synced together with it. The end of a process loses none of
     these. A power cut may, and the step is then repeated.
@@ -30,22 +27,21 @@ class Event:
     type: ClassVar[str] = ""
     passing: ClassVar[bool] = False
     run: str = ""
-    seq: int = -1
-    step: int = 0
-    t: float = 0.0
-    agent: str = ""
-    worked: float | None = None
+    seq: int = -1  # counts from 0 without gaps
+    step: int = 0  # of this agent: each counts its own
+    t: float = 0.0  # seconds since the epoch
+    agent: str = ""  # the key of the recording sub-agent, '' for the run's own agent
+    worked: float | None = None  # seconds of the agent over all processes of the run, or None if none was at work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled(Event):
-    """An event with text for the model. `data` holds its labels as logged (see ResultMeta)."""
+    """An event with text for the model."""
 
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)  # the labels of the text as logged (see ResultMeta)
 
     @property
     def meta(self) -> ResultMeta:
-        """Return the labels of the text."""
         return ResultMeta.from_json(self.data)
 
 
@@ -90,7 +86,6 @@ class RunStarted(Event):
 
     @property
     def style(self) -> PromptStyle:
-        """Return the model's prompt style."""
         return STYLES.get(self.prompt_style or self.asking, FULL)
 
 
@@ -108,18 +103,14 @@ class Changed(RunStarted):
 
 @event("recalled", passing=True)
 class Recalled(Event):
-    """Memories found for this step's prompt, which shows as many as fit.
-
-    `lasting`: found by the goals and shown in all prompts until replaced. `core`: shown in all prompts, the most
-    important first; `left_out` did not fit. `gate`: the evidence that each needed.
-    """
+    """Memories found for this step's prompt, which shows as many as fit."""
 
     query: str
     memories: tuple[RetrievedMemory, ...]
-    left_out: tuple[LeftOut, ...] = ()
-    lasting: bool = False
-    gate: float = 0.0
-    core: bool = False
+    left_out: tuple[LeftOut, ...] = ()  # they did not fit
+    lasting: bool = False  # found by the goals and shown in all prompts until replaced
+    gate: float = 0.0  # the evidence that each needed
+    core: bool = False  # shown in all prompts, the most important first
 
 
 @event("tainted", passing=True)
@@ -131,56 +122,44 @@ class Tainted(Labelled):
 
 @event("dropped")
 class Dropped(Event):
-    """The user removed a recalled memory from the run: no later prompt shows it, and its labels are dropped.
-
-    `ends_reply`: further commands of the reply are not run. Older logs lack it and did run them. With an `attachment`
-    it is that which no later prompt shows, and `memory` is -1. Its labels stay.
-    """
+    """The user removed a recalled memory from the run: no later prompt shows it, and its labels are dropped."""
 
     memory: int
-    ends_reply: bool = False
-    attachment: str = ""
+    ends_reply: bool = False  # further commands of the reply are not run; older logs lack it and did run them
+    attachment: str = ""  # it is that which no later prompt shows, and `memory` is -1; its labels stay
 
 
 @event("prompted", passing=True)
 class Prompted(Event):
-    """A prompt is about to be sent: its sha256, size, displayed time and estimated cost in USD.
-
-    `left` describes the remaining limits, without the spending of sub-agents, which their own events record. `zone` is
-    the offset of its local time from UTC in seconds, missing in older logs. `files` describes the workspace, if it
-    does.
-    """
+    """A prompt is about to be sent."""
 
     sha256: str
     tokens: int
     messages: int
-    at: float
-    estimate: float | None
-    left: str = ""
-    zone: int | None = None
-    files: str = ""
+    at: float  # the displayed time
+    estimate: float | None  # cost in USD
+    left: str = ""  # the remaining limits, without the spending of sub-agents, which their own events record
+    zone: int | None = None  # the offset of its local time from UTC in seconds, missing in older logs
+    files: str = ""  # how it describes the workspace, if it does
 
 
 @event("retried", passing=True)
 class Retried(Event):
-    """A failure and its reason: the model had to be asked again, or the memory could not be used.
-
-    `shortened`: the model was asked with a shorter history, as the prompt did not fit.
-    """
+    """A failure and its reason: the model had to be asked again, or the memory could not be used."""
 
     reason: str
-    shortened: bool = False
+    shortened: bool = False  # the model was asked with a shorter history, as the prompt did not fit
 
 
 @event("thought", passing=True)
 class Thought(Event):
-    """A usable reply: thoughts and a command. Each call in `more` becomes a separate step."""
+    """A usable reply: thoughts and a command."""
 
     thoughts: Thoughts
     call: Call
     text: str
     usage: Usage
-    more: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()  # further calls, each of which becomes a separate step
 
 
 @event("rejected", passing=True)
@@ -205,20 +184,16 @@ class Spent(Event):
 
 @event("proposed", passing=True)
 class Proposed(Event):
-    """A call before the authorizer, with the displayed preview and warning.
-
-    `masked`: a secret in the arguments is not logged. `risk` is computed from the arguments. Older logs lack it.
-    """
+    """A call before the authorizer, with the displayed preview and warning."""
 
     call: Call
     preview: str = ""
     warning: str = ""
-    masked: bool = False
-    risk: Risk | Literal[""] = ""
+    masked: bool = False  # a secret in the arguments is not logged
+    risk: Risk | Literal[""] = ""  # computed from the arguments; older logs lack it
 
     @property
     def is_diff(self) -> bool:
-        """Return whether the preview shows a file's changes, as of Proposal."""
         return self.preview.startswith("--- ")
 
 
@@ -250,16 +225,12 @@ class SystemNotice(Event):
 
 @event("told", passing=True)
 class AgentMessage(Labelled):
-    """A message from another agent of the run, with the labels of its text.
-
-    It may be `untrusted` and `private`. `changed` lists files that the sender changed. `attached`: the sender is a file
-    or standard input that the user attached. `image` is the data URL of one that the text names.
-    """
+    """A message from another agent of the run. Its labels may name files that the sender changed."""
 
     sender: str
     text: str
-    attached: bool = False
-    image: str = ""
+    attached: bool = False  # the sender is a file or standard input that the user attached
+    image: str = ""  # the data URL of one that the text names
 
     @property
     def heading(self) -> str:
@@ -276,17 +247,16 @@ class Started(Event):
 
 @event("returned")
 class Returned(Labelled):
-    """The command's result. `known` is False if a crash hid it: the command may have run."""
+    """The command's result."""
 
     call_id: str
     ok: bool
     text: str
     seconds: float = 0.0
-    known: bool = True
+    known: bool = True  # False if a crash hid it: the command may have run
 
     @property
     def put_off(self) -> bool:
-        """Return whether the command was to end the run but a goal is not met."""
         return self.meta.put_off
 
     @property
@@ -304,13 +274,10 @@ class Returned(Labelled):
 
 @event("snapshot")
 class Snapshot(Event):
-    """The workspace at this point of the step: the id of its tree in the snapshot store.
+    """The workspace at this point of the step."""
 
-    `apart`: a role's own copy, until the round ends.
-    """
-
-    tree: str
-    apart: bool = False
+    tree: str  # its id in the snapshot store
+    apart: bool = False  # a role's own copy, until the round ends
 
 
 @event("undone")
@@ -327,13 +294,10 @@ class Undone(Event):
 
 @event("rewound")
 class Rewound(Event):
-    """The user returns to the end of step `to`. Later steps no longer count, except for their cost.
-
-    `tree` is the workspace to restore, or '' if no snapshot has it.
-    """
+    """The user returns to the end of step `to`. Later steps no longer count, except for their cost."""
 
     to: int
-    tree: str
+    tree: str  # the workspace to restore, or '' if no snapshot has it
 
 
 @event("forked")
@@ -346,22 +310,19 @@ class Forked(Event):
 
 @event("checked")
 class Checked(Labelled):
-    """The check of a goal ran: the goal's index, whether it is met, and the end of its output.
+    """The check of a goal ran. It is `untrusted` and `private` as far as the agent sees its output."""
 
-    It is `untrusted` and `private` as far as the agent sees that output.
-    """
-
-    goal: int
+    goal: int  # from 0
     met: bool
-    output: str = ""
+    output: str = ""  # the end of it
 
 
 @event("remembered", passing=True)
 class Remembered(Event):
-    """The step was stored in the long-term memory under this id. `store` identifies the memory; '' in old logs."""
+    """The step was stored in the long-term memory under this id."""
 
     memory: int
-    store: str = ""
+    store: str = ""  # identifies the memory; '' in old logs
 
 
 @event("ended")
@@ -387,13 +348,10 @@ class Hired(Event):
 
 @event("round_began", passing=True)
 class RoundBegan(Event):
-    """A round of the team began. Its number is the step. Every role reads all earlier messages.
+    """A round of the team began. Its number is the step. Every role reads all earlier messages."""
 
-    `acts` are the keys of the roles with news. `waits` maps the others to the actions they wait for.
-    """
-
-    acts: tuple[str, ...]
-    waits: Mapping[str, Any] = field(default_factory=dict)
+    acts: tuple[str, ...]  # the keys of the roles with news
+    waits: Mapping[str, Any] = field(default_factory=dict)  # the actions that the other roles wait for
 
 
 @event("verified")
@@ -408,28 +366,21 @@ class Verified(Event):
 class Drafted(Event):
     """A model has done the whole work several times, in copies of the workspace.
 
-    Attributes:
-        drafts: how many times.
-        agree: how many leave the same files as the one proposed, 0 if none is: no two do, and none passes failed tests.
-        shown: the paths of the files that the model has seen.
-        failed: the paths of the tests and programs that failed before.
+    No draft is proposed if no two leave the same files, and none passes failed tests.
     """
 
-    drafts: int
-    agree: int = 0
-    shown: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    drafts: int  # how many times
+    agree: int = 0  # how many leave the same files as the proposed draft, 0 without one
+    shown: tuple[str, ...] = ()  # the paths of the files that the model has seen
+    failed: tuple[str, ...] = ()  # the paths of the tests and programs that failed before
 
 
 @event("answered", passing=True)
 class Answered(Event):
-    """A model, or a person in its place, answered a role's question, of which the log has the `sha256`.
+    """A model, or a person in its place, answered a role's question."""
 
-    `purpose` names the action that asked.
-    """
-
-    purpose: str
-    sha256: str
+    purpose: str  # the action that asked
+    sha256: str  # of the question
     text: str
     usage: Usage
     human: bool = False
@@ -440,16 +391,15 @@ class Answered(Event):
 class Published(Labelled):
     """A message of a role, readable by all once the round has ended. One of the user, at once.
 
-    `id` is the message's own id, `role` the writer's profile, `sent_from` the writer's name, `cause_by` the action, and
-    `send_to` the recipients. `data` holds the labels of everything the writer had read: `untrusted`, `private`. `extra`
-    holds the `instruct_content` and `metadata` of a Python program, each with its `value` and `class`.
+    Its labels are those of everything the writer had read. `extra` holds the `instruct_content` and `metadata` of a
+    Python program, each with its `value` and `class`.
     """
 
     id: str
     content: str
-    role: str
-    sent_from: str = ""
-    cause_by: str = ""
+    role: str  # the writer's profile
+    sent_from: str = ""  # the writer's name
+    cause_by: str = ""  # the action
     send_to: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -13,17 +13,13 @@ _THINKING = re.compile(rf"{re.escape(THINKING_START)}.*?(?:{re.escape(THINKING_E
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Define a level of a hierarchical run.
-
-    `share` is its part of the remaining budget of the level above. `title` and `role` describe its agent. `ends` says
-    how it ends its work.
-    """
+    """Define a level of a hierarchical run and its agent."""
 
     name: LevelName
     title: str
     role: str
-    ends: str
-    share: float
+    ends: str  # how it ends its work
+    share: float  # of the remaining budget of the level above
 
 
 PLANNER = Level("planner", "Planner", "who plans and has others do the work", "", 1.0)
@@ -41,8 +37,7 @@ THINKER = Level(
     f"The reason of task_complete is your thinking between {THINKING_START} and {THINKING_END}, and then the result.",
     0.5,
 )
-LEVELS = (PLANNER, EXECUTOR, THINKER)
-"""From the top: each delegates to the next."""
+LEVELS = (PLANNER, EXECUTOR, THINKER)  # from the top: each delegates to the next
 
 
 def without_thinking(text: str) -> str:

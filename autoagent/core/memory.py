@@ -70,24 +70,19 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RetrievedMemory:
-    """Hold a memory found by a query. The scale of `score` depends on the search.
+    """Hold a memory found by a query."""
 
-    `t` is when it was stored or last recalled (seconds since the epoch), `level` how firmly it is kept. In a run, a
-    negative id belongs to the user's own memory: -3 is its memory 3. `evidence` is its own weight, once a recall has
-    computed it.
-    """
-
-    id: int
+    id: int  # in a run, a negative id belongs to the user's own memory: -3 is its memory 3
     text: str
-    score: float
+    score: float  # the scale depends on the search
     kind: str = "step"
     source: str = ""
     trusted: bool = True
-    t: float = 0.0
+    t: float = 0.0  # when it was stored or last recalled, in seconds since the epoch
     run: str = ""
     step: int = 0
-    level: int = 0
-    evidence: float = 0.0
+    level: int = 0  # how firmly it is kept
+    evidence: float = 0.0  # its own weight, once a recall has computed it
 
     @property
     def private(self) -> bool:
@@ -158,83 +153,61 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Hold the outcome of a recall: the memories returned, best first, and the candidates left out.
-
-    `problem`: why the search by meaning failed, so that words alone decided, or ''. `unranked`: why the ranking model
-    did not order them. `gate`: the evidence that was needed.
-    """
+    """Hold the outcome of a recall: the memories returned, best first, and the candidates left out."""
 
     memories: tuple[RetrievedMemory, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    problem: str = ""
-    unranked: str = ""
-    gate: float = 0.0
+    problem: str = ""  # why the search by meaning failed, so that words alone decided
+    unranked: str = ""  # why the ranking model did not order them
+    gate: float = 0.0  # the evidence that was needed
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change a memory, only if its time and level are still as `seen`.
-
-    `level` None: it is forgotten, and goes to the trash. GONE: it is deleted for good. `source` None: it stays.
-    `trash`: it was seen there, forgotten at `seen[0]`, and is restored.
-    """
+    """Change a memory, only if its time and level are still as `seen`."""
 
     id: int
     seen: tuple[float, int]
     t: float
-    level: int | None
-    source: str | None = None
-    trash: bool = False
+    level: int | None  # None: it is forgotten, and goes to the trash; GONE: it is deleted for good
+    source: str | None = None  # None: it stays
+    trash: bool = False  # it was seen there, forgotten at `seen[0]`, and is restored
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The candidates that a store has for a query.
+    """The candidates that a store has for a query."""
 
-    `near`: by the cosine of their vectors to the query's (`score`), best first, none of 0 or below. `worded`: by the
-    words shared with the query (`score`: BM25 or similar). `vectors`: theirs, by id, as far as they have one.
-    `meaning`: by id how near they are, 0 as unrelated texts are, 1 as those that certainly belong together. `counts`:
-    in how many of the `total` memories each content word of the query is, both about. `problem`: why nothing was
-    searched by meaning.
-    """
-
-    near: Sequence[RetrievedMemory]
-    worded: Sequence[RetrievedMemory]
-    vectors: Mapping[int, bytes]
-    meaning: Mapping[int, float]
-    counts: Mapping[str, int]
-    total: int
-    problem: str = ""
+    near: Sequence[RetrievedMemory]  # by the cosine of their vectors to the query's, best first, none of 0 or below
+    worded: Sequence[RetrievedMemory]  # by the words shared with the query (`score`: BM25 or similar)
+    vectors: Mapping[int, bytes]  # of these by id, as far as they have one
+    meaning: Mapping[int, float]  # by id: 0 as near as unrelated texts are, 1 as those that certainly belong together
+    counts: Mapping[str, int]  # in about how many of the memories each content word of the query is
+    total: int  # of the memories, about
+    problem: str = ""  # why nothing was searched by meaning
 
 
 @dataclass(frozen=True, slots=True)
 class Dream:
-    """Hold the outcome of a sleep: memories that fell a level, forgotten ids, and the dream made from these.
+    """Hold the outcome of a sleep: memories that fell a level, forgotten ids, and the dream made from these."""
 
-    `text` is '' if nothing was forgotten or the dream failed; `problem` then has the reason. `trusted` is False if any
-    fragment came from an untrusted source, `private` True if any was the user's own.
-    """
-
-    text: str = ""
+    text: str = ""  # of the dream, '' if nothing was forgotten or it failed
     forgotten: tuple[int, ...] = ()
     fallen: tuple[int, ...] = ()
     t: float = 0.0
-    trusted: bool = True
-    problem: str = ""
-    private: bool = False
+    trusted: bool = True  # no fragment came from an untrusted source
+    problem: str = ""  # why the dream failed
+    private: bool = False  # a fragment was the user's own
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The figures of a store: its texts, bytes, newest embedder ('' for none), dimension, and where it is.
+    """The figures of a store."""
 
-    `id` is as `Memory.store_id`, `last` the last id that was given to a memory there.
-    """
-
-    count: int
+    count: int  # of texts
     bytes: int
-    embedder: str
+    embedder: str  # the newest, '' for none
     dim: int
     place: str
-    id: str = ""
-    last: int = 0
+    id: str = ""  # as `Memory.store_id`
+    last: int = 0  # the last id that was given to a memory there

@@ -26,17 +26,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt.
-
-    `calls` are the assistant's tool calls, `answers` is the id of the call that a tool message answers, `images` are
-    data URLs of images that the text names.
-    """
+    """A message of a prompt."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
-    calls: tuple[ToolCall, ...] = ()
-    answers: str = ""
-    images: tuple[str, ...] = ()
+    calls: tuple[ToolCall, ...] = ()  # of the assistant
+    answers: str = ""  # the id of the call that a tool message answers
+    images: tuple[str, ...] = ()  # data URLs of images that the text names
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class Price:
 
     @property
     def cached_part(self) -> float:
-        """Return the price of a cached token relative to a new one, 0 if prompts are free."""
+        """Return the price of a cached token relative to a new token, 0 if prompts are free."""
         return self.cached / self.prompt if self.prompt else 0.0
 
 
@@ -69,12 +65,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Hold a model's whole answer to one prompt. `truncated`: it hit the token limit or was interrupted."""
+    """Hold a model's whole answer to one prompt."""
 
     text: str
     usage: Usage
     calls: tuple[ToolCall, ...] = ()
-    truncated: bool = False
+    truncated: bool = False  # it hit the token limit or was interrupted
     retries: tuple[str, ...] = ()
 
 
@@ -91,41 +87,25 @@ class Thoughts:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Hold a parsed completion: thoughts and command.
-
-    `more` are further commands, each written as a separate reply.
-    """
+    """Hold a parsed completion: thoughts and command."""
 
     thoughts: Thoughts
     call: Call
     text: str
-    more: tuple[str, ...] = ()
-
-
-StyleName = Literal["full", "brief", "file"]
+    more: tuple[str, ...] = ()  # further commands, each written as a separate reply
 
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """Define how to prompt a kind of model. The model's provider chooses it.
+    """Define how to prompt a kind of model. The model's provider chooses it."""
 
-    Attributes:
-        name: its name in the setting and the log.
-        thinks: ask for thoughts before the command. Small models repeat thoughts in the history.
-        guided: describe the workspace in each prompt and offer only fitting arguments and commands.
-        blocks: code follows the reply in a Markdown block instead of a JSON string, enforced by the provider's grammar.
-        reasons: ask the model to judge goals as a verifier, and to extract facts at the end of a run.
-        drafts: let the model do the whole work several times, in copies, and do the work that two agree on.
-        writes_file: each reply is the text of the one file that the task names.
-    """
-
-    name: StyleName
-    thinks: bool = True
-    guided: bool = False
-    blocks: bool = False
-    reasons: bool = True
-    drafts: bool = False
-    writes_file: bool = False
+    name: Literal["full", "brief", "file"]  # in the setting and the log
+    thinks: bool = True  # ask for thoughts before the command; small models repeat thoughts in the history
+    guided: bool = False  # describe the workspace in each prompt and offer only fitting arguments and commands
+    blocks: bool = False  # code follows the reply in a Markdown block, enforced by the provider's grammar
+    reasons: bool = True  # ask the model to judge goals as a verifier, and to extract facts at the end of a run
+    drafts: bool = False  # let the model do the whole work several times, in copies, and do what two agree on
+    writes_file: bool = False  # each reply is the text of the one file that the task names
 
 
 FULL = PromptStyle("full")
@@ -154,17 +134,13 @@ _CLOSING_WORDS = 100  # tokens of the last part besides goals and memories: cloc
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Hold the tokens for each part besides the system message.
-
-    `recollections` limits memories for the newest step, `lasting` those for the goals, and `core` the user's memories
-    in every prompt.
-    """
+    """Hold the tokens for each part besides the system message."""
 
     history: int
-    recollections: int
+    recollections: int  # memories for the newest step
     standing: int
-    lasting: int = 0
-    core: int = 0
+    lasting: int = 0  # memories for the goals
+    core: int = 0  # the user's memories in every prompt
 
 
 def reply_tokens(window: int) -> int:

@@ -80,8 +80,7 @@ class Model(Protocol):
         """Return the way of asking for commands. The first access may probe the endpoint, and raises as `complete`."""
 
     @property
-    def style(self) -> PromptStyle:
-        """Return the model's prompt style."""
+    def style(self) -> PromptStyle: ...
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """Answer the prompt. With `commands`, request one of them as `asking` names.
@@ -391,23 +390,18 @@ class Web(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SubAgent:
-    """Describe a sub-agent to the agent that started it.
-
-    `commands` are the commands it may use. `status` is `running`, `asking` (it waits for the user's answer) or the
-    status of its Outcome with its `reason`. `said` is its last message. `origin` records the sources of everything it
-    has read.
-    """
+    """Describe a sub-agent to the agent that started it."""
 
     key: str
     name: str
     task: str
-    commands: tuple[str, ...] = ()
-    status: str = "running"
-    reason: str = ""
+    commands: tuple[str, ...] = ()  # that it may use
+    status: str = "running"  # or `asking` (it waits for the user's answer), or the status of its Outcome
+    reason: str = ""  # of its Outcome
     steps: int = 0
     seconds: float = 0.0
-    said: str = ""
-    origin: Origin = field(default_factory=Origin)
+    said: str = ""  # its last message
+    origin: Origin = field(default_factory=Origin)  # the sources of everything it has read
 
 
 class SubAgents(Protocol):
@@ -444,18 +438,14 @@ class SubAgents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """The messages of other agents.
+    """The messages of other agents."""
 
-    `take` returns the events that arrived since the last call, and raises StopRun if this agent is to end. `close` ends
-    all sub-agents of this agent and returns their last events.
-    """
-
-    take: Callable[[], Sequence[Event]]
-    close: Callable[[], Sequence[Event]]
+    take: Callable[[], Sequence[Event]]  # those since the last call; raises StopRun if this agent is to end
+    close: Callable[[], Sequence[Event]]  # ends all sub-agents of this agent and returns their last events
 
 
 class Recorder(Protocol):
-    """The log of one run."""
+    """The log of a run."""
 
     @property
     def run(self) -> str: ...

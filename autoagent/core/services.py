@@ -8,52 +8,40 @@ from typing import Literal
 
 from autoagent.core.frozen import dataclass
 
-ONE_HOST = ContextVar("ONE_HOST", default=False)
-"""Restrict a request to the host it names, because it was allowed despite a warning."""
+ONE_HOST = ContextVar("ONE_HOST", default=False)  # a request allowed despite a warning may reach no other host
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """Describe the end of a program: both output streams in order, shortened to head and tail of `total` bytes.
+    """Describe the end of a program, by its exit status, a signal or a limit."""
 
-    Exactly one field says how it ended: its exit `status`, the `signal` that ended it (`SIGKILL`), or the exceeded
-    `limit` (`120 s`, `2,048 MB of memory`). The others are None and ''. `put_back` has a line for each guarded file
-    that it changed and that was restored.
-    """
-
-    output: bytes
-    total: int
+    output: bytes  # both streams in order, shortened to head and tail
+    total: int  # bytes of the whole output
     status: int | None = None
-    signal: str = ""
-    limit: str = ""
-    put_back: tuple[str, ...] = ()
+    signal: str = ""  # such as SIGKILL
+    limit: str = ""  # that it exceeded: `120 s`, `2,048 MB of memory`
+    put_back: tuple[str, ...] = ()  # a line for each guarded file that it changed and that was restored
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundProcess:
-    """Describe a background program: its pid on the agent's machine, its description, and its output file.
+    """Describe a background program."""
 
-    `output` is a workspace path. `exit` is None while it runs.
-    """
-
-    pid: int
+    pid: int  # on the agent's machine
     command: str
-    output: str
-    exit: ProcessExit | None = None
+    output: str  # a workspace file
+    exit: ProcessExit | None = None  # while it runs
 
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """Hold a fetched page: its final `url`, media type without parameters, and bytes.
+    """Hold a fetched page."""
 
-    `cut`: it was longer than the limit. `charset` is declared by the server or the document, or ''.
-    """
-
-    url: str
-    media_type: str
+    url: str  # after all redirects
+    media_type: str  # without parameters
     body: bytes
-    charset: str = ""
-    cut: bool = False
+    charset: str = ""  # as declared by the server or the document
+    cut: bool = False  # it was longer than the limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +63,21 @@ class SearchResults:
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """Describe a folder with a SKILL.md.
-
-    Attributes:
-        name, description: the part shown in every prompt.
-        body: the text for the agent that loads the skill.
-        place: the folder.
-        files: its other files, relative to the folder, sorted.
-        digest: the SHA-256 of the names and contents of all its files.
-    """
+    """Describe a folder with a SKILL.md. Its name and description are shown in every prompt."""
 
     name: str
     description: str
-    body: str
-    place: Path
-    files: tuple[str, ...]
-    digest: str
+    body: str  # for the agent that loads the skill
+    place: Path  # the folder
+    files: tuple[str, ...]  # the others, relative to the folder, sorted
+    digest: str  # the SHA-256 of the names and contents of all its files
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `mend` says how to fix it, or '' if it is fine."""
+    """A line of the report."""
 
     check: str
     status: Literal["ok", "warn", "fail"]
     found: str
-    mend: str = ""
+    mend: str = ""  # how to fix it

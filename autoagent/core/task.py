@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal. `check` is the user's shell command that exits 0 once the goal is met."""
+    """A goal of a task."""
 
     text: str
-    check: str | None = None
+    check: str | None = None  # the user's shell command that exits 0 once the goal is met
 
     def __str__(self) -> str:
         """Format the goal for a person. The text is never parsed again, as it may contain ` :: `."""
@@ -27,18 +27,17 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Hold the agent's name, role and goals, as in `ai_settings.yaml`. `budget` is in USD, 0 for none.
+    """Hold the agent's name, role and goals, as in `ai_settings.yaml`.
 
     With a `file`, the agent writes only that file: each reply is its text, and the run ends when its checks pass.
-    `model` is the endpoint's model to use, or '' for the run's own.
     """
 
     name: str
     role: str
     goals: tuple[Goal, ...]
-    budget: float = 0.0
+    budget: float = 0.0  # USD, 0 for none
     file: str = ""
-    model: str = ""
+    model: str = ""  # of the endpoint, or '' for the run's own
 
     @property
     def numbered(self) -> str:
@@ -65,7 +64,6 @@ class Status(StrEnum):
     words: str
 
     def __new__(cls, name: str, code: int, words: str) -> Status:
-        """Make a member that equals its name in the log."""
         status = str.__new__(cls, name)
         status._value_ = name
         status.code = code
@@ -85,11 +83,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Hold the end of a run. `goals`: the status of each goal, if the agent ended the run itself."""
+    """Hold the end of a run."""
 
     status: Status
     reason: str
-    goals: tuple[Proof, ...] = ()
+    goals: tuple[Proof, ...] = ()  # the status of each goal, if the agent ended the run itself
 
 
 VERIFICATION = "verification"  # the purpose of a verifier's answer in the log
@@ -100,9 +98,9 @@ Finding = Literal["met", "not met", "cannot tell"]
 
 @dataclass(frozen=True, slots=True)
 class GoalVerdict:
-    """Hold the verdict on one goal, counted from 0. `evidence` is a quote found in the verifier's prompt."""
+    """Hold the verdict on a goal."""
 
-    goal: int
+    goal: int  # from 0
     finding: Finding
-    evidence: str = ""
+    evidence: str = ""  # a quote found in the verifier's prompt
     why: str = ""

@@ -141,8 +141,6 @@ def _main_text(html: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Mark the end of an element."""
-
     of: Tag
 
 
@@ -162,7 +160,6 @@ def _walk(root: Tag) -> Iterator[Tag | NavigableString | _End]:
 
 
 def _whole_text(soup: BeautifulSoup) -> str:
-    """Return all visible text, in light Markdown."""
     lines = (line.strip() for line in "".join(_pieces(soup)).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
@@ -180,7 +177,6 @@ def _pieces(soup: BeautifulSoup) -> Iterator[str]:
 
 
 def _mark(tag: Tag, begins: bool) -> str:
-    """Return the text for the beginning or end of an element."""
     if tag.name == "a" and tag.has_attr("href"):
         return "[" if begins else f"]({tag['href']})"
     if tag.name in ("td", "th"):

@@ -25,25 +25,21 @@ class UnreadableDocument(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Hold a link of a page: its text and its absolute address."""
+    """Hold a link of a page."""
 
     text: str
-    url: str
+    url: str  # absolute
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """Hold the text of a document, with links of a page in place as `[words](address)`.
-
-    `links` has each address of the whole page once, out of `link_count`. `note` has remarks for the reader, for example
-    on a cut text, or ''.
-    """
+    """Hold the text of a document, with links of a page in place as `[words](address)`."""
 
     text: str
     title: str = ""
-    links: tuple[Link, ...] = ()
-    link_count: int = 0
-    note: str = ""
+    links: tuple[Link, ...] = ()  # each address of the whole page once
+    link_count: int = 0  # of all addresses, listed or not
+    note: str = ""  # remarks for the reader, for example on a cut text
 
 
 def limited(text: str, note: str = "") -> tuple[str, str]:

@@ -40,22 +40,17 @@ _HISTORY = "History"  # the fold kept for each step
 _KEY_BYTES = 32
 _DIGEST_BYTES = 32
 _ORIGIN_BYTES = 3 * _DIGEST_BYTES  # of the program and of two fingerprints
-_MAX_BYTES = 1 << 26  # bytes
+_MAX_BYTES = 1 << 26
 
-Folds = Mapping[str, object]
-"""The folds of a run by name."""
-
-Fingerprints = Callable[[], Sequence[str]]
-"""Describe what else shapes the state: the model and the commands, then the configuration of the guard."""
+Folds = Mapping[str, object]  # of a run by name
+Fingerprints = Callable[[], Sequence[str]]  # of the model and the commands, then of the configuration of the guard
 
 
 class Checkpoints:
     """Save checkpoints in the folder of a run's log, and load the newest.
 
-    `screen_folds` are folds of the events as the user sees them.
-
-    `key_file` has the user's key, created with the first checkpoint. If a file cannot be read or written, there is no
-    checkpoint.
+    `screen_folds` are folds of the events as the user sees them. `key_file` has the user's key, created with the first
+    checkpoint. If a file cannot be read or written, there is no checkpoint.
     """
 
     def __init__(self, log: EventLog, screen_folds: Folds, key_file: Path) -> None:
@@ -102,19 +97,19 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Describe the covered beginning of a log: its bytes, events and digest."""
+    """Describe the covered beginning of a log."""
 
-    size: int = 0
+    size: int = 0  # bytes
     events: int = 0
     digest: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Hold a verified checkpoint: where it is in the log, and the attributes of each fold by name."""
+    """Hold a verified checkpoint."""
 
     position: Position
-    states: Mapping[str, Mapping[str, Any]]
+    states: Mapping[str, Mapping[str, Any]]  # the attributes of each fold by name
     hash: hashlib._Hash  # of the covered beginning
     origin: bytes
 
@@ -123,7 +118,6 @@ class Saved:
         return self.origin.startswith(_origin(fingerprints))
 
     def restore(self, name: str, fold: object, excluded: Collection[str] = ()) -> None:
-        """Set the fold's attributes to the saved ones, but for those excluded."""
         vars(fold).update({key: value for key, value in self.states[name].items() if key not in excluded})
 
 
@@ -168,7 +162,6 @@ def _origin(fingerprints: Sequence[str]) -> bytes:
 
 @cache
 def _program_fingerprint() -> str:
-    """Return a fingerprint of the installed program."""
     top = Path(autoagent.__file__).parent
     files = sorted(top.rglob("*.py"))
     statuses = ((file.relative_to(top), file.stat()) for file in files)

@@ -118,7 +118,7 @@ class EventLog:
 
     @classmethod
     def fork(cls, state_dir: Path, origin: str, events: int, *, mask: Mask = lambda v: v) -> EventLog:
-        """Create a new run, locked, that begins with the first `events` lines of another one."""
+        """Create a new run, locked, that begins with the first `events` lines of another run."""
         source = log_path(state_dir, origin)
         try:
             expected = recorded_count(source)
@@ -134,13 +134,12 @@ class EventLog:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Return the bytes and events so far."""
+        """Bytes and events."""
         with self._lock:
             return self._size, self._seq
 
     @property
     def was_rewound(self) -> bool:
-        """Return whether some of its events no longer count."""
         return bool(self._rewinds)
 
     def read_chunks(self, offset: int, end: int) -> Iterator[bytes]:
@@ -256,13 +255,11 @@ class EventLog:
         return self._holder.recorded_count
 
     def _scan(self) -> None:
-        """Count the events, and find those that take others back."""
         scan = scan_log(self.path)
         self._seq = scan.events
         self._rewinds = [event for event in scan.turns if isinstance(event, Rewound)]
 
     def _complete_size(self) -> int:
-        """Return the number of bytes in complete lines."""
         position, tail = os.fstat(self._file).st_size, b""
         while position > 0 and b"\n" not in tail:
             step = min(65536, position)

@@ -156,11 +156,11 @@ def events_in(
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Hold one scan of a log: the number of events, the boundary events, and whether sub-agents have any."""
+    """Hold the scan of a log."""
 
-    events: int
-    turns: tuple[Event, ...]
-    others: bool
+    events: int  # how many
+    turns: tuple[Event, ...]  # the boundary events
+    others: bool  # whether sub-agents have events
 
 
 def scan_log(path: Path) -> Scan:
@@ -215,7 +215,6 @@ def _scan(path: Path, begin: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, by
 
 
 def _event(path: Path, number: int, line: bytes, begins: re.Match[bytes] | None = None) -> Event:
-    """Return the event of a line. Raises StateError."""
     try:
         event = event_from_line(line, begins[1].decode() if begins else "")
     except ValueError as error:

@@ -13,35 +13,29 @@ _ROUND = "round of a team"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Describe a step that changed the workspace: its command, and the trees before and after it."""
+    """Describe a step that changed the workspace."""
 
     step: int
     command: str
-    before: str
+    before: str  # the tree
     after: str
 
 
 class WorkspaceHistory:
-    """Fold every event in order, including revoked ones, whose states can still be restored.
-
-    `tree` is the newest snapshot, `first` the oldest, or ''. `level` is the last step whose changes are in the
-    workspace. `turns` are the steps that changed it, including undone ones. `unfinished` is the tree of an interrupted
-    restoration, or ''.
-    """
+    """Fold every event in order, including revoked ones, whose states can still be restored."""
 
     def __init__(self) -> None:
-        self.tree = ""
-        self.first = ""
+        self.tree = ""  # the newest snapshot
+        self.first = ""  # the oldest snapshot
         self.step = 0
-        self.level = 0
-        self.unfinished = ""
-        self.turns: list[Turn] = []
+        self.level = 0  # the last step whose changes are in the workspace
+        self.unfinished = ""  # the tree of an interrupted restoration
+        self.turns: list[Turn] = []  # the steps that changed it, including undone ones
         self._undone: list[tuple[str, int]] = []  # tree and level before each revertible undo
         self._trees_after: dict[int, str] = {}
         self._running = ("", "")  # the command and the tree before it
 
     def add(self, event: Event) -> None:
-        """Apply one event."""
         if not event.agent:
             self.step = max(self.step, event.step)
         match event:
@@ -72,7 +66,6 @@ class WorkspaceHistory:
 
     @property
     def applied(self) -> list[Turn]:
-        """Return the steps whose changes are still in the workspace, in order."""
         return [turn for turn in self.turns if turn.step <= self.level]
 
     @property

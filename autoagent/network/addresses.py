@@ -37,16 +37,15 @@ _SAFE = "!$%&'()*+,/:;=?@[]~"  # what stays as it is in a path and a query; lett
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Hold a parsed URL: the host in lower-case ASCII (punycode), and as `target` the path and query, no fragment."""
+    """Hold a parsed URL."""
 
     scheme: str
-    host: str
+    host: str  # lower-case ASCII (punycode)
     port: int
-    target: str
+    target: str  # path and query, no fragment
 
     @property
     def url(self) -> str:
-        """Return the address for requests and messages."""
         port = "" if self.port == PORTS.get(self.scheme) else f":{self.port}"
         return f"{self.scheme}://{bracketed(self.host)}{port}{self.target}"
 
@@ -177,8 +176,7 @@ def is_private(host: str) -> bool:
         return "." not in host or host.endswith((".local", ".localhost"))
 
 
-Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]
-"""socket.getaddrinfo, or what takes its place."""
+Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]  # such as socket.getaddrinfo
 
 
 def resolve(

@@ -50,7 +50,6 @@ class HttpAnswer:
 
     @property
     def status(self) -> int:
-        """Return 200, or another expected status."""
         return int(self.response.status_code)
 
     @property
@@ -61,7 +60,6 @@ class HttpAnswer:
 
     @property
     def charset(self) -> str:
-        """Return the charset named by the server, or ''."""
         found = re.search(r"""charset\s*=\s*["']?([\w.:-]+)""", self._header("Content-Type"), re.IGNORECASE)
         return found[1].lower() if found else ""
 
@@ -114,7 +112,6 @@ class HttpClient:
     user_agent: str = f"autoagent/{__version__}"
 
     def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
-        """See protocols.Web."""
         with Deadline(FETCH_SECONDS) as deadline, self.asked(url, headers or {}, deadline) as answer:
             body = b"".join(answer.blocks(limit + 1))
             return WebPage(answer.address.url, answer.media_type, body[:limit], answer.charset, cut=len(body) > limit)

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0  # for one address
 SILENCE_SECONDS = 30.0  # without a byte
 
-Connect = Callable[[str, int], socket.socket]
-"""Opens a TCP connection to a host and a port."""
+Connect = Callable[[str, int], socket.socket]  # opens a TCP connection to a host and a port
 
 
 class Deadline:

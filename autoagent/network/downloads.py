@@ -20,11 +20,9 @@ DOWNLOAD_SECONDS = 3600.0  # for a file, with all its interruptions
 
 _AS_IT_IS: Mapping[str, str] = {"Accept-Encoding": "identity"}
 
+# As in protocols.Web.download.
 Progress = Callable[[int, int | None], None]
-"""Hears bytes so far, and in all where that is known."""
-
 OpenPart = Callable[[str], AbstractContextManager[BinaryIO]]
-"""Opens what an earlier try left of a version of a file (16 hexadecimal digits), or a new file, to read and write."""
 
 
 def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progress: Progress) -> int:

@@ -17,33 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderOpening:
-    """Hold the arguments for opening an embedder.
-
-    `argument` follows its name and a colon in EMBEDDING_MODEL. `listener` is notified of long waits.
-    """
+    """Hold the arguments for opening an embedder."""
 
     settings: ModelSettings
-    argument: str
-    listener: Listener | None
+    argument: str  # the text after its name and a colon in EMBEDDING_MODEL
+    listener: Listener | None  # of long waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderKind(Registered):
-    """Declare the properties of an embedder.
+    """Declare the properties of an embedder."""
 
-    Attributes:
-        open: opens it. Raises SetupError if it cannot be used.
-        shared: one instance serves all agents of a run from any thread; else each agent has its own.
-        examine: the checks of `autoagent doctor`, given the settings and the argument.
-        at_home: texts do not leave this machine.
-        words: the default weight of word matches beside it in a recall, or None for the general default.
-    """
-
-    open: Callable[[EmbedderOpening], Embedder]
-    shared: bool = False
-    examine: Callable[[ModelSettings, str], Iterable[Finding]] | None = None
-    at_home: bool = False
-    words: float | None = None
+    open: Callable[[EmbedderOpening], Embedder]  # raises SetupError if it cannot be used
+    shared: bool = False  # one instance serves all agents of a run from any thread; else each agent has its own
+    examine: Callable[[ModelSettings, str], Iterable[Finding]] | None = None  # for `doctor`, with the argument
+    at_home: bool = False  # texts do not leave this machine
+    words: float | None = None  # the weight of word matches beside it in a recall, or None for the general default
 
 
 OPENAI = EmbedderKind(

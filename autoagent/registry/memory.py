@@ -18,36 +18,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreOpening:
-    """Hold the arguments for opening a store.
+    """Hold the arguments for opening a store."""
 
-    `url` is MEMORY_URL, `index` the name of the memory ('' for the default), `folder` its local folder. `listen`
-    receives messages for the user, one per line.
-    """
-
-    url: str
-    index: str
-    folder: Path
+    url: str  # MEMORY_URL
+    index: str  # the name of the memory, '' for the default
+    folder: Path  # its local folder
     embedder: Embedder
-    listen: Callable[[str], None]
+    listen: Callable[[str], None]  # receives messages for the user, one per line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend(Registered):
-    """Declare the properties of a memory backend.
+    """Declare the properties of a memory backend."""
 
-    Attributes:
-        open: opens the store, or None for a backend that stores nothing. Raises StateError.
-        needs_url: requires MEMORY_URL, or uses its `usual_url` instead.
-        package: the additional package it imports, and the `extra` that installs it, if any.
-        examine: the checks of `autoagent doctor`, given the memory's folder.
-    """
-
-    open: Callable[[StoreOpening], MemoryStore] | None
-    needs_url: bool = False
+    open: Callable[[StoreOpening], MemoryStore] | None  # raises StateError; None for a backend that stores nothing
+    needs_url: bool = False  # requires MEMORY_URL, or uses its `usual_url` instead
     usual_url: str = ""
-    package: str = ""
-    extra: str = ""
-    examine: Callable[[Path], Iterable[Finding]] | None = None
+    package: str = ""  # the additional package it imports
+    extra: str = ""  # that installs the package
+    examine: Callable[[Path], Iterable[Finding]] | None = None  # for `doctor`, given the memory's folder
 
 
 LOCAL = Backend(
@@ -61,11 +50,8 @@ NOTHING = Backend(name="none", summary="nothing is remembered", open=None, alias
 
 BACKENDS = Table("memory", Backend, (LOCAL, NOTHING))
 
-IN_EXTENSIONS = ("postgres", "redis")
-"""The backends that come with the program as its own extensions, in `extensions/`."""
-
-GONE = ("pinecone", "milvus", "weaviate")
-"""AutoGPT's backends that are not supported."""
+IN_EXTENSIONS = ("postgres", "redis")  # they come with the program as its own extensions, in `extensions/`
+GONE = ("pinecone", "milvus", "weaviate")  # of AutoGPT; they are not supported
 
 
 def parse_backend(text: str) -> str:

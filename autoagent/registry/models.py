@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """Hold the settings that models and embedders need. 0 and '' mean the default.
-
-    A failing endpoint is retried for `patience` seconds. A request may stay silent for `silence` seconds. A
-    `continuous` run is unattended.
-    """
+    """Hold the settings that models and embedders need. 0 and '' mean the default."""
 
     base_url: str = ""
     api_key: str = ""
@@ -37,66 +33,45 @@ class ModelSettings:
     temperature: float = 0.0
     asking: str = ""
     style: str = ""
-    silence: float = 0.0
-    patience: float = 0.0
-    continuous: bool = False
+    silence: float = 0.0  # seconds without an answer to a request
+    patience: float = 0.0  # seconds for which a failing endpoint is retried
+    continuous: bool = False  # the run is unattended
     state_dir: Path
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOpening:
-    """Hold the arguments for opening a model.
+    """Hold the arguments for opening a model."""
 
-    Attributes:
-        settings: the endpoint and how its models are asked.
-        argument: the text after the provider's name and a colon, or ''.
-        listener: is notified of progress between events.
-        show, ask: show a text to the user, and ask for a line (EOFError at the end of the input).
-        answered: how many replies of a recording this run has already used.
-        recording: returns the events of an earlier run, by a prefix of its id, for the agent to be modelled.
-        weights: returns the file of the embedded model, downloading it if needed.
-    """
-
-    settings: ModelSettings
-    argument: str
+    settings: ModelSettings  # the endpoint and how its models are asked
+    argument: str  # the text after the provider's name and a colon, or ''
     listener: Listener
-    show: Callable[[str], None]
-    ask: Callable[[str], str]
-    answered: int
-    recording: Callable[[str], Iterable[Event]]
-    weights: Callable[[], Path]
+    show: Callable[[str], None]  # shows a text to the user
+    ask: Callable[[str], str]  # asks the user for a line; EOFError at the end of the input
+    answered: int  # how many replies of a recording this run has already used
+    recording: Callable[[str], Iterable[Event]]  # returns the events of an earlier run, by a prefix of its id
+    weights: Callable[[], Path]  # returns the file of the embedded model, downloading it if needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider(Registered):
     """Declare the properties of a model provider.
 
-    Attributes:
-        open: opens the model. Raises SetupError if it cannot be used, SettingsError for an invalid argument.
-        forms: its spellings, if an argument may follow the name and a colon. Empty: the name alone.
-        endpoint: it sends prompts to the OpenAI-compatible endpoint of the settings.
-        sees: it passes images on.
-        recorded: its replies come in a fixed order, and a resumed run skips those it has used.
-        shared: one model serves all agents of a run from any thread; else each agent has its own.
-        proposes: it writes free text: names, roles and goals from a wish, facts from a run.
-        task: the only task it does. None: any.
-        one_agent: why it cannot serve sub-agents, or '' if it can.
-        names: lists its models without a request, or returns nothing if unknown.
-        offered: its line in the menu of the first start, or '' to be left out.
-        examine: the checks of `autoagent doctor`, given the settings, the argument and the environment.
+    `open` raises SetupError if the model cannot be used, and SettingsError for an invalid argument. `examine` makes the
+    checks of `autoagent doctor`, given the settings, the argument and the environment.
     """
 
     open: Callable[[ModelOpening], Model]
-    forms: tuple[str, ...] = ()
-    endpoint: bool = False
-    sees: bool = False
-    recorded: bool = False
-    shared: bool = False
-    proposes: bool = True
-    task: Callable[[], Task] | None = None
-    one_agent: str = ""
-    names: Callable[[ModelSettings], Sequence[str]] | None = None
-    offered: str = ""
+    forms: tuple[str, ...] = ()  # its spellings, if an argument may follow the name and a colon
+    endpoint: bool = False  # it sends prompts to the OpenAI-compatible endpoint of the settings
+    sees: bool = False  # it passes images on
+    recorded: bool = False  # its replies come in a fixed order, and a resumed run skips those it has used
+    shared: bool = False  # one model serves all agents of a run from any thread; else each agent has its own
+    proposes: bool = True  # it writes free text: names, roles and goals from a wish, facts from a run
+    task: Callable[[], Task] | None = None  # the only task it does
+    one_agent: str = ""  # why it cannot serve sub-agents, or '' if it can
+    names: Callable[[ModelSettings], Sequence[str]] | None = None  # lists the known models without a request
+    offered: str = ""  # its line in the menu of the first start, or '' to be left out
     examine: Callable[[ModelSettings, str, Mapping[str, str]], Iterable[Finding]] | None = None
 
 

@@ -20,22 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntrustedValue:
-    """Hold a value set by a folder, ignored until the user trusts it.
-
-    `file` and `line` (0: none) locate it, `name` is its name there, `about` its purpose, `setting` the affected setting
-    or ''. `never`: not even a trusted folder may set it. `additive`: a run can proceed without it if nobody can be
-    asked.
-    """
+    """Hold a value set by a folder, ignored until the user trusts it."""
 
     file: str
-    line: int = 0
-    name: str
+    line: int = 0  # 0: none
+    name: str  # in that file
     value: str
-    about: str
-    setting: str = ""
+    about: str  # its purpose
+    setting: str = ""  # that it affects
     secret: bool = False
-    never: bool = False
-    additive: bool = False
+    never: bool = False  # not even a trusted folder may set it
+    additive: bool = False  # a run can proceed without it if nobody can be asked
 
     @property
     def called(self) -> str:
@@ -50,28 +45,17 @@ class UntrustedValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Describe the current folder to extensions.
-
-    Attributes:
-        setting: returns a setting by its name.
-        trusts: returns whether the user trusts the folder with a value, as it is now.
-        variable: returns a variable, of `.env` before the environment, or None if it is not set.
-        specs: returns the declarations of all commands, but for those that come with a run.
-        is_named: returns whether the user himself has named the file or folder of a setting.
-        user_state: the folder of the user's own state, of all folders.
-        user_config: the folder of the user's own settings.
-        is_scenario: whether a scenario is played in it, which somebody else may have written.
-    """
+    """Describe the current folder to extensions."""
 
     folder: Path
-    setting: Callable[[str], Any]
-    trusts: Callable[[UntrustedValue], bool]
-    variable: Callable[[str], str | None]
-    specs: Callable[[], Sequence[CommandSpec]]
-    is_named: Callable[[str], bool]
-    user_state: Path
-    user_config: Path
-    is_scenario: bool
+    setting: Callable[[str], Any]  # returns a setting by its name
+    trusts: Callable[[UntrustedValue], bool]  # returns whether the user trusts the folder with a value, as it is now
+    variable: Callable[[str], str | None]  # returns a variable, of `.env` before the environment, or None if not set
+    specs: Callable[[], Sequence[CommandSpec]]  # returns all declared commands, but for those that come with a run
+    is_named: Callable[[str], bool]  # returns whether the user himself has named the file or folder of a setting
+    user_state: Path  # the folder of the user's own state, of all folders
+    user_config: Path  # the folder of the user's own settings
+    is_scenario: bool  # whether a scenario is played in it, which somebody else may have written
 
 
 def runs_alone(spec: CommandSpec) -> bool:
@@ -110,16 +94,12 @@ class RunOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedCommand:
-    """A command of an offer.
-
-    `name` is its name at the source, `told` all that the source says of it, as one text: with another text it is
-    another command. `remark` is for the user alone, and not compared.
-    """
+    """A command of an offer."""
 
     command: Any
-    name: str
-    told: str
-    remark: str = ""
+    name: str  # at the source
+    told: str  # all that the source says of it, as one text: with another text it is another command
+    remark: str = ""  # for the user alone, and not compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,20 +107,13 @@ class Offer:
     """Commands of a source outside the program. The agent has those that the user has allowed as they are.
 
     They count as undeclared, whatever they say, and their names as SOURCED has it. In a scenario there are none.
-
-    Attributes:
-        source: its name for the user, such as `MCP server shop`.
-        written: all that tells it from another one of the name.
-        file: the file that lists it.
-        folder: the folder in which they are allowed.
-        allowed_by: the command line by which the user allows them later.
     """
 
-    source: str
-    written: str
-    file: Path
-    folder: Path
-    allowed_by: str
+    source: str  # its name for the user, such as `MCP server shop`
+    written: str  # all that tells it from another source of the name
+    file: Path  # that lists it
+    folder: Path  # in which they are allowed
+    allowed_by: str  # the command line by which the user allows them later
     commands: Sequence[OfferedCommand]
 
 
@@ -157,7 +130,7 @@ class PromptParts:
 
 
 class RunPart:
-    """Define an extension's part in one run. Override the methods it needs. By default they change nothing.
+    """Define an extension's part in a run. Override the methods it needs. By default they change nothing.
 
     A method that raises is reported once and skipped. If it is the one that decides, the call is refused.
     """

@@ -27,17 +27,14 @@ _OWN_DISTRIBUTION = "autoagent"  # our own distribution
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Describe an addition by a distribution: its group (`models`, '' for a whole extension), name and version.
+    """Describe an addition by a distribution."""
 
-    It is loaded from `place` (`module` or `module:name`), or was registered as `record`.
-    """
-
-    group: str
+    group: str  # such as `models`, '' for a whole extension
     name: str
     distribution: str
     version: str
-    place: str
-    record: Any = None
+    place: str  # to load it from: `module` or `module:name`
+    record: Any = None  # as an extension has registered it
 
     @property
     def is_ours(self) -> bool:

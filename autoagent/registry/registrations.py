@@ -10,8 +10,8 @@ from typing import Any
 
 from autoagent.core.events import Decided, Ended, Event, Prompted, Proposed, RunStarted, Started, Thought
 
+# No extension may render these: questions, decisions and commands keep their form.
 PROTECTED_EVENTS = (RunStarted, Prompted, Thought, Proposed, Decided, Started, Ended)
-"""The events that extensions may not render: questions, decisions and commands keep their form."""
 
 Hook = Callable[..., Any]
 
@@ -24,7 +24,7 @@ thread.
 
 @dataclass(slots=True)
 class Registrations:
-    """Hold the registrations of one extension, in order. Satisfies extension.Host."""
+    """Hold the registrations of an extension, in order. Satisfies extension.Host."""
 
     commands: list[Any] = field(default_factory=list)
     records: dict[str, list[Any]] = field(default_factory=dict)  # by group of entry points

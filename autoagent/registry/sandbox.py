@@ -9,24 +9,20 @@ from autoagent.core.frozen import dataclass
 from autoagent.registry.plugins import lazy_function
 from autoagent.registry.table import Registered, Table
 
-AUTO = "auto"
-"""Stands for the strongest working kind of our own."""
+AUTO = "auto"  # the strongest working kind of our own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxKind(Registered):
     """Declare the properties of a sandbox kind.
 
-    Attributes:
-        open: makes the sandbox.process.Boundary for a Workspace, ProcessLimits and the path of an interpreter. Raises
-            SetupError if it does not work on this machine.
-        confines: it restricts programs at all.
-        remedy: how to install it, or '' if impossible.
+    `open` makes the sandbox.process.Boundary for a Workspace, ProcessLimits and the path of an interpreter. It raises
+    SetupError if it does not work on this machine.
     """
 
     open: Callable[..., Any]
-    confines: bool = True
-    remedy: str = ""
+    confines: bool = True  # it restricts programs at all
+    remedy: str = ""  # how to install it, or '' if impossible
 
 
 # strongest first

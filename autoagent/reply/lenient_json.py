@@ -29,12 +29,8 @@ class UnreadableJson(ValueError):
 
     def __str__(self) -> str:
         reason, text, position = self.args  # built only when shown, since most prose in braces is skipped
-        excerpt_text = text[position:].lstrip()
-        return (
-            f"{place(text, position)}: {reason}, found {excerpt(excerpt_text)}"
-            if excerpt_text
-            else f"the end: {reason}"
-        )
+        found = text[position:].lstrip()
+        return f"{place(text, position)}: {reason}, found {excerpt(found)}" if found else f"the end: {reason}"
 
 
 def place(text: str, position: int) -> str:
@@ -76,11 +72,11 @@ _ESCAPED |= {quote: quote for pair in _CLOSING.items() for quote in pair}
 
 
 class _Reader:
-    """Parse `text` by recursive descent. `position` is the next character to read."""
+    """Parse `text` by recursive descent."""
 
     def __init__(self, text: str, position: int) -> None:
         self.text = text
-        self.position = position
+        self.position = position  # of the next character to read
         self.begun = False
 
     def object(self, depth: int) -> dict[str, Any]:
@@ -211,7 +207,6 @@ class _Reader:
         return self.text[self.position : self.position + 1]
 
     def take(self, mark: str) -> bool:
-        """Skip `mark` if it comes next."""
         is_next = self.next() == mark
         self.position += is_next
         return is_next

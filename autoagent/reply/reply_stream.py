@@ -27,16 +27,12 @@ _MAX_START = 4000  # characters; a reply whose thoughts start later is shown onc
 
 @dataclass(slots=True)
 class ReplyStream:
-    """Track the values in one reply, fed piece by piece. `key` names the value being written, '' before the first.
+    """Track the values in a reply, fed piece by piece."""
 
-    `text` is the end of that value so far if it is a string, and `lines` its number of lines. `done` holds the ends of
-    complete strings by key.
-    """
-
-    key: str = ""
-    text: str = ""
-    lines: int = 1
-    done: dict[str, str] = field(default_factory=dict)
+    key: str = ""  # of the value being written, '' before the first
+    text: str = ""  # the end of that value so far, if it is a string
+    lines: int = 1  # of that value
+    done: dict[str, str] = field(default_factory=dict)  # the ends of complete strings by key
     pieces: int = 0  # about one per token
     _open: str = ""  # open braces and brackets
     _names: bool = False  # whether the next string is a key
@@ -53,7 +49,6 @@ class ReplyStream:
         return self.key == "thoughts" or self.key in THOUGHTS
 
     def feed(self, delta: str) -> None:
-        """Process the next piece."""
         self.pieces += 1
         for char in delta:
             if not self.key:
@@ -86,7 +81,6 @@ class ReplyStream:
         self._add(char)
 
     def _take(self, char: str) -> None:
-        """Process a character of a string."""
         if self._escape:
             self._escape += char
             if len(self._escape) < (6 if self._escape[1] == "u" else 2):
@@ -121,7 +115,7 @@ class ReplyStream:
 
 
 class ThoughtsStream:
-    """Extract the text of the thoughts from one reply, fed piece by piece."""
+    """Extract the text of the thoughts from a reply, fed piece by piece."""
 
     def __init__(self) -> None:
         self._raw = ""
@@ -130,7 +124,6 @@ class ThoughtsStream:
 
     @property
     def ended(self) -> bool:
-        """Return whether the text is complete."""
         return self._inside and self._is_done
 
     def feed(self, delta: str) -> str:

@@ -87,13 +87,12 @@ class _Reading:
     """Collect the findings in a reply.
 
     An end mark without a start (some chat templates swallow it) begins a new reading, as everything before it was
-    thinking: `thought`. `words` is the text outside of objects since the last command. `problem` is why the reply
-    cannot be used, unless it was thinking.
+    thinking: `thought`.
     """
 
     def __init__(self, text: str, thought: _Reading | None = None) -> None:
-        self.words: list[str] = []
-        self.problem: ReplyError | None = None
+        self.words: list[str] = []  # outside of objects since the last command
+        self.problem: ReplyError | None = None  # why the reply cannot be used, unless it was thinking
         self._text = text
         self._command: dict[str, Any] | None = None
         self._other_object: Mapping[str, Any] | None = None
@@ -186,7 +185,6 @@ def _is_cited(text: str, start: int, end: int) -> bool:
 
 
 def _plain_words(pieces: Sequence[str]) -> str:
-    """Join the pieces without meaningless marks."""
     return _NO_WORDS.sub(" ", "".join(pieces))
 
 

@@ -37,10 +37,10 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """Hold a provider's answer: its media type without parameters, and its bytes."""
+    """Hold a provider's answer."""
 
     provider: str
-    media_type: str
+    media_type: str  # without parameters
     body: bytes
 
     def fields(self) -> Mapping[str, Any]:
@@ -71,21 +71,15 @@ class ApiProvider:
 
     @property
     def host(self) -> str:
-        """Return the host of the requests, as `host_of` does."""
         return host_of(self.url)
-
-    @property
-    def host_name(self) -> str:
-        """Return the host without a port."""
-        try:
-            return urlsplit(self.url).hostname or ""
-        except ValueError:  # brackets that are not closed
-            return ""
 
     @property
     def is_private(self) -> bool:
         """Return whether the server is on this machine or in a private network."""
-        return is_private(self.host_name)
+        try:
+            return is_private(urlsplit(self.url).hostname or "")
+        except ValueError:  # brackets that are not closed
+            return is_private("")
 
     def get(self, path: str, **content: Any) -> ApiAnswer:
         """Send a GET request, with content and errors as in `post`."""

@@ -70,13 +70,13 @@ def usable(name: str) -> str:
     return name if name in here else next(iter(here), "")
 
 
-Fetch = Callable[..., WebPage]
-"""`protocols.Web.fetch`."""
+Fetch = Callable[..., WebPage]  # protocols.Web.fetch
 
 
 def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
-    """Return the page as HTML once its scripts have run. What
-    is no HTML comes as `fetch` gave it. `name` as in _launch.
+    """Return the page as HTML once its scripts have run. Other pages come as `fetch` gave them.
+
+    `name` is as in _launch.
 
     Raises CommandError: as `fetch` for the page itself, no browser, a page that does not come to an end.
     """

@@ -34,8 +34,8 @@ _FAILURES = {  # how ddgs and its HTTP client name them
     "Timeout": f"no answer in {TIMEOUT:.0f} s",
 }
 
+# Asks one engine: (its name, query, number) -> results with `title`, `href` and `body`. Raises CommandError.
 Ask = Callable[[str, str, int], Sequence[Mapping[str, str]]]
-"""Asks one engine: (its name, query, number) -> results with `title`, `href` and `body`. Raises CommandError."""
 
 
 def ask_ddgs(engine: str, query: str, count: int) -> Sequence[Mapping[str, str]]:

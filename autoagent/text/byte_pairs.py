@@ -35,9 +35,10 @@ _IN_ASCII = {
 
 
 class BytePairs:
-    """Counts by the `ranks` of an encoding, a line for each token in the order of their ranks that begins with it in
-    base64, and the pattern of its pieces. `count_long` counts the bytes of a
-    piece that is too long to be counted here, and of any after many.
+    """Count tokens by the `ranks` of an encoding and the pattern of its pieces.
+
+    The ranks have a line for each token in their order, which begins with it in base64. `count_long` counts the bytes
+    of a piece that is too long to be counted here, and of any after many.
     """
 
     def __init__(self, ranks: bytes, pattern: str, count_long: Callable[[bytes], int]) -> None:
@@ -62,7 +63,6 @@ class BytePairs:
         self._merged_here = 0  # bytes
 
     def count(self, text: str) -> int:
-        """Return how many tokens the text has."""
         known, total = self._known, 0
         for piece in (self._split_ascii if text.isascii() else self._split_any)(text):
             count = known.get(piece)

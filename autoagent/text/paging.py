@@ -28,21 +28,17 @@ _SNAP = 0.5  # of an end, at most, goes to have it end where a line does
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Hold a part of a text: from `column` of line `first` to line `last` of `total`.
-
-    `goes_on` is the line and column where the rest begins, or None at the end of the text.
-    """
+    """Hold a part of a text: from `column` of line `first` to line `last` of `total`."""
 
     text: str
     first: int
     column: int
     last: int
     total: int
-    goes_on: tuple[int, int] | None
+    goes_on: tuple[int, int] | None  # the line and column where the rest begins, or None at the end of the text
 
     @property
     def whole(self) -> bool:
-        """Return whether the page is the whole text."""
         return self.first == self.column == 1 and self.goes_on is None
 
     def note(self, command: str) -> str:

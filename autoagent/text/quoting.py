@@ -68,7 +68,7 @@ class Marks:
         return cls(f'<{tag} from "{name_source(source, named)}">', f"</{tag}>")
 
     def around(self, text: str) -> str:
-        """Put an already defused text between the marks."""
+        """Quote an already defused text."""
         return f"{self.opening}\n{text}\n{self.closing}"
 
     def around_line(self, text: str) -> str:

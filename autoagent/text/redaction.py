@@ -102,7 +102,6 @@ class Redactor:
         self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))
 
     def mask(self, text: str) -> str:
-        """Return the text without secrets."""
         return self._pattern.sub(_mask_of, text) if self._may_hold_one(text) else text
 
     def mask_json(self, value: Any) -> Any:

@@ -34,7 +34,6 @@ class Flow:
 
     @property
     def column(self) -> int:
-        """Return the column after the output so far."""
         return self._at
 
     def feed(self, piece: str) -> str:

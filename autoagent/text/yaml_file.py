@@ -23,10 +23,10 @@ DEPTH = 8  # collections within collections; composing recurses, so a deeper fil
 
 @dataclass(frozen=True, slots=True)
 class YamlEntry:
-    """Hold a value of a settings file. `key` is its name there."""
+    """Hold a value of a settings file."""
 
     path: Path
-    key: str
+    key: str  # its name there, '' for the top level
     node: Any  # a yaml.Node; the published types know too little of it
 
     @property
