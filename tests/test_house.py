@@ -55,7 +55,7 @@ EDGES = {
     "uvicorn": ["web/serve"],
     "click": ["cli", "extension", "fleet/command_line", "subcommands/", "terminal/"],
     "requests": ["services/", "network/"],
-    "urllib3": ["network/connections", "network/errors"],
+    "urllib3": ["network/connections"],
     "certifi": ["network/connections"],
     "bs4": ["documents/html"],
     "trafilatura": ["documents/html"],

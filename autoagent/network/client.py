@@ -1,4 +1,4 @@
-"""Send HTTP requests behind the network guard: one GET and its redirects.
+"""Send HTTP requests behind the network guard: a GET and its redirects. Resume interrupted downloads.
 
 Only cookies survive a redirect, and nothing survives a conversation. Proxies and `.netrc` are ignored. Servers must be
 verified.
@@ -8,26 +8,28 @@ Not covered: the content of pages. Callers mark it as coming from outside.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urljoin
 
 from autoagent import __version__
 from autoagent.core.errors import CommandError
 from autoagent.core.services import ONE_HOST, WebPage
 from autoagent.network.addresses import Address, NetworkGuard, parse
-from autoagent.network.connections import SILENCE_SECONDS, Deadline, adapter, guarded_connect
-from autoagent.network.errors import named
+from autoagent.network.connections import SILENCE_SECONDS, Deadline, adapter, guarded_connect, named
 
 if TYPE_CHECKING:
     from requests import Response
 
 MAX_REDIRECTS = 10
 FETCH_SECONDS = 60.0  # for a page, with all its redirects
+DOWNLOAD_SECONDS = 3600.0  # for a file, with all its interruptions
 
 _USUAL = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate"}  # headers
 _BLOCK = 1 << 18  # bytes
@@ -35,9 +37,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _WITH_CONTENT = (200, 201, 202, 203)
 _ENCODINGS = ("", "gzip", "deflate")  # that are asked for, and taken
 # What another origin may be told of what was meant for the first; the rest may be a credential.
-_HARMLESS = frozenset(
-    {"accept", "accept-encoding", "accept-language", "git-protocol", "if-range", "range", "user-agent"}
-)
+_HARMLESS = {"accept", "accept-encoding", "accept-language", "git-protocol", "if-range", "range", "user-agent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +176,81 @@ def _status(status: int) -> str:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
+
+
+# Downloads: large files, piece by piece to the disk ----------------------------------------------------------------
+
+_AS_IT_IS: Mapping[str, str] = {"Accept-Encoding": "identity"}
+
+# As in protocols.Web.download.
+Progress = Callable[[int, int | None], None]
+OpenPart = Callable[[str], AbstractContextManager[BinaryIO]]
+
+
+def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progress: Progress) -> int:
+    """Download a file of at most `limit` bytes, resuming while attempts make progress, and return its size.
+
+    A part is continued only if the server confirms that the file is unchanged: its name stands for the URL, the ETag or
+    date, and the size. Otherwise the download starts over.
+
+    Raises CommandError. The part is emptied if it cannot be continued later.
+    """
+    with Deadline(DOWNLOAD_SECONDS) as deadline, client.asked(url, _AS_IT_IS, deadline) as first:
+        validator, size = first.validator, first.length
+        if size is not None and size > limit:
+            raise _too_large(first, limit)
+        version = hashlib.sha256(f"{url}\n{validator}\n{size}".encode()).hexdigest()[:16]
+        with part(version) as file:
+            if not validator or size is None:
+                return _in_one_go(first, file, limit, progress)
+            if file.seek(0, os.SEEK_END) > size:
+                _empty(file)
+            while (before := file.tell()) < size:
+                try:
+                    if before == 0:
+                        _receive(first, file, size, progress)
+                    else:
+                        headers = {**_AS_IT_IS, "Range": f"bytes={before}-", "If-Range": validator}
+                        with client.asked(url, headers, deadline, expected=(200, 206)) as rest:
+                            if rest.status != 206 or rest.start != file.tell():
+                                _empty(file)
+                                raise CommandError(f"{url} has changed while it was being fetched; fetch it again.")
+                            _receive(rest, file, size, progress)
+                except CommandError:
+                    if deadline.passed or file.tell() <= before:
+                        raise
+                if file.tell() <= before:
+                    raise CommandError(f"{url} cannot be fetched: the server sent nothing more after {before:,} bytes.")
+            return size
+
+
+def _in_one_go(answer: HttpAnswer, file: BinaryIO, limit: int, progress: Progress) -> int:
+    _empty(file)
+    try:
+        _receive(answer, file, limit + 1, progress)
+        if file.tell() > limit:
+            raise _too_large(answer, limit)
+    except CommandError:
+        _empty(file)
+        raise
+    return file.tell()
+
+
+def _receive(answer: HttpAnswer, file: BinaryIO, end: int, progress: Progress) -> None:
+    """Append the content to the file, up to a size of `end` bytes."""
+    total = file.tell() + answer.length if answer.length is not None else None
+    for block in answer.blocks(end - file.tell()):
+        file.write(block)
+        progress(file.tell(), total)
+
+
+def _empty(file: BinaryIO) -> None:
+    file.truncate(0)
+    file.seek(0)
+
+
+def _too_large(answer: HttpAnswer, limit: int) -> CommandError:
+    size = f"has {answer.length:,} bytes" if answer.length is not None else "goes on"
+    return CommandError(
+        f"{answer.address.url} {size}, beyond the limit of {limit:,} bytes (AUTOAGENT_DOWNLOAD_LIMIT, in MB)."
+    )

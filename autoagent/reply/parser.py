@@ -18,9 +18,8 @@ from autoagent.core.command_schema import THOUGHTS
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.model import Completion, Reply, Thoughts, ToolCall
-from autoagent.reply.call_forms import plain_word, strip_decoration, template_word
 from autoagent.reply.lenient_json import UnreadableJson, excerpt, read_object
-from autoagent.reply.written_reply import find_command
+from autoagent.reply.written_reply import find_command, plain_word, strip_decoration, template_word
 from autoagent.text import code_block
 
 # Words that stand for an argument in a template. HTML element names are excluded, since they may be real arguments.

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from autoagent.core.services import SearchResults, WebPage
 from autoagent.network.addresses import parse
-from autoagent.network.client import HttpClient
-from autoagent.network.downloads import OpenPart, Progress, download
+from autoagent.network.client import HttpClient, OpenPart, Progress, download
 
 Search = Callable[[str, int], SearchResults]  # asks an engine: query and number of hits
 
