@@ -41,11 +41,9 @@ def to_plain(record: Any) -> Any:
         return record
     if (names := _FIELDS.get(kind)) is not None:
         return {name: to_plain(getattr(record, name)) for name in names}
-    if kind is dict:
-        return {str(key): to_plain(value) for key, value in record.items()}
     if isinstance(record, (list, tuple)):
         return [to_plain(item) for item in record]
-    if isinstance(record, Mapping):
+    if kind is dict or isinstance(record, Mapping):
         return {str(key): to_plain(value) for key, value in record.items()}
     if dataclasses.is_dataclass(kind):
         _FIELDS[kind] = tuple(field.name for field in dataclasses.fields(kind))

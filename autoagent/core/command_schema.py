@@ -44,18 +44,14 @@ def reply(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS)
         _object({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}, ["name", "args"])
         for spec in specs
     ]
-    members = {"thoughts": thoughts(thought_names)} if thought_names else {}
+    thoughts = _object({name: {"type": "string"} for name in thought_names}, list(thought_names))
+    members = {"thoughts": thoughts} if thought_names else {}
     return _object({**members, "command": {"anyOf": commands}}, [*members, "command"])
 
 
 def tools(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
     """Return the commands as OpenAI tools. Named thoughts become a list argument of each."""
     return [{"type": "function", "function": _function(spec, thought_names)} for spec in specs]
-
-
-def thoughts(names: Sequence[str] = THOUGHTS) -> dict[str, Any]:
-    """Return the schema of the `thoughts` object with the named thoughts."""
-    return _object({name: {"type": "string"} for name in names}, list(names))
 
 
 def _function(spec: CommandSpec, thought_names: Sequence[str]) -> dict[str, Any]:

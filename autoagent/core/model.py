@@ -149,17 +149,12 @@ def reply_tokens(window: int) -> int:
 
 
 def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
-    """Divide the window. All arguments are in tokens. `history` may be too small or negative: see `is_workable`."""
+    """Divide the window. All arguments are in tokens. `history` may be too small or negative."""
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
     core = min(CORE, max(96, window // 32))
     history = window - reply - system - goals - recollections - core - standing - _CLOSING_WORDS
     return Shares(history, recollections // 2, standing, recollections // 2, core)
-
-
-def is_workable(shares: Shares, window: int) -> bool:
-    """Return whether the history has at least an eighth of the window."""
-    return shares.history >= window // 8
 
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # valid as a function name at endpoints

@@ -9,13 +9,8 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, limited
-
-if TYPE_CHECKING:
-    from docx.table import Table
-    from docx.text.paragraph import Paragraph
 
 ENTRY_LIMIT = 10_000  # files in one archive
 UNPACKED_LIMIT = 300_000_000  # bytes of all of them together
@@ -48,20 +43,14 @@ def _document(data: bytes) -> Iterator[str]:
     from docx.table import Table
 
     for block in docx.Document(io.BytesIO(data)).iter_inner_content():
-        yield from _rows(block) if isinstance(block, Table) else _paragraph(block)
-
-
-def _paragraph(paragraph: Paragraph) -> Iterator[str]:
-    style = str(paragraph.style.name) if paragraph.style else ""
-    heading = _HEADING.match(style)
-    mark = "#" * int(heading[1]) + " " if heading else "- " if style.startswith("List") else ""
-    if paragraph.text.strip():
-        yield f"{mark}{paragraph.text.strip()}"
-
-
-def _rows(table: Table) -> Iterator[str]:
-    for row in table.rows:
-        yield " | ".join(cell.text.strip().replace("\n", " ") for cell in row.cells)
+        if isinstance(block, Table):
+            for row in block.rows:
+                yield " | ".join(cell.text.strip().replace("\n", " ") for cell in row.cells)
+        elif text := block.text.strip():
+            style = str(block.style.name) if block.style else ""
+            heading = _HEADING.match(style)
+            mark = "#" * int(heading[1]) + " " if heading else "- " if style.startswith("List") else ""
+            yield f"{mark}{text}"
 
 
 def _sheets(data: bytes) -> Iterator[str]:
@@ -98,9 +87,8 @@ def check(data: bytes) -> None:
     if unpacked > UNPACKED_LIMIT:
         raise UnreadableDocument(f"unpacks to {unpacked:,} bytes; the limit is {UNPACKED_LIMIT:,}.")
     if unpacked > EXPANSION_FROM and unpacked > EXPANSION_LIMIT * len(data):
-        raise UnreadableDocument(
-            f"unpacks to {unpacked // len(data):,} times its size; the limit is {EXPANSION_LIMIT}."
-        )
+        times = unpacked // len(data)
+        raise UnreadableDocument(f"unpacks to {times:,} times its size; the limit is {EXPANSION_LIMIT}.")
 
 
 def _problem(entry: zipfile.ZipInfo) -> str:

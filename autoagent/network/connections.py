@@ -156,22 +156,15 @@ def named(url: str, deadline: Deadline) -> Iterator[None]:
     from requests import RequestException
     from urllib3.exceptions import HTTPError
 
+    too_long = f"it took longer than {deadline.seconds:,g} s"
     try:
         yield
     except (RequestException, HTTPError, http.client.HTTPException, OSError, ValueError) as error:
-        raise CommandError(f"{url} cannot be fetched: {_too_long(deadline) or reason(error)}.") from error
+        known = [text for cause in causes(error) if (text := _reason(cause))]  # the innermost explains it best
+        reason = known[-1] if known else f"the server's answer cannot be used ({type(error).__name__})"
+        raise CommandError(f"{url} cannot be fetched: {too_long if deadline.passed else reason}.") from error
     if deadline.passed:  # a connection shut down by it looks like the end of the page
-        raise CommandError(f"{url} cannot be fetched: {_too_long(deadline)}.")
-
-
-def _too_long(deadline: Deadline) -> str:
-    return f"it took longer than {deadline.seconds:,g} s" if deadline.passed else ""
-
-
-def reason(error: BaseException) -> str:
-    """Explain a failed request by its innermost known cause."""
-    reasons = [text for cause in causes(error) if (text := _reason(cause))]
-    return reasons[-1] if reasons else f"the server's answer cannot be used ({type(error).__name__})"
+        raise CommandError(f"{url} cannot be fetched: {too_long}.")
 
 
 def _reason(error: BaseException) -> str:

@@ -67,10 +67,12 @@ def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE)
                 continue
             problems.pop(engine, None)
             if results:
-                hits = (_hit(result.get("title"), result.get("href"), result.get("body")) for result in results)
-                return SearchResults(engine, tuple(hit for hit in hits if hit.url)[:count])
+                return _found(engine, results, ("title", "href", "body"), count)
     if len(problems) == len(ENGINES):
-        reasons = "; ".join(f"{engine}: {reason}" for engine, reason in _by_reason(problems).items())
+        engines: dict[str, list[str]] = {}
+        for engine, reason in problems.items():
+            engines.setdefault(reason, []).append(engine)
+        reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in engines.items())
         raise CommandError(f"No search engine can be reached; is this machine offline? {reasons}.")
     return SearchResults(next(engine for engine in ENGINES if engine not in problems), ())
 
@@ -79,8 +81,7 @@ def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) 
     """Ask Google's Custom Search JSON API. `engine` is the id (cx) of a search engine created there."""
     parameters = {"q": query, "cx": engine, "num": min(count, GOOGLE_LARGEST)}
     body = _json("google", url, parameters, {"X-Goog-Api-Key": key})  # in a header: a URL gets into messages and logs
-    hits = (_hit(item.get("title"), item.get("link"), item.get("snippet")) for item in _items(body, "items"))
-    return SearchResults("google", tuple(hit for hit in hits if hit.url)[:count])
+    return _found("google", _items(body, "items"), ("title", "link", "snippet"), count)
 
 
 def searxng(query: str, count: int, *, url: str) -> SearchResults:
@@ -89,8 +90,7 @@ def searxng(query: str, count: int, *, url: str) -> SearchResults:
     engine = f"searxng at {urlsplit(address).netloc}"
     page = address if address.endswith("/search") else f"{address}/search"
     body = _json(engine, page, {"q": query, "format": "json"}, {})
-    hits = (_hit(item.get("title"), item.get("url"), item.get("content")) for item in _items(body, "results"))
-    return SearchResults(engine, tuple(hit for hit in hits if hit.url)[:count])
+    return _found(engine, _items(body, "results"), ("title", "url", "content"), count)
 
 
 def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
@@ -109,20 +109,11 @@ def _items(body: Any, key: str) -> list[Mapping[str, Any]]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _hit(title: Any, url: Any, text: Any) -> SearchHit:
-    """Return a hit of plain one-line texts, with '' for an invalid web address."""
-    address = str(url or "").strip()
-    web = address.startswith(("http://", "https://")) and len(address.split()) == 1
-    return SearchHit(_line(title), address if web else "", _line(text))
-
-
-def _line(text: Any) -> str:
-    return " ".join(str(text or "").split())[:_SPACE]
-
-
-def _by_reason(problems: Mapping[str, str]) -> dict[str, str]:
-    """Merge engines with the same problem into one entry: `brave, mojeek`."""
-    engines: dict[str, list[str]] = {}
-    for engine, reason in problems.items():
-        engines.setdefault(reason, []).append(engine)
-    return {", ".join(names): reason for reason, names in engines.items()}
+def _found(engine: str, results: Sequence[Mapping[str, Any]], keys: tuple[str, str, str], count: int) -> SearchResults:
+    """Return the results with a valid web address, as plain lines. `keys` name the title, the address and the text."""
+    hits = []
+    for result in results:
+        title, url, text = (" ".join(str(result.get(key) or "").split()) for key in keys)
+        if url.startswith(("http://", "https://")) and " " not in url:
+            hits.append(SearchHit(title[:_SPACE], url, text[:_SPACE]))
+    return SearchResults(engine, tuple(hits[:count]))

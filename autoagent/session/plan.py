@@ -211,7 +211,7 @@ def describe(
 def _check_room(start: RunStarted, count: Count) -> None:
     history = History(count)
     history.add(start)
-    if not is_workable(history.shares, start.window):
+    if history.shares.history < start.window // 8:
         raise SettingsError(
             f"The system prompt takes {start.system_tokens} of the model's {start.window} tokens and leaves no room to "
             "work: offer fewer commands (--commands), shorten the goals, or use a model with a larger window."
