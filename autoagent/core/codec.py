@@ -165,14 +165,20 @@ def event_from_line(line: bytes, type: str = "") -> Event:
     if kind is None:
         raise ValueError(f"unknown event type {type!r}")
     try:
-        return _check(from_line(kind, line))
+        event = from_line(kind, line)
+        _check(event)
     except ValueError as error:
         raise ValueError(f"misshapen {kind.type} event: {error}") from None
+    return event
 
 
-def _check(event: Event) -> Event:
-    for t in _times(event):
-        check_time(t)
+def _check(event: Event) -> None:
+    check_time(event.t)
+    if isinstance(event, Prompted):
+        check_time(event.at)
+    elif isinstance(event, Recalled):
+        for memory in event.memories:
+            check_time(memory.t)
     if event.step < 0:
         raise ValueError("the step is below 0")
     if not _ID.fullmatch(event.run) or not _ID.fullmatch(event.agent):
@@ -181,14 +187,3 @@ def _check(event: Event) -> Event:
         from_plain(_Kept, event.settings)
     elif isinstance(event, Labelled) and event.data:
         from_plain(ResultMeta, {name: value for name, value in event.data.items() if name != "details"})
-    return event
-
-
-def _times(event: Event) -> Iterator[float]:
-    """Yield every time of an event that is displayed."""
-    yield event.t
-    if isinstance(event, Prompted):
-        yield event.at
-    elif isinstance(event, Recalled):
-        for memory in event.memories:
-            yield memory.t

@@ -24,11 +24,10 @@ _FORM: dict[str, dict[str, Any]] = {
 
 THOUGHTS = tuple(_FORM["thoughts"])
 
-TEXT_FORM = (
+TEXT_FORM = (  # for models without an enforced schema
     "Answer with one JSON object of this form and nothing around it; it is read by a program. "
     "It holds exactly one command:\n" + json.dumps(_FORM, indent=4)
 )
-"""The description of the reply format for models without an enforced schema."""
 
 
 def arguments(spec: CommandSpec) -> dict[str, Any]:
@@ -51,16 +50,16 @@ def reply(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS)
 
 def tools(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
     """Return the commands as OpenAI tools. Named thoughts become a list argument of each."""
-    return [{"type": "function", "function": _function(spec, thought_names)} for spec in specs]
-
-
-def _function(spec: CommandSpec, thought_names: Sequence[str]) -> dict[str, Any]:
-    schema = arguments(spec)
-    if thought_names:
-        thoughts_schema = {"type": "array", "items": {"type": "string"}}  # repeated in each tool, so minimal
-        schema["properties"] = {"thoughts": thoughts_schema, **schema["properties"]}
-        schema["required"] = ["thoughts", *schema["required"]]
-    return {"name": spec.name, "description": spec.label, "parameters": schema}
+    described = []
+    for spec in specs:
+        schema = arguments(spec)
+        if thought_names:
+            thoughts = {"type": "array", "items": {"type": "string"}}  # repeated in each tool, so minimal
+            schema["properties"] = {"thoughts": thoughts, **schema["properties"]}
+            schema["required"] = ["thoughts", *schema["required"]]
+        function = {"name": spec.name, "description": spec.label, "parameters": schema}
+        described.append({"type": "function", "function": function})
+    return described
 
 
 def parameter(spec: Parameter) -> dict[str, Any]:

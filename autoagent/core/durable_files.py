@@ -14,10 +14,8 @@ from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
 
-DRAFT = re.compile(r"\.autoagent-[0-9a-f]{16}\.tmp")
-"""The name of a file that `replace_in` has not yet renamed to its target."""
-_drafts: set[str] = set()
-"""Drafts of this process. Another program could use such a name, but none of these."""
+DRAFT = re.compile(r"\.autoagent-[0-9a-f]{16}\.tmp")  # a file that `replace_in` has not yet renamed to its target
+_drafts: set[str] = set()  # of this process; another program could use such a name, but none of these
 
 
 @contextmanager

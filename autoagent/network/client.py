@@ -49,10 +49,6 @@ class HttpAnswer:
     deadline: Deadline
 
     @property
-    def status(self) -> int:
-        return int(self.response.status_code)
-
-    @property
     def media_type(self) -> str:
         """Return the media type in lower case without parameters, or '' if missing."""
         first = self._header("Content-Type").partition(";")[0].strip().lower()
@@ -139,9 +135,9 @@ class HttpClient:
                 with response:
                     if response.status_code not in _REDIRECTS:
                         answer = HttpAnswer(address, response, deadline)
-                        if answer.status not in expected:
-                            note = " without being asked for a part" if answer.status == 206 else ""
-                            raise CommandError(f"{address.url} answers {_status(answer.status)}{note}.")
+                        if response.status_code not in expected:
+                            note = " without being asked for a part" if response.status_code == 206 else ""
+                            raise CommandError(f"{address.url} answers {_status(response.status_code)}{note}.")
                         if answer.encoding not in _ENCODINGS:
                             raise CommandError(
                                 f"{address.url} is compressed in a way that was not asked for and is not understood."
@@ -150,9 +146,8 @@ class HttpClient:
                         return
                     to = response.headers.get("Location", "").encode("latin-1", "replace").decode("utf-8", "replace")
                     if not to.strip():
-                        raise CommandError(
-                            f"{address.url} answers {_status(response.status_code)}, but not where to go."
-                        )
+                        status = _status(response.status_code)
+                        raise CommandError(f"{address.url} answers {status}, but not where to go.")
                     try:
                         following = parse(urljoin(address.url, to.strip()))
                     except (CommandError, ValueError) as error:
@@ -212,7 +207,7 @@ def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progre
                     else:
                         headers = {**_AS_IT_IS, "Range": f"bytes={before}-", "If-Range": validator}
                         with client.asked(url, headers, deadline, expected=(200, 206)) as rest:
-                            if rest.status != 206 or rest.start != file.tell():
+                            if rest.response.status_code != 206 or rest.start != file.tell():
                                 _empty(file)
                                 raise CommandError(f"{url} has changed while it was being fetched; fetch it again.")
                             _receive(rest, file, size, progress)

@@ -17,9 +17,8 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +70,7 @@ def usable(name: str) -> str:
 
 
 Fetch = Callable[..., WebPage]  # protocols.Web.fetch
+Load = Callable[[str], Awaitable[WebPage]]  # without blocking the browser
 
 
 def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
@@ -84,27 +84,20 @@ def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SE
     if first.media_type not in ("text/html", "application/xhtml+xml"):
         return first
     pool = ThreadPoolExecutor(AT_ONCE, "browser")
+
+    async def load(url: str) -> WebPage:
+        call = functools.partial(fetch, url, limit=RESOURCE_LIMIT)
+        return await asyncio.get_running_loop().run_in_executor(pool, call)
+
     try:
-        return asyncio.run(_render(first, limit, _Fetcher(fetch, pool), name, seconds))
+        return asyncio.run(_render(first, limit, load, name, seconds))
     except TimeoutError:
         raise CommandError(f"{first.url} was not done in {seconds:.0f} s in {name}.") from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for what a page asked for and is slow to come
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetcher:
-    """Fetch the requests of a page without blocking the browser."""
-
-    fetch: Fetch
-    pool: ThreadPoolExecutor
-
-    async def get(self, url: str) -> WebPage:
-        call = functools.partial(self.fetch, url, limit=RESOURCE_LIMIT)
-        return await asyncio.get_running_loop().run_in_executor(self.pool, call)
-
-
-async def _render(first: WebPage, limit: int, fetcher: _Fetcher, name: str, seconds: float) -> WebPage:
+async def _render(first: WebPage, limit: int, load: Load, name: str, seconds: float) -> WebPage:
     try:
         from playwright.async_api import Error, async_playwright
     except ImportError:
@@ -114,7 +107,7 @@ async def _render(first: WebPage, limit: int, fetcher: _Fetcher, name: str, seco
             browser = await _launch(playwright, name, home)
             try:
                 async with asyncio.timeout(seconds):
-                    return await _shown(browser, first, limit, fetcher)
+                    return await _shown(browser, first, limit, load)
             except Error as error:
                 raise CommandError(f"{first.url} cannot be shown in {name}: {_first_line(error)}.") from error
             finally:
@@ -140,11 +133,11 @@ async def _launch(playwright: Playwright, name: str, home: str) -> Browser:
         raise CommandError(f"{name} cannot be started: {_first_line(error)}.") from error
 
 
-async def _shown(browser: Browser, first: WebPage, limit: int, fetcher: _Fetcher) -> WebPage:
+async def _shown(browser: Browser, first: WebPage, limit: int, load: Load) -> WebPage:
     from playwright.async_api import TimeoutError as NotQuiet
 
     context = await browser.new_context(accept_downloads=False, service_workers="block")
-    await _lead(context, first, fetcher)
+    await _lead(context, first, load)
     page = await context.new_page()
     await page.goto(first.url, wait_until="domcontentloaded", timeout=0)
     with contextlib.suppress(NotQuiet):  # it polls or plays; what is there by now is the page
@@ -156,8 +149,8 @@ async def _shown(browser: Browser, first: WebPage, limit: int, fetcher: _Fetcher
     return WebPage(page.url, "text/html", html[:limit], "utf-8", first.cut or len(html) > limit)
 
 
-async def _lead(context: BrowserContext, first: WebPage, fetcher: _Fetcher) -> None:
-    """Answer every request of the pages in this context through the fetcher, or not at all."""
+async def _lead(context: BrowserContext, first: WebPage, load: Load) -> None:
+    """Answer every request of the pages in this context by what `load` returns, or not at all."""
     left = REQUEST_LIMIT
     pending: WebPage | None = first
 
@@ -171,7 +164,7 @@ async def _lead(context: BrowserContext, first: WebPage, fetcher: _Fetcher) -> N
             page, pending = pending, None
         else:
             try:
-                page = await fetcher.get(request.url)
+                page = await load(request.url)
             except CommandError:  # refused by the guard, or not there: the page goes on without it
                 return await route.abort()
         charset = f"; charset={page.charset}" if page.charset else ""
