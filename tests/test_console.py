@@ -210,9 +210,8 @@ def test_the_text_is_read_out_of_a_growing_reply(text: str) -> None:
     for ascii_only in (True, False):
         written = {"thoughts": {"speak": "x", "text": text, "plan": "p"}, "command": {}}
         native = {"thoughts": [text, "reasoning", "p"], "filename": "a.txt"}
-        for whole, size in product(
-            (json.dumps(reply, ensure_ascii=ascii_only) for reply in (written, native)), (1, 3, 7, 999)
-        ):
+        replies = [json.dumps(reply, ensure_ascii=ascii_only) for reply in (written, native)]
+        for whole, size in product(replies, (1, 3, 7, 999)):
             stream = ThoughtsStream()
             pieces = [stream.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
             assert "".join(pieces) == text

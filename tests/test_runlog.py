@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,14 +42,8 @@ def test_events_come_back_stamped_and_in_order(tmp_path: Path, monkeypatch: pyte
 
 def test_any_thread_may_append(tmp_path: Path) -> None:
     with EventLog.create(tmp_path) as log:
-        threads = [
-            threading.Thread(target=lambda: [log.append(SystemNotice(text="x" * 500)) for _ in range(50)])
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: [log.append(SystemNotice(text="x" * 500)) for _ in range(50)], range(4)))
         assert [event.seq for event in log.events()] == list(range(200))
 
 
