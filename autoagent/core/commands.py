@@ -208,7 +208,7 @@ class ResultMeta:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ResultMeta:
-        """Build it from type-checked JSON values of the log (see event_codec)."""
+        """Build it from type-checked JSON values of the log (see codec)."""
         if not data:
             return PLAIN
         values = {name: value for name, value in data.items() if name in _META}
@@ -262,8 +262,7 @@ Change = Callable[[Callable[[Any], Any]], None]  # the argument records an event
 class Verdict:
     """Answer a proposal.
 
-    `change`: apply the user's change to the run first, then propose the call again, or refuse it if there is a
-    `reason`.
+    With a `change`, apply it first, then propose the call again, or refuse it if there is a `reason`.
     """
 
     allowed: bool

@@ -20,12 +20,11 @@ CUT_SHORT = "replies that were cut short"  # the purpose of calls without a comp
 class Event:
     """Hold the fields common to all events.
 
-    `passing`: nothing acts on it until a later event is synced together with it. The end of a process loses none of
-    these. A power cut may, and the step is then repeated.
+    The end of a process loses none. A power cut may lose a `passing` one, and the step is then repeated.
     """
 
     type: ClassVar[str] = ""
-    passing: ClassVar[bool] = False
+    passing: ClassVar[bool] = False  # nothing acts on it until a later event is synced together with it
     run: str = ""
     seq: int = -1  # counts from 0 without gaps
     step: int = 0  # of this agent: each counts its own

@@ -4,7 +4,7 @@ A kernel lock (flock) lets one process write a run at a time and ends with that 
 end is dropped when the log is opened. Damage anywhere else is an error that names the line. The expected number of
 lines is stored beside it (LogHolder).
 
-Not a database: lines can be read, copied, cut and repaired with any tool, years from now. Reading is in log_reader.
+Not a database: lines can be read, copied, cut and repaired with any tool, years from now. Reading is in reader.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ class EventLog:
     def open(cls, state_dir: Path, run: str, *, mask: Mask = lambda v: v, accept_truncated: bool = False) -> EventLog:
         """Reopen a run: lock it, drop a torn last line, and continue after the last event.
 
-        Raises:
-            StateError: another process holds the run (it is named), the log is damaged (the line is named), or more
-                than a torn line is missing. `accept_truncated` accepts the last, for a caller that goes back.
+        Raises StateError if another process holds the run, the log is damaged (the line is named), or more than a torn
+        line is missing. `accept_truncated` accepts the last, for a caller that goes back.
         """
         path = log_path(state_dir, run)
         log = cls(path, mask)
@@ -208,8 +207,7 @@ class EventLog:
     def effective(self, offset: int = 0, events_before: int = 0) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: those that count, except recollections.
 
-        With an `offset` in bytes, only later ones; `events_before` is the number of earlier ones, none of them taken
-        back.
+        With an `offset` in bytes, only later events. None of the `events_before` it was taken back.
         """
         kinds = EVENTS.keys() - {Recalled.type}
         for event in effective(events_in(self.path, kinds, begin=(offset, events_before)), self._rewinds):

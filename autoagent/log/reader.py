@@ -238,9 +238,8 @@ class _UsageOnly:
 def digest(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event]:
     """Yield all events that a run's figures need, in a tenth of the time: `Spent` summarizes costs.
 
-    All events of a `step` of the run's own agent are included, with the prompt before it, and none after it.
-
-    Raises StateError.
+    All events of a `step` of the run's own agent are included, with the prompt before it, and none after it. Raises
+    StateError.
     """
     path = log_path(state_dir, run)
     whole = {kind.type.encode() for kind in (*_BOUNDARY_EVENTS, *_TEAM)}
@@ -312,12 +311,12 @@ class LogHolder:
     """Record the process that holds a log and the number of events on disk, in a file `holder` beside it.
 
     A log alone cannot tell that its end is missing. The count is written after each sync, so a crash leaves it no
-    higher than the log. `recorded_count` is the count of an earlier process.
+    higher than the log.
     """
 
     def __init__(self, log: Path) -> None:
         """Open the file, or create it. Raises OSError, and SetupError if it is a symbolic link."""
-        self.recorded_count = recorded_count(log)
+        self.recorded_count = recorded_count(log)  # of an earlier process
         path = log.with_name(_HOLDER)
         with no_link(path):
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)

@@ -1,9 +1,8 @@
 """Parse a model's reply into its command, or the reason why there is none.
 
 A reply is repaired only if the repair has a single meaning (see lenient_json), then checked against the command's
-schema. It is never completed or guessed. Every refusal tells the model the problem and its position.
-
-Several commands in one reply are accepted only as native tool calls, and only if each is usable.
+schema. It is never completed or guessed. Every refusal tells the model the problem and its position. Several commands
+in one reply are accepted only as native tool calls, and only if each is usable.
 """
 
 from __future__ import annotations
@@ -38,9 +37,7 @@ Check = Callable[[Call], Call]  # returns it in runnable form; raises ReplyError
 def parse(completion: Completion, check: Check, call_id: str) -> Reply:
     """Return the thoughts and the checked command of a completion, the first of several tool calls.
 
-    Raises:
-        ReplyError: no command, several written ones, a broken, truncated or ambiguous reply, or an unchanged
-            template.
+    Raises ReplyError for no command, several written ones, a broken, truncated or ambiguous reply, or a template.
     """
     if completion.truncated:
         raise ReplyError(

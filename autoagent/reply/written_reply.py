@@ -48,9 +48,7 @@ _QUOTES = {
 def find_command(text: str) -> dict[str, Any]:
     """Find the object with the command.
 
-    Raises:
-        ReplyError: there is none, or several different ones; the only one is cited; an object cannot be read; or
-            the thinking has no end.
+    Raises ReplyError for none, several different commands, a cited one, an unreadable object, or unfinished thinking.
     """
     if not text.strip():
         raise ReplyError("The reply is empty; answer with one JSON object that holds a command.")
@@ -85,8 +83,7 @@ def _end_of_thinking(text: str, opening: re.Match[str]) -> int:
 class _Reading:
     """Collect the findings in a reply.
 
-    An end mark without a start (some chat templates swallow it) begins a new reading, as everything before it was
-    thinking: `thought`.
+    An end mark without a start (some chat templates swallow it) begins a new reading: all before was a `thought`.
     """
 
     def __init__(self, text: str, thought: _Reading | None = None) -> None:

@@ -88,9 +88,7 @@ class ApiProvider:
     def post(self, path: str, **content: Any) -> ApiAnswer:
         """POST `content`, in the terms of `requests` (json, data, files, params, headers), beneath the address.
 
-        Raises:
-            CommandError: names the provider and the reason in one line: nothing answers, the key is refused, an error
-                status, too long, too large.
+        Raises CommandError with the provider and the reason: no answer, a refused key, an error status, too large.
         """
         return self._request("POST", path, content)
 

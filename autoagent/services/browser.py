@@ -76,9 +76,7 @@ Load = Callable[[str], Awaitable[WebPage]]  # without blocking the browser
 def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
     """Return the page as HTML once its scripts have run. Other pages come as `fetch` gave them.
 
-    `name` is as in _launch.
-
-    Raises CommandError: as `fetch` for the page itself, no browser, a page that does not come to an end.
+    Raises CommandError as `fetch` does, without the browser `name`, and for a page that does not come to an end.
     """
     first = fetch(url, limit=limit)
     if first.media_type not in ("text/html", "application/xhtml+xml"):

@@ -30,9 +30,7 @@ def counted(number: int, noun: str) -> str:
 def moment(text: str, now: float) -> float:
     """Parse a time such as `18:00` (the next one), `2026-11-23T08:00`, or `2h` from now.
 
-    `now` is in seconds since the epoch. Times without a zone are local.
-
-    Raises ValueError with the reason for an invalid or past time.
+    `now` is in seconds since the epoch. Times without a zone are local. Raises ValueError with the reason.
     """
     text = text.strip()
     try:

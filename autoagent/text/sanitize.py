@@ -62,9 +62,7 @@ def escape_json(text: str) -> str:
 
 
 def mixed_script(text: str) -> tuple[str, ...]:
-    r"""Return a note for each word that mixes Latin with
-    Cyrillic or Greek look-alikes: `'...' (Cyrillic: \u0430pt)`.
-    """
+    r"""Return a note for each word that mixes Latin with look-alikes: `'...' (Cyrillic: \u0430pt)`."""
     notes: dict[str, None] = {}
     for word in _WORD.findall(text):
         if word.isascii() or not _LATIN.search(word):

@@ -20,9 +20,7 @@ LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML o
 def read_text(path: Path) -> str:
     r"""Read a UTF-8 file with or without a byte order mark. Return it with `\n` line ends.
 
-    Raises:
-        SettingsError: it is missing, not a regular file, not readable, too large or not text; names the file and, if
-            possible, the line.
+    Raises SettingsError, with the file and the line, for a missing, irregular, unreadable, too large or binary file.
     """
     try:
         with open_regular(path) as file:

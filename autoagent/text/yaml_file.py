@@ -76,7 +76,7 @@ class YamlEntry:
     def members(self, known: Collection[str] | None = None, called: str = "key") -> dict[str, YamlEntry]:
         """Return the values of a mapping by key.
 
-        Raises SettingsError for anything else, a repeated key, and a key that is not `known` (None: any). Errors call a
+        Raises SettingsError for anything else, and for a key that is repeated or not `known` (None: any). Errors call a
         key `called`.
         """
         if self.node.id != "mapping":
@@ -118,9 +118,7 @@ _KINDS = {"sequence": "list", "mapping": "mapping"}
 def read_mapping(path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
     """Read the top level of the file by key, or {} for an empty file. Errors call a key `called`.
 
-    Raises:
-        SettingsError: as `read_text`, and for a YAML error, an alias, deep nesting, anything but a mapping, a repeated
-            key, or an unknown key (with the nearest known key).
+    Raises SettingsError as `read_text` and `members`, and for a YAML error, an alias, or deep nesting.
     """
     return mapping_of(read_text(path), path, known, called)
 
