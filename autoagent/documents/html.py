@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from urllib.parse import urljoin, urlsplit
 
@@ -96,8 +95,8 @@ def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int
     base = soup.find("base", href=True)
     start = _joined(url, str(base["href"])) if base else url
     found: dict[str, Link] = {}
-    for node in _walk(soup):
-        if not isinstance(node, Tag) or node.name != "a" or not node.has_attr("href"):
+    for node, begins in _walk(soup):
+        if not begins or not isinstance(node, Tag) or node.name != "a" or not node.has_attr("href"):
             continue
         target = _joined(start, str(node["href"]))
         if not target.startswith(("http://", "https://")):
@@ -110,7 +109,7 @@ def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int
 
 
 def _words(tag: Tag) -> str:
-    texts = (str(node) for node in islice(_walk(tag), WORDS_LIMIT) if isinstance(node, NavigableString))
+    texts = (str(node) for node, _ in islice(_walk(tag), WORDS_LIMIT) if isinstance(node, NavigableString))
     return seen(" ".join(" ".join(texts).split()))[:WORDS_LIMIT]
 
 
@@ -139,24 +138,20 @@ def _main_text(html: str) -> str:
     return text or ""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    of: Tag
-
-
-def _walk(root: Tag) -> Iterator[Tag | NavigableString | _End]:
-    """Yield everything visible in order: an element, its content, its end. Not recursive."""
-    stack: list[Tag | NavigableString | _End] = [root]
+def _walk(root: Tag) -> Iterator[tuple[Tag | NavigableString, bool]]:
+    """Yield everything visible in order, an element at its beginning (True) and at its end. Not recursive."""
+    stack: list[tuple[Tag | NavigableString, bool]] = [(root, True)]
     while stack:
-        node = stack.pop()
+        node, begins = stack.pop()
         if isinstance(node, Tag):
             if node.name == "template":
                 continue
-            stack.append(_End(node))
-            stack.extend(child for child in reversed(node.contents) if isinstance(child, (Tag, NavigableString)))
-        elif type(node) is not NavigableString and not isinstance(node, _End):
+            if begins:
+                children = (child for child in reversed(node.contents) if isinstance(child, (Tag, NavigableString)))
+                stack += [(node, False), *((child, True) for child in children)]
+        elif type(node) is not NavigableString:
             continue  # a comment, a declaration and the like
-        yield node
+        yield node, begins
 
 
 def _whole_text(soup: BeautifulSoup) -> str:
@@ -166,14 +161,13 @@ def _whole_text(soup: BeautifulSoup) -> str:
 
 def _pieces(soup: BeautifulSoup) -> Iterator[str]:
     preformatted = 0
-    for node in _walk(soup):
+    for node, begins in _walk(soup):
         if isinstance(node, NavigableString):
             yield node if preformatted else re.sub(r"\s+", " ", node)
         else:
-            tag, begins = (node, True) if isinstance(node, Tag) else (node.of, False)
-            if tag.name in ("pre", "textarea"):
+            if node.name in ("pre", "textarea"):
                 preformatted += 1 if begins else -1
-            yield _mark(tag, begins)
+            yield _mark(node, begins)
 
 
 def _mark(tag: Tag, begins: bool) -> str:

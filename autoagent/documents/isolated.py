@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import resource
 import subprocess
 import sys
 from importlib import import_module
@@ -72,10 +73,6 @@ def answer(kind: str, url: str) -> None:
 
 def _limit() -> None:
     """Set limits that hold even after the death of the agent."""
-    try:
-        import resource
-    except ImportError:  # Windows has none of them; the agent's time limit holds there
-        return
     seconds = int(SECONDS)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -67,9 +67,8 @@ def is_stronger(name: str, reference: str) -> bool:
     `auto` may turn out to be the weakest. The strength of plug-ins' kinds is unknown.
     """
     kinds = [kind.name for kind in KINDS.own]
-    strength = {kind: -place for place, kind in enumerate(kinds)}
     if name not in (AUTO, *kinds) or reference not in (AUTO, *kinds):
         return False
     if name == AUTO:
         return reference == kinds[-1]
-    return name == kinds[0] if reference == AUTO else strength[name] > strength[reference]
+    return name == kinds[0] if reference == AUTO else kinds.index(name) < kinds.index(reference)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoagent.core.commands import nearest
 from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
 from autoagent.text.text_file import read_text
@@ -55,7 +56,7 @@ class YamlEntry:
             key, below = value[0]
             if key.id == "scalar" and below.id == "scalar":
                 return f"{key.value}: {below.value}".strip()
-        raise SettingsError(f"{self.where}: must be text, not a {_KINDS[self.node.id]}.")
+        raise SettingsError(f"{self.where}: must be text, not a {'list' if self.is_list else 'mapping'}.")
 
     def texts(self) -> list[str]:
         """Return a list of texts. A single text is a list of one. Raises SettingsError for all else, and for gaps."""
@@ -88,10 +89,8 @@ class YamlEntry:
             if key in entries:
                 raise SettingsError(f"{where}: is given twice; keep one of them.")
             if known is not None and key not in known:
-                import difflib
-
-                near = difflib.get_close_matches(key, known, n=1)
-                meant = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(known))}."
+                near = nearest(key, known)
+                meant = f" Did you mean {near}?" if near else f" Known are: {', '.join(sorted(known))}."
                 raise SettingsError(f"{where}: no such {called}.{meant}")
             entries[key] = YamlEntry(self.path, key, node)
         return entries
@@ -110,9 +109,6 @@ class YamlEntry:
             return json.loads(self.node.value, parse_constant=_no_constant)
         except ValueError:
             return self.node.value
-
-
-_KINDS = {"sequence": "list", "mapping": "mapping"}
 
 
 def read_mapping(path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
