@@ -19,11 +19,10 @@ Proof = Literal["checked", "shown", "accepted", "claimed", "unmet"]
 Risk = Literal["read", "write", "run", "network", "irreversible"]
 OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})  # they act outward or cannot be undone
 
+# The category of commands that a source outside the program offers, such as `mcp__shop`, and their names, such as
+# `mcp__shop__add`. No other command has such a name.
 SOURCE = r"[a-z]+__[A-Za-z0-9_-]+"
-"""The categories of commands that sources outside the program offer: `KIND__SOURCE`, such as `mcp__shop`."""
-
 SOURCED = rf"{SOURCE}__[A-Za-z0-9_-]+"
-"""The names of these commands: `KIND__SOURCE__NAME`, such as `mcp__shop__add`. No other command has such a name."""
 
 
 def source_in(name: str) -> str:
@@ -59,10 +58,9 @@ class Call:
         return self.name + json.dumps(self.args, sort_keys=True, ensure_ascii=False)
 
 
+# The meaning of an argument's value, by which rules match it; "exact" matches only the same text. An "entry" is a path
+# whose command acts on the name itself, even if it is a link.
 Meaning = Literal["exact", "path", "entry", "url", "shell", "text"]
-"""The meaning of an argument's value, by which rules match it; "exact" matches only the same text. An "entry" is a
-path whose command acts on the name itself, even if it is a link.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +271,8 @@ class Verdict:
     elsewhere: bool = False  # the answer came from another terminal
 
 
+# The form of an answer: a decision on a command; feedback, or Enter to go on; Enter to go on; or any text.
 QuestionKind = Literal["decision", "remark", "going on", "text"]
-"""The form of an answer: a decision on a command; feedback, or Enter to go on; Enter to go on; or any text."""
 
 
 @dataclass(frozen=True, slots=True)

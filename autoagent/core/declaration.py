@@ -38,11 +38,6 @@ def setting(
     return field(default=default, metadata={"env": env, **declared})
 
 
-free = partial(setting, folder="free")
-"""A setting that reaches out nowhere, weakens nothing and runs nothing, whoever sets it."""
-
-limit = partial(setting, folder="limit")
-"""A limit, switched off by 0: anybody may tighten it."""
-
-of_run_limit = partial(setting, folder="limit", scenario="free")
-"""A limit of a single run, which bounds nothing beyond it: a scenario says what its own runs may take."""
+free = partial(setting, folder="free")  # reaches out nowhere, weakens nothing and runs nothing, whoever sets it
+limit = partial(setting, folder="limit")  # is switched off by 0: anybody may tighten it
+of_run_limit = partial(setting, folder="limit", scenario="free")  # a scenario says what its own runs may take

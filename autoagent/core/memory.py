@@ -28,11 +28,10 @@ USER = "user"  # the kind of the user's own memories: facts and preferences, for
 FROM_OUTSIDE = "from outside"  # why a fitting memory is left out where only trusted ones are recalled
 GONE = -1  # the level, in a change, of a memory that is deleted for good
 
+# How long each kind of memory lives, in thresholds of level 0; infinity: it does not fade; default 1. Steps are many,
+# and facts are extracted from them at the end of a run. By the default thresholds, facts live for at least 91 days after
+# each use. Deliberately stored memories do not fade.
 LIVES = {"step": 0.5, "fact": 13.0, "note": math.inf, "feedback": math.inf, USER: math.inf}
-"""How long each kind of memory lives, in thresholds of level 0; infinity: it does not fade; default 1. Steps are many,
-and facts are extracted from them at the end of a run. By the default thresholds, facts live for at least 91 days after
-each use. Deliberately stored memories do not fade.
-"""
 
 
 def origin_of(source: str) -> str:
@@ -54,10 +53,10 @@ def with_mark(source: str, mark: str, *, on: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Hold the comma-separated sources of a memory. `trusted`: none of them is outside."""
+    """Hold the sources of a memory."""
 
-    source: str = ""
-    trusted: bool = True
+    source: str = ""  # comma-separated
+    trusted: bool = True  # none of them is outside
 
     @property
     def labels(self) -> ResultMeta:
@@ -119,7 +118,6 @@ class RetrievedMemory:
 
     @property
     def pinned(self) -> bool:
-        """Return whether the user has pinned it."""
         return self.level >= PINNED
 
     @property

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from autoagent.core.commands import Call
 from autoagent.core.frozen import dataclass
 
-Asking = Literal["tools", "schema", "text"]
-"""The way of asking a model for a command: native tool calls, an enforced JSON schema, or JSON in plain text."""
+Asking = Literal["tools", "schema", "text"]  # for a command: native tool calls, an enforced schema, or JSON in text
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,10 @@ from autoagent.core.model import Usage
 # The few events that begin, end or rewind a run, needed by several readers.
 _BOUNDARY_EVENTS = (RunStarted, Resumed, Changed, Rewound, Undone, Forked, Ended)
 
+# The beginning of EventLog's lines. Lines written by others are read as a whole.
 _BEGINNING = re.compile(
     rb'\{"v":%d,"type":"(\w+)","run":"[^"\\]*","seq":(\d+),"step":(\d+),"t":([\d.]+),"agent":"([^"\\]*)"' % VERSION
 )
-"""The beginning of EventLog's lines. Lines written by others are read as a whole."""
 
 _END_BYTES = 65_536  # of a log, enough for its last line where that is the end of a run
 

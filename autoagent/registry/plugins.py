@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # keep --help fast
     from autoagent.registry.registrations import Registrations
 
 PREFIX = "autoagent."
-_OWN_DISTRIBUTION = "autoagent"  # our own distribution
+_OWN_DISTRIBUTION = "autoagent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,6 @@ class Plugin:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether it comes with the program itself."""
         return self.distribution == _OWN_DISTRIBUTION
 
     @property
@@ -56,7 +55,6 @@ class Plugin:
             raise self.refuse(f"cannot be loaded: {type(error).__name__}: {error}") from error
 
     def refuse(self, problem: str) -> SetupError:
-        """Return an error with the problem and the remedy."""
         from autoagent.core.errors import SetupError
 
         return SetupError(

@@ -73,12 +73,12 @@ class ReplyStream:
 
     def _code(self, char: str) -> None:
         """Process a character after the object: the line that opens the code, then the code."""
-        if not self._fenced:
+        if self._fenced:
+            self._add(char)
+        else:
             self._fence += char
             self._fenced = char == "\n" and code_block.PLACE in self._fence
             self.text, self.lines = "", 1
-            return
-        self._add(char)
 
     def _take(self, char: str) -> None:
         if self._escape:
@@ -138,9 +138,6 @@ class ThoughtsStream:
                 return ""
             self._inside = True
             self._raw = self._raw[begins.end() :]
-        return self._decoded()
-
-    def _decoded(self) -> str:
         text, end = "", 0
         while piece := _PIECE.match(self._raw, end):
             text += json.loads(f'"{piece[0]}"', strict=False)
