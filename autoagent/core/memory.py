@@ -29,8 +29,8 @@ FROM_OUTSIDE = "from outside"  # why a fitting memory is left out where only tru
 GONE = -1  # the level, in a change, of a memory that is deleted for good
 
 # How long each kind of memory lives, in thresholds of level 0; infinity: it does not fade; default 1. Steps are many,
-# and facts are extracted from them at the end of a run. By the default thresholds, facts live for at least 91 days after
-# each use. Deliberately stored memories do not fade.
+# and facts are extracted from them at the end of a run. By the default thresholds, facts live for at least 91 days
+# after each use. Deliberately stored memories do not fade.
 LIVES = {"step": 0.5, "fact": 13.0, "note": math.inf, "feedback": math.inf, USER: math.inf}
 
 
