@@ -233,7 +233,6 @@ class AgentMessage(Labelled):
 
     @property
     def heading(self) -> str:
-        """Return the line that introduces the speaker."""
         return f"{self.sender}, attached by the user:" if self.attached else f"From {self.sender}:"
 
 

@@ -109,9 +109,8 @@ class Redactor:
 
         Names of changed files are kept.
         """
-        if not self._may_hold_one(_written(value)):  # one look at all the texts is far quicker than one at each
-            return value
-        return self._masked(value)
+        # One look at all the texts is far quicker than one at each.
+        return self._masked(value) if self._may_hold_one(_written(value)) else value
 
     def _may_hold_one(self, text: str) -> bool:
         return any(sign in text for sign in self._signs) or _SIGN_IN_ANY_CASE in text.lower()
