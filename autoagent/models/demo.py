@@ -69,7 +69,6 @@ _STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
     ),
 )
 
-
 _VERDICTS = {
     "goals": [
         {"n": 1, "why": "It holds three lines.", "verdict": "met", "evidence": "Last leaf on the branch"},
@@ -80,7 +79,11 @@ _VERDICTS = {
 
 def demo_model() -> ReplayModel:
     """Return a fresh demo model: it writes the haiku, reads it, lists the files and finishes."""
-    return ReplayModel([_reply(*step) for step in _STEPS], name="demo", verifications=[json.dumps(_VERDICTS)])
+    replies = [
+        {"thoughts": asdict(thoughts), "command": {"name": name, "args": args}} for thoughts, name, args in _STEPS
+    ]
+    written = [json.dumps(reply, indent=4, ensure_ascii=False) for reply in replies]
+    return ReplayModel(written, name="demo", verifications=[json.dumps(_VERDICTS)])
 
 
 def open_model(opening: ModelOpening) -> ReplayModel:
@@ -93,8 +96,3 @@ def open_model(opening: ModelOpening) -> ReplayModel:
 def demo_task() -> Task:
     """Return the task of the demo."""
     return DEMO_TASK
-
-
-def _reply(thoughts: Thoughts, name: str, args: dict[str, str]) -> str:
-    reply = {"thoughts": asdict(thoughts), "command": {"name": name, "args": args}}
-    return json.dumps(reply, indent=4, ensure_ascii=False)

@@ -71,19 +71,13 @@ class HumanModel:
         while True:
             answer = self._ask(_QUESTION).strip()
             if answer.startswith(("{", "`")):
-                return self._read_json_rest(answer)
+                while not _is_json(answer) and (line := self._ask(_MORE)).strip():
+                    answer += "\n" + line
+                return answer
             reply = parse_short_form(answer)
             if reply is not None and answer.split(maxsplit=1)[0] in names:
                 return reply
             self._show(f"{_FORMS} The commands are: {', '.join(spec.signature() for spec in commands)}.")
-
-    def _read_json_rest(self, answer: str) -> str:
-        while not _is_json(answer):
-            line = self._ask(_MORE)
-            if not line.strip():
-                break
-            answer += "\n" + line
-        return answer
 
 
 def parse_short_form(answer: str) -> str | None:

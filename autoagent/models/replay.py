@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from autoagent.core.errors import ModelError, SettingsError
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
 WINDOW = 128_000  # tokens, if the recording gives none
 _PIECE = 12  # characters per piece for the listener
-
-
-def _ended_by_secret(event: Thought) -> ModelError:
-    return ModelError(
-        f"The reply of step {event.step} held a secret, which the log has as {MASK}: it cannot be given once more. "
-        "Resume the run with another model."
-    )
 
 
 class ReplayModel:
@@ -48,7 +41,7 @@ class ReplayModel:
     ) -> None:
         self.name = name
         self.window = window
-        self._replies: Iterator[str | Completion | ModelError] = iter(replies)
+        self._replies = iter(replies)
         self._verifications = iter(verifications)
         self._count = 0
 
@@ -58,8 +51,12 @@ class ReplayModel:
         recorded = list(events)
         replies: list[str | Completion | ModelError] = []
         for event in recorded:
-            if isinstance(event, Thought):
-                replies.append(_ended_by_secret(event) if holds_mask(event.call.args) else event.text)
+            if isinstance(event, Thought) and holds_mask(event.call.args):
+                problem = f"The reply of step {event.step} held a secret, which the log has as {MASK}"
+                way_on = "it cannot be given once more. Resume the run with another model."
+                replies.append(ModelError(f"{problem}: {way_on}"))
+            elif isinstance(event, Thought):
+                replies.append(event.text)
             elif isinstance(event, Rejected):
                 replies.append(Completion(event.text, Usage(), truncated=event.truncated))
         verifications = [e.text for e in recorded if isinstance(e, Answered) and e.purpose == VERIFICATION]

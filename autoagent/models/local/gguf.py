@@ -70,7 +70,8 @@ class _Header:
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._alignment = _ALIGNMENT
-        self._position = len(b"GGUF") + struct.calcsize("<IQ")  # after the version and the number of tensors
+        self._position = len(b"GGUF") + struct.calcsize("<I")  # after the version
+        self._tensors = self._count()
 
     def control_tokens(self) -> list[str]:
         places: dict[bytes, int] = {}
@@ -80,7 +81,9 @@ class _Header:
             if _TOKENS in places and _TYPES in places:
                 break
             self._skip(kind)
-        types = self._numbers(places[_TYPES])
+        self._position = places[_TYPES]
+        inner, count = self._number("<I"), self._count()
+        types = array.array("i", self._data[self._position : self._position + count * _SIZES[inner]])
         self._position = places[_TOKENS] + struct.calcsize("<I")
         tokens = [self._text() for _ in range(self._count())]
         return [token.decode("utf-8", "replace") for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL]
@@ -93,13 +96,12 @@ class _Header:
 
     def tensors(self) -> Iterator[tuple[int, int]]:
         """Yield each tensor's number of elements, and its end after the header."""
-        (tensors,) = struct.unpack_from("<Q", self._data, 8)
         for _ in range(self._count()):
             key, kind = self._text(), self._number("<I")
             if key == _ALIGNMENT_KEY and kind == 4:
                 self._alignment = struct.unpack_from("<I", self._data, self._position)[0] or _ALIGNMENT
             self._skip(kind)
-        for _ in range(self._check_count(tensors)):
+        for _ in range(self._tensors):
             self._text()
             dimensions, numbers = self._number("<I"), 1
             if dimensions > _MAX_DIMENSIONS:
@@ -111,10 +113,8 @@ class _Header:
             yield numbers, offset + numbers // block * size
 
     def _count(self) -> int:
-        return self._check_count(self._number("<Q"))
-
-    def _check_count(self, count: int) -> int:
-        """Return a count. Raises ValueError if it exceeds the file's bytes."""
+        """Read a count. Raises ValueError if it exceeds the file's bytes."""
+        count = self._number("<Q")
         if count > len(self._data):
             raise ValueError(f"{count} things are in no such file")
         return count
@@ -128,11 +128,6 @@ class _Header:
         length = self._count()
         self._position += length
         return self._data[self._position - length : self._position]
-
-    def _numbers(self, place: int) -> array.array[int]:
-        self._position = place
-        kind, count = self._number("<I"), self._count()
-        return array.array("i", self._data[self._position : self._position + count * _SIZES[kind]])
 
     def _skip(self, kind: int) -> None:
         if kind == _STRING:

@@ -49,28 +49,19 @@ _MARKS = r"<\|\w+\|>"
 class LocalModel:
     """Run a model file on this machine's processor.
 
-    `window` is shared by prompt and reply, in tokens. `threads` defaults to all cores for a prompt and the free cores
-    for a reply. The first call loads the file.
+    `window` is shared by prompt and reply, in tokens. All cores read a prompt, the free cores write a reply. The first
+    call loads the file.
     """
 
     asking: Asking = "schema"
     price = Price(0.0, 0.0, 0.0)
     reasoning_room = 0
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        window: int = DEFAULT_WINDOW,
-        temperature: float = 0.0,
-        threads: int | None = None,
-        style: str = "",
-    ) -> None:
+    def __init__(self, path: Path, *, window: int = DEFAULT_WINDOW, temperature: float = 0.0, style: str = "") -> None:
         self.name = path.stem
         self.window = window
         self._path = path
         self._temperature = temperature
-        self._threads = threads
         self._worker = ThreadPoolExecutor(1, "embedded-model")  # one call at a time: a cancelled one ends first
         self._server: Future[Any] | None = None
         self._control = re.compile(_MARKS)
@@ -112,8 +103,17 @@ class LocalModel:
             listener.working(f"loading {self.name}", _SILENCE)
         self.preload()
         reading = _StreamedReply(listener, self._speed)
-        request = self._request(messages, min(limit, asked.get("at_most") or limit))
-        request["temperature"] = asked.get("temperature", self._temperature)
+        request: dict[str, Any] = {
+            "messages": [
+                {"role": message.role, "content": self._plain(message.content)} for message in without_calls(messages)
+            ],
+            "max_tokens": min(limit, asked.get("at_most") or limit),
+            "temperature": asked.get("temperature", self._temperature),
+            "cache_prompt": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_progress": True,
+        }
         if commands := asked.get("commands"):
             blocks = self.style.blocks
             request["grammar"] = reply_grammar(commands) if blocks else schema_grammar(command_schema.reply(commands))
@@ -138,26 +138,14 @@ class LocalModel:
         params.n_ctx = self.window
         params.n_parallel = 1
         params.n_batch = params.n_ubatch = _BATCH
-        params.cpuparams.n_threads = self._threads or _free_cores()
-        params.cpuparams_batch.n_threads = self._threads or _usable_cores()
+        params.cpuparams.n_threads = _free_cores()
+        params.cpuparams_batch.n_threads = _usable_cores()
         params.cache_ram_mib = _CACHE_MIB
         params.warmup = False
         params.verbosity = -1  # keep our screen clean
         # The runtime also listens on a loopback port, which cannot be disabled; nobody gets its key.
         params.api_keys = [secrets.token_urlsafe(32)]
         return xllamacpp.Server(params)
-
-    def _request(self, messages: Sequence[Message], max_tokens: int) -> dict[str, Any]:
-        return {
-            "messages": [
-                {"role": message.role, "content": self._plain(message.content)} for message in without_calls(messages)
-            ],
-            "max_tokens": max_tokens,
-            "cache_prompt": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "return_progress": True,
-        }
 
     def _plain(self, text: str) -> str:
         """Return the text without lone surrogates, and with control tokens split."""
@@ -204,15 +192,18 @@ class _StreamedReply:
     usage: Usage = field(default_factory=Usage)
     began: float | None = None  # start of a slow prompt
     tail: str = ""  # the end of the reply
-    endless: bool = False  # small models may repeat themselves up to the token limit
 
     def take(self, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
-            raise _to_error(error)
+            if error.get("type") == "exceed_context_size_error":
+                size, window = error["n_prompt_tokens"], error["n_ctx"]
+                raise ContextOverflow(f"The prompt has {size} tokens, the window is {window}.")
+            raise ModelError(f"The embedded model failed: {error.get('message', error)}")
         for choice in chunk["choices"]:
             self.finish = choice["finish_reason"] or self.finish
             if delta := choice["delta"].get("content"):
-                self._add(delta)
+                self.said.append(delta)
+                self.tail = (self.tail + delta)[-_REPETITION_CHARACTERS:]
                 if self.listener is not None:
                     self.listener.text(delta)
         if progress := chunk.get("prompt_progress"):
@@ -225,19 +216,18 @@ class _StreamedReply:
                 self.speed = chunk["timings"]["prompt_per_second"]
 
     def completion(self) -> Completion:
+        text = "".join(self.said)
         if self.endless:
-            return Completion("".join(self.said), replace(self.usage, completion=len(self.said)), truncated=True)
+            return Completion(text, replace(self.usage, completion=len(self.said)), truncated=True)
         if not self.finish:
             raise ModelError("The embedded model broke off in the middle of its reply.")
-        return Completion("".join(self.said), self.usage, truncated=self.finish == "length")
+        return Completion(text, self.usage, truncated=self.finish == "length")
 
-    def _add(self, delta: str) -> None:
-        self.said.append(delta)
-        self.tail = (self.tail + delta)[-_REPETITION_CHARACTERS:]
-        if len(self.tail) == _REPETITION_CHARACTERS:
-            self.endless = any(
-                self.tail[:-unit] == self.tail[unit:] for unit in range(1, _REPETITION_CHARACTERS // 4 + 1)
-            )
+    @property
+    def endless(self) -> bool:
+        """Return whether the end repeats itself, as small models may do up to the token limit."""
+        units = range(1, _REPETITION_CHARACTERS // 4 + 1)
+        return len(self.tail) == _REPETITION_CHARACTERS and any(self.tail[:-unit] == self.tail[unit:] for unit in units)
 
     def _announce(self, progress: Mapping[str, Any]) -> None:
         """Report after each batch how much of a slow prompt is read, and the time for the rest."""
@@ -247,12 +237,6 @@ class _StreamedReply:
         if self.listener is not None and self.began is not None:
             remaining = (time.monotonic() - self.began) * (whole - total) / total if total else whole / self.speed
             self.listener.working(f"the embedded model reads: {total:,} of {whole:,} tokens", remaining)
-
-
-def _to_error(error: Mapping[str, Any]) -> ModelError:
-    if error.get("type") == "exceed_context_size_error":
-        return ContextOverflow(f"The prompt has {error['n_prompt_tokens']} tokens, the window is {error['n_ctx']}.")
-    return ModelError(f"The embedded model failed: {error.get('message', error)}")
 
 
 def _require_gguf(path: Path) -> None:
@@ -273,9 +257,7 @@ def _require_gguf(path: Path) -> None:
 
 
 def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _free_cores() -> int:
