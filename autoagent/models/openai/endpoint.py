@@ -16,12 +16,13 @@ import contextlib
 import math
 import re
 import socket
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
@@ -32,13 +33,10 @@ from autoagent.models.openai.late_import import import_openai
 from autoagent.models.openai.refusals import Refusals, Refused, error_in
 from autoagent.models.openai.response import MAX_BYTES, Broken, StreamError, TooLong, read_object, unpacked, within
 from autoagent.models.openai.retry import Fault, Policy, persist
-from autoagent.models.openai.timers import LONGEST, Heartbeat, Timers
 from autoagent.network.addresses import is_private
 from autoagent.settings import OPENAI_URL
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx2
     import openai
 
@@ -49,6 +47,7 @@ Read = Callable[[str, Iterable[bytes]], T]
 ERROR_LIMIT = 100_000  # bytes read of a refusal
 MAX_REDIRECTS = 20
 END_SECONDS = 0.1  # for the end of a complete answer; waiting longer would cost more than a new connection
+LONGEST = 30.0  # seconds without a message to the user
 
 _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter require the same request, with its body
 
@@ -69,11 +68,9 @@ class RequestTimeouts:
     refusal: float = 10.0
 
 
-_LOCAL_TIMEOUTS = RequestTimeouts(
-    silence=300.0, total=1800.0
-)  # a CPU may read a long prompt for minutes before its first word
-
-# for requests that only improve an error message
+# A CPU may read a long prompt for minutes before its first word.
+_LOCAL_TIMEOUTS = RequestTimeouts(silence=300.0, total=1800.0)
+# For requests that only improve an error message.
 _QUICK_TIMEOUTS = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1.0)
 
 
@@ -118,14 +115,14 @@ class Endpoint:
         if not re.fullmatch(r"[!-~]*", self._key):
             raise SetupError("OPENAI_API_KEY holds a space or a character that no key has; copy it again")
         self._organization = organization or None
-        self._with_silence = limits or _with_silence(_LOCAL_TIMEOUTS if self.private else RequestTimeouts(), silence)
+        usual = _LOCAL_TIMEOUTS if self.private else RequestTimeouts()
+        chosen = replace(usual, silence=silence, total=max(usual.total, silence)) if silence else usual
+        self._limits = limits = limits or chosen
         self._policy = policy or Policy()
         self._around = around
-        limits = self._with_silence
         self._refusals = Refusals(
             self.base_url, self.host, self._key, limits.connect, limits.silence, self._policy.clock
         )
-        self._timers = Timers()
         self._has_answered = False
 
     def price(self, model: str) -> Price | None:
@@ -166,7 +163,7 @@ class Endpoint:
 
         is_known = is_known or self._has_answered
         if listener is None:
-            return persist(attempt, self._policy, _ignore_retry, known=is_known)
+            return persist(attempt, self._policy, known=is_known)
         return persist(attempt, self._policy, listener.waiting, listener.heed, known=is_known)
 
     def models(self) -> list[dict[str, Any]]:
@@ -176,8 +173,8 @@ class Endpoint:
         except Fault as fault:
             raise ModelError(f"{self.base_url}/models lists no models: {fault.reason}") from fault
         models = data if isinstance(data, list) else []
-        valid_models = [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
-        return [model for model in valid_models if model["id"].isprintable()]
+        named = [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
+        return [model for model in named if model["id"].isprintable()]
 
     def _model_names(self) -> list[str]:
         """Return the names of the endpoint's models from a short request, or [] if unknown."""
@@ -196,30 +193,28 @@ class Endpoint:
         import openai
 
         remaining = listener.heed() if listener else math.inf
-        end = time.monotonic() + self._with_silence.total
+        end = time.monotonic() + self._limits.total
         try:
             with (
-                self._breaking_silence(listener) as silence,
+                Heartbeat(self.host, self._limits.silence, listener) as silence,
                 contextlib.closing(self._send(path, body, remaining)) as response,
             ):
                 chunks = self._in_time(within(response.iter_raw(), MAX_BYTES), end, silence, listener)
                 packing = response.headers.get("content-encoding", "")
                 answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
-                self._drain(response, chunks)
+                # The rest is read so that the connection can serve the next request. If it is late, it is closed.
+                with contextlib.suppress(Exception), _closed_after(END_SECONDS, response):  # the answer is whole
+                    for _ in chunks:
+                        pass
                 return answer
         except _RefusedAnswer as error:
-            error_body = error_in(error.body)
-            raise self._refusals.from_status(
-                error.status, error.headers, error_body, body, self._model_names
-            ) from error
-        except openai.APIConnectionError as error:
+            content = error_in(error.body)
+            raise self._refusals.from_status(error.status, error.headers, content, body, self._model_names) from error
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:  # the latter while reading the body
             if listener:
                 listener.heed()  # perhaps the run's time is up
-            raise self._refusals.from_connection(error.__cause__ or error) from error
-        except httpx2.HTTPError as error:  # while reading the body
-            if listener:
-                listener.heed()
-            raise self._refusals.from_connection(error) from error
+            cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else None
+            raise self._refusals.from_connection(cause or error) from error
         except StreamError as error:
             raise self._refusals.from_status(200, {}, error.error, body) from error
         except Broken as error:
@@ -239,7 +234,7 @@ class Endpoint:
         import openai
 
         stream_cls = openai.Stream[object]  # never instantiated: a Response is requested and returned unchanged
-        limits = self._with_silence
+        limits = self._limits
         timeout = httpx2.Timeout(max(0.01, min(limits.silence, left)), connect=max(0.01, min(limits.connect, left)))
         options = openai.RequestOptions(timeout=timeout)
         ask = self._client.get if body is None else partial(self._client.post, body=body)
@@ -280,55 +275,41 @@ class Endpoint:
         if response.status_code < 300:
             return
         received = bytearray()
-        connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
-        cancel = self._timers.after(self._with_silence.refusal, lambda: _close(connection))
-        try:
+        # The status matters, with as much of the reason as arrives.
+        with contextlib.suppress(httpx2.HTTPError, Broken), _closed_after(self._limits.refusal, response):
             for piece in unpacked(response.iter_raw(), response.headers.get("content-encoding", "")):
                 received += piece
                 if len(received) >= ERROR_LIMIT:
                     break
-        except (httpx2.HTTPError, Broken):
-            pass  # the status matters, with as much of the reason as arrived
-        finally:
-            cancel()
         raise _RefusedAnswer(response.status_code, response.headers, bytes(received[:ERROR_LIMIT]))
 
     @cached_property
     def _client(self) -> openai.OpenAI:
+        import ssl
+
         import_openai()
         import httpx2
         import openai
 
-        timeout = httpx2.Timeout(self._with_silence.silence, connect=self._with_silence.connect)
+        # On plain connections loading certificates would cost a tenth of a second. This context accepts none.
+        is_plain = self.private and self.base_url.startswith("http:")
         client = openai.OpenAI(
             api_key=self._key or "none",  # private servers need no key, but the client does
             base_url=self.base_url,
             organization=self._organization,
             max_retries=0,
-            timeout=timeout,
+            timeout=httpx2.Timeout(self._limits.silence, connect=self._limits.connect),
             default_headers={"Accept-Encoding": "gzip"},
             http_client=openai.DefaultHttpxClient(
                 follow_redirects=False,
                 event_hooks={"response": [self._refuse]},
                 # no proxy in front of a private server
                 mounts={f"all://{self.host}": None} if self.private else None,
-                verify=_tls_without_certificates() if (self.private and self.base_url.startswith("http:")) else True,
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,
             ),
         )
         weakref.finalize(self, client.close)  # the connections end with the endpoint
         return client
-
-    def _breaking_silence(self, listener: Listener | None) -> Heartbeat:
-        """Notify the listener halfway through the available patience, and at regular intervals."""
-        longest = self._with_silence.silence
-        if listener is None:
-            return Heartbeat(self._timers)
-
-        def tell(seconds: float) -> None:
-            message = f"waiting for {self.host}, which has said nothing for {seconds:.0f} s"
-            listener.working(message, max(0.0, longest - seconds))
-
-        return Heartbeat(self._timers, min(LONGEST, max(1.0, longest / 2)), tell)
 
     def _in_time(
         self, chunks: Iterator[bytes], end: float, silence: Heartbeat, listener: Listener | None
@@ -338,33 +319,74 @@ class Endpoint:
             if listener:
                 listener.heed()
             if time.monotonic() > end:
-                limit = f"{self._with_silence.total:g} s"
+                limit = f"{self._limits.total:g} s"
                 raise ModelError(f"{self.host} did not finish its answer within {limit}; retry, or use another model")
             yield chunk
 
-    def _drain(self, response: httpx2.Response, chunks: Iterator[bytes]) -> None:
-        """Read the end of a complete answer, so that its connection can serve the next request.
 
-        If the end does not arrive at once, the connection is closed.
-        """
-        connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
-        cancel = self._timers.after(END_SECONDS, lambda: _close(connection))
-        try:
-            for _ in chunks:
-                pass
-        except Exception:  # noqa: S110 - whatever goes wrong now, the answer is there and whole
-            pass
-        finally:
-            cancel()
+class Heartbeat:
+    """While entered, notify the listener of each silence: halfway through the patience, and at regular intervals.
+
+    `patience` is the longest silence in seconds. Notices come from another thread, never while a piece is `heard`.
+    """
+
+    def __init__(self, host: str, patience: float, listener: Listener | None) -> None:
+        self._host = host
+        self._patience = patience
+        self._listener = listener
+        self._interval = min(LONGEST, max(1.0, patience / 2))
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.heard()
+
+    def __enter__(self) -> Self:
+        if self._listener is not None:
+            threading.Thread(target=self._watch, args=(self._listener,), name="heartbeat", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._ended.set()
+
+    def heard(self) -> None:
+        """Restart the silence after a received piece."""
+        with self._lock:
+            self._silent_since = time.monotonic()
+            self._due = self._silent_since + self._interval
+
+    def _watch(self, listener: Listener) -> None:
+        while not self._ended.wait(max(0.0, self._due - time.monotonic())):
+            with self._lock:
+                silent = time.monotonic() - self._silent_since
+                if time.monotonic() < self._due or self._ended.is_set():
+                    continue
+                self._due += self._interval
+                message = f"waiting for {self._host}, which has said nothing for {silent:.0f} s"
+                with contextlib.suppress(StopRun):  # the listener's own thread raises it at the next piece
+                    listener.working(message, max(0.0, self._patience - silent))
+
+
+@contextlib.contextmanager
+def _closed_after(seconds: float, response: httpx2.Response) -> Iterator[None]:
+    """Close the connection of a response unless the block ends in time."""
+    connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+
+    def close() -> None:
+        with contextlib.suppress(OSError):  # it has just ended
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _origin(address: SplitResult) -> str:
     port = address.port or {"http": 80, "https": 443}.get(address.scheme)
     return f"{address.scheme}://{address.hostname}:{port}"
-
-
-def _with_silence(usual: RequestTimeouts, silence: float) -> RequestTimeouts:
-    return replace(usual, silence=silence, total=max(usual.total, silence)) if silence else usual
 
 
 def _is_charged(error: BaseException) -> bool:
@@ -374,25 +396,6 @@ def _is_charged(error: BaseException) -> bool:
     if isinstance(error, (Refused, ContextOverflow, QuotaExceeded)):
         return False
     return isinstance(error, (ModelError, StopRun, KeyboardInterrupt))
-
-
-def _ignore_retry(reason: str, seconds: float, until: float) -> None:
-    """Ignore the notice of a retry."""
-
-
-def _close(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it has just ended
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-def _tls_without_certificates() -> ssl.SSLContext:
-    """Return a TLS context for plain connections, since loading certificates takes a tenth of a second.
-
-    If it were used, no certificate would be accepted.
-    """
-    import ssl
-
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _host(base_url: str) -> str:

@@ -98,7 +98,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 def persist(
     attempt: Callable[[], T],
     policy: Policy,
-    waiting: Callable[[str, float, float], None],
+    waiting: Callable[[str, float, float], None] = lambda reason, seconds, until: None,
     heed: Callable[[], float] | None = None,
     *,
     known: bool = True,
