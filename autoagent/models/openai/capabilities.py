@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from autoagent.core.codec import from_plain
 from autoagent.core.durable_files import replacing
 from autoagent.core.frozen import dataclass
 from autoagent.core.model import Asking
@@ -39,7 +41,11 @@ class Capabilities:
         """Return the capabilities of this model at this base URL, or an empty record."""
         key = f"{endpoint} {model}"
         if key not in self._by_model:
-            self._by_model[key] = _capability(self._read().get(key))
+            try:
+                capability = from_plain(Capability, self._read().get(key))
+            except ValueError:
+                capability = Capability()
+            self._by_model[key] = capability if (capability.window or 1) > 0 else Capability()
         return self._by_model[key]
 
     def put(self, endpoint: str, model: str, capability: Capability) -> None:
@@ -47,13 +53,7 @@ class Capabilities:
         self._by_model[key] = capability
         if self._path is None:
             return
-        lines = self._read()
-        lines[key] = {
-            "asking": capability.asking,
-            "without": list(capability.without),
-            "window": capability.window,
-            "thinks": capability.thinks,
-        }
+        lines = {**self._read(), key: asdict(capability)}
         with contextlib.suppress(OSError):  # an unwritable cache only costs another probe
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path) as file:
@@ -67,15 +67,3 @@ class Capabilities:
         except (OSError, ValueError):
             return {}
         return lines if isinstance(lines, dict) else {}
-
-
-def _capability(line: Any) -> Capability:
-    if not isinstance(line, dict):
-        return Capability()
-    asking, without, window = line.get("asking"), line.get("without"), line.get("window")
-    return Capability(
-        asking if asking in get_args(Asking) else None,
-        tuple(str(name) for name in without) if isinstance(without, list) else (),
-        window if isinstance(window, int) and window > 0 else None,
-        line.get("thinks") is True,
-    )

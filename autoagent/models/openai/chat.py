@@ -85,9 +85,6 @@ class Overrides:
     style: str = ""
 
 
-_NONE = Overrides()
-
-
 class OpenAIModel:
     """Ask a chat model of an endpoint. Satisfies protocols.Model.
 
@@ -101,21 +98,19 @@ class OpenAIModel:
         name: str,
         endpoint: Endpoint,
         count: Callable[[str], int],
-        overrides: Overrides = _NONE,
+        overrides: Overrides | None = None,
         ways: Path | None = None,
         listener: Listener | None = None,
     ) -> None:
+        self._overrides = overrides = overrides or Overrides()
         self.name = name
         self.price = overrides.price or endpoint.price(name)
         self._endpoint = endpoint
         self._count = count
         self._reasons = pricing.reasons(name)
         self._temperature = None if self._reasons else overrides.temperature
-        self._configured_window = overrides.window
         self._capabilities = Capabilities(ways)
         self._listener = listener
-        self._configured_asking = overrides.asking
-        self._configured_style = overrides.style
         self._prompt_asking: Asking | None = None  # the way that this process's prompts are made for
         self._blind = False  # it refused images
         self._was_reprobed = False  # probed again in this process
@@ -135,15 +130,23 @@ class OpenAIModel:
 
     @cached_property
     def _full_window(self) -> int:
-        if self._configured_window:
-            return self._configured_window
-        entry = pricing.known(self.name)
-        return entry.window if entry else self._listed_window()
+        if self._overrides.window:
+            return self._overrides.window
+        if known := pricing.known(self.name):
+            return known.window
+        if (entry := self._list_entry) is None:
+            return self._capability.window or UNKNOWN_WINDOW
+        meta = entry.get("meta")  # llama.cpp
+        sizes = [entry.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
+        window = next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW)
+        if window != self._capability.window:
+            self._note(window=window)
+        return window
 
     @cached_property
     def style(self) -> PromptStyle:
         """Return the configured style, or that for the model's size by endpoint or name."""
-        return style_for(self._parameters(), self._configured_style)
+        return style_for(self._parameters(), self._overrides.style)
 
     @property
     def asking(self) -> Asking:
@@ -154,7 +157,7 @@ class OpenAIModel:
         """Complete a prompt. All tool calls of the answer are returned, for later authorization."""
         commands, schema, listener = asked.get("commands", ()), asked.get("schema"), asked.get("listener")
         asking = self._asking(listener) if commands or schema else "text"
-        if not commands and asking != "schema":
+        if not commands and asking == "tools":
             asking = "text"
         on_text = listener.text if listener else _ignore
         max_reply = asked["max_tokens"] + self.reasoning_room
@@ -173,24 +176,27 @@ class OpenAIModel:
                 fallback = self._fallback(asking, first, listener)
                 answers.append(f"{first}; {_change_note(fallback)}")
             else:
-                if not self._disobeys(asking, answer) or (fallback := self._reprobe(listener)) == asking:
+                # Some servers silently ignore tools or a schema.
+                obeys = asking == "text" or answer.calls or "{" in answer.text or answer.truncated
+                if obeys or self._overrides.asking or self._was_reprobed:
+                    break
+                if (fallback := self._reprobe(listener)) == asking:
                     break
                 self._pending_usage += self._usage(sent, how, answer)
                 message = f"{self._endpoint.host} no longer obeys the way it is asked ({asking})"
                 answers.append(f"{message}; {_change_note(fallback)}")
             asking = fallback
-        if commands and asking != self._capability.asking and not self._configured_asking:
+        if commands and asking != self._capability.asking and not self._overrides.asking:
             self._note(asking=asking)
         usage = self._usage(sent, how, answer)
         return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *answers))
 
     def take_usage(self) -> Usage:
-        """See protocols.Model."""
         usage, self._pending_usage = self._pending_usage, Usage()
         return usage
 
     def _asking(self, listener: Listener | None) -> Asking:
-        asking = self._configured_asking or self._capability.asking
+        asking = self._overrides.asking or self._capability.asking
         if asking is None:
             asking = self._probe(listener)
             self._note(asking=asking)
@@ -211,7 +217,10 @@ class OpenAIModel:
                 if _CARRIER[asking].search(refusal.said):
                     continue
                 if not is_supported:
-                    self._check_plain_text(refusal, listener)
+                    try:
+                        self._try({}, _PROBE_TOKENS, listener)
+                    except Refused:  # plain text is refused too, so the fault lies elsewhere
+                        raise refusal from None
                     is_supported = True
                     with contextlib.suppress(Refused):  # it may have been a temporary fault
                         if obeyed(self._probe_once(asked, listener)):
@@ -220,13 +229,6 @@ class OpenAIModel:
             if obeyed(answer):
                 return asking
         return "text"
-
-    def _check_plain_text(self, refusal: Refused, listener: Listener | None) -> None:
-        """Ask for plain text. Raises a refusal of that too, as the fault lies elsewhere."""
-        try:
-            self._try({}, _PROBE_TOKENS, listener)
-        except Refused:
-            raise refusal from None
 
     def _probe_once(self, parameters: Mapping[str, Any], listener: Listener | None) -> ResponseParts:
         answer = self._try(parameters, _PROBE_TOKENS, listener)
@@ -249,7 +251,7 @@ class OpenAIModel:
 
     def _fallback(self, asking: Asking, refusal: Refused, listener: Listener | None) -> Asking:
         """Return the way to try after a refusal: probed again, then plain text. Raises the refusal if none is left."""
-        if self._configured_asking and asking != "text":
+        if self._overrides.asking and asking != "text":
             text = f"{refusal}; AUTOAGENT_ASKING={asking} allows no other way: set another one, or leave it out"
             raise Refused(text, refusal.param, refusal.said) from refusal
         if asking == "text":
@@ -258,12 +260,6 @@ class OpenAIModel:
             return asking_found
         return "text"
 
-    def _disobeys(self, asking: Asking, answer: ResponseParts) -> bool:
-        """Return whether the server silently ignores tools or a schema."""
-        if asking == "text" or self._configured_asking or self._was_reprobed or answer.truncated or "{" in answer.text:
-            return False
-        return not answer.calls
-
     def _adapted(
         self, messages: Sequence[Message], asking: Asking, commands: Sequence[CommandSpec]
     ) -> Sequence[Message]:
@@ -271,9 +267,12 @@ class OpenAIModel:
         if not commands or asking == self._prompt_asking:
             return messages
         *before, last = without_calls(messages)
-        command_part = [] if asking == "tools" or self._prompt_asking != "tools" else [command_list(commands)]
-        additions = [*command_part, *([command_schema.TEXT_FORM] if asking == "text" else [])]
-        return [*before, dataclasses.replace(last, content="\n\n".join([last.content, *additions]))]
+        parts = [last.content]
+        if self._prompt_asking == "tools":
+            parts.append(command_list(commands))
+        if asking == "text":
+            parts.append(command_schema.TEXT_FORM)
+        return [*before, dataclasses.replace(last, content="\n\n".join(parts))]
 
     def _try(self, parameters: Mapping[str, Any], max_tokens: int, listener: Listener | None) -> ResponseParts:
         answer, _ = self._ask(_PROBE_MESSAGES, parameters, max_tokens + self.reasoning_room, _ignore, listener)
@@ -347,9 +346,8 @@ class OpenAIModel:
         if "stream" in excluded:
             del body["stream_options"]
         if "strict" in excluded and "response_format" in body:
-            bound = {
-                key: value for key, value in parameters["response_format"]["json_schema"].items() if key != "strict"
-            }
+            bound = dict(parameters["response_format"]["json_schema"])
+            del bound["strict"]
             body["response_format"] = {"type": "json_schema", "json_schema": bound}
         return {name: value for name, value in body.items() if name not in excluded}
 
@@ -385,20 +383,10 @@ class OpenAIModel:
         """Return the model's number of parameters, by name or llama.cpp's list, or None if unknown."""
         if match := _SIZE.search(self.name):
             return float(match[1]) * 1e9
-        if pricing.known(self.name) or self._configured_window:
+        if pricing.known(self.name) or self._overrides.window:
             return None
         meta = (self._list_entry or {}).get("meta")
         return tokens_in(meta.get("n_params")) if isinstance(meta, dict) else None
-
-    def _listed_window(self) -> int:
-        if (entry := self._list_entry) is None:
-            return self._capability.window or UNKNOWN_WINDOW
-        meta = entry.get("meta")  # llama.cpp
-        sizes = [entry.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
-        window = next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW)
-        if window != self._capability.window:
-            self._note(window=window)
-        return window
 
     def _request_parameters(
         self, asking: Asking, commands: Sequence[CommandSpec], schema: Mapping[str, Any] | None
@@ -439,11 +427,10 @@ def _strict(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     strict = {key: _strict(value) for key, value in node.items()}
-    if strict.get("type") == "object" and "properties" in strict:
-        optional = set(strict["properties"]) - set(strict["required"])
-        for name in optional:
-            strict["properties"][name] = {"anyOf": [strict["properties"][name], {"type": "null"}]}
-        strict["required"] = list(strict["properties"])
+    if strict.get("type") == "object" and (properties := strict.get("properties")) is not None:
+        for name in properties.keys() - strict["required"]:
+            properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
+        strict["required"] = list(properties)
     return strict
 
 
@@ -455,11 +442,10 @@ def _says_ready(text: str) -> bool:
     return isinstance(value, dict) and "ready" in value
 
 
+_ANSWER = {"type": "function", "function": {"name": "answer", "description": "Answer", "parameters": _READY}}
 _PROBES: Mapping[Asking, tuple[dict[str, Any], Callable[[ResponseParts], bool]]] = {  # the best way first
     "tools": (
-        _with_tools(
-            [{"type": "function", "function": {"name": "answer", "description": "Answer", "parameters": _READY}}]
-        ),
+        _with_tools([_ANSWER]),
         lambda answer: any(call.name == "answer" and _says_ready(call.arguments) for call in answer.calls),
     ),
     "schema": (_with_schema("probe", _READY), lambda answer: _says_ready(answer.text)),
@@ -477,5 +463,5 @@ def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
     return min(mentions, key=mentions.__getitem__) if mentions else None
 
 
-def _ignore(*_: Any) -> None:
-    """Ignore the call."""
+def _ignore(text: str) -> None:
+    """Ignore a piece of text."""

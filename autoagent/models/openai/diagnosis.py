@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from autoagent.core.services import Finding
 from autoagent.models.openai.capabilities import Capabilities, Capability
-from autoagent.models.servers import ProbeAnswer, list_models, request
+from autoagent.models.servers import list_models, request
 from autoagent.network.addresses import is_private
 from autoagent.registry.models import ModelSettings
 from autoagent.settings import EMBEDDER, OPENAI_URL
@@ -19,7 +19,7 @@ from autoagent.settings import EMBEDDER, OPENAI_URL
 def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iterator[Finding]:
     """Ask the endpoint for its models. `model` is the chosen model, '' for SMART_LLM."""
     base_url, key = settings.base_url or OPENAI_URL, settings.api_key
-    if not (settings.api_key or settings.base_url):
+    if not (key or settings.base_url):
         mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
         yield Finding("model", "fail", "no key, server or embedded model is chosen", mend)
         return
@@ -27,7 +27,11 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
         yield _certificates()
     answer = list_models(base_url, key)
     if answer.status == 0:
-        yield _unreachable(base_url, answer, env)
+        problem = f"{base_url} cannot be reached: {answer.problem}"
+        if env.get("HTTPS_PROXY") or env.get("https_proxy"):
+            yield Finding("model", "warn", f"{problem} (without the proxy, which this check does not use)")
+        else:
+            yield Finding("model", "fail", problem, "start the server, or correct OPENAI_BASE_URL")
     elif answer.status in (401, 403):
         problem = f"{base_url} refuses the key" if key else f"{base_url} wants a key"
         yield Finding("model", "fail", problem, "set OPENAI_API_KEY to a valid key of this endpoint")
@@ -63,13 +67,6 @@ def _includes(offered: Sequence[str], model: str) -> bool:
 def first_names(offered: Sequence[str]) -> str:
     """List the first models."""
     return ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
-
-
-def _unreachable(base_url: str, answer: ProbeAnswer, env: Mapping[str, str]) -> Finding:
-    problem = f"{base_url} cannot be reached: {answer.problem}"
-    if env.get("HTTPS_PROXY") or env.get("https_proxy"):
-        return Finding("model", "warn", f"{problem} (without the proxy, which this check does not use)")
-    return Finding("model", "fail", problem, "start the server, or correct OPENAI_BASE_URL")
 
 
 def _listed(smart: str, fast: str, base_url: str, offered: tuple[str, ...]) -> Finding:

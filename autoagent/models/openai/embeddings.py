@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autoagent.core.errors import ModelError, Unreachable
-from autoagent.core.model import Price, Usage
+from autoagent.core.model import Usage
 from autoagent.core.protocols import Listener
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.response import read_object, tokens_in
@@ -37,7 +37,6 @@ class OpenAIEmbedder:
         endpoint: Endpoint,
         count: Callable[[str], int],
         dim: int | None = None,
-        price: Price | None = None,
         listener: Listener | None = None,
         brief: Endpoint | None = None,
     ) -> None:
@@ -47,7 +46,7 @@ class OpenAIEmbedder:
         self._brief = brief or endpoint
         self._count = count
         self._dim = dim
-        self._price = price or endpoint.price(model)
+        self._price = endpoint.price(model)
         self._listener = listener
         self._pending_usage = Usage()
         self._last_failure: tuple[float, str] | None = None  # the time and reason of the last failure
@@ -63,20 +62,16 @@ class OpenAIEmbedder:
         """Embed texts. A text past the model's limit is embedded by its beginning.
 
         The cost of a failed call is reported by the next call. After a failure the endpoint is not asked for a while.
-
-        Raises:
-            ModelError: the endpoint fails, or does not answer with one finite vector of `dim` values per text.
+        Raises ModelError if it fails, or does not answer with one finite vector of `dim` values per text.
         """
-        vectors: dict[int, bytes] = {}
-        pending = [(place, self._cut(valid(text))) for place, text in enumerate(texts) if text.strip()]
+        pending = [self._cut(valid(text)) for text in texts if text.strip()]
+        made: list[bytes] = []
         for start in range(0, len(pending), _BATCH_SIZE):
-            batch = pending[start : start + _BATCH_SIZE]
-            made = self._embed([text for _, text in batch])
-            vectors.update(zip((place for place, _ in batch), made, strict=True))
-        if len(vectors) < len(texts):
-            vectors = dict.fromkeys(range(len(texts)), bytes(4 * self.dim)) | vectors
+            made += self._embed(pending[start : start + _BATCH_SIZE])
+        given = iter(made)
+        vectors = [next(given) if text.strip() else bytes(4 * self.dim) for text in texts]
         usage, self._pending_usage = self._pending_usage, Usage()
-        return list(vectors.values()), usage
+        return vectors, usage
 
     def _embed(self, texts: list[str]) -> list[bytes]:
         body = {"model": self._model, "input": texts}
@@ -96,16 +91,19 @@ class OpenAIEmbedder:
         data = answer.get("data")
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         if len(rows) != len(texts):
-            raise ModelError(
-                f"{self.name} gave {len(rows)} embeddings for {len(texts)} texts; use another EMBEDDING_MODEL"
-            )
+            given = f"{len(rows)} embeddings for {len(texts)} texts"
+            raise ModelError(f"{self.name} gave {given}; use another EMBEDDING_MODEL")
         rows.sort(key=lambda row: row["index"] if isinstance(row.get("index"), int) else 0)
         return [self._vector(row.get("embedding")) for row in rows]
 
     def _vector(self, values: Any) -> bytes:
         """Return the values as a unit vector of float32."""
-        numbers = _numbers(values)
-        if numbers is None:
+        are_numbers = isinstance(values, list) and all(type(value) in (int, float) for value in values)
+        try:
+            numbers = [float(value) for value in values] if are_numbers else [math.nan]
+        except OverflowError:  # an integer with hundreds of digits
+            numbers = [math.nan]
+        if not math.isfinite(math.hypot(*numbers)):
             raise ModelError(f"{self.name} gave an embedding that is not numbers; use another EMBEDDING_MODEL")
         largest = max(map(abs, numbers), default=0.0)
         if largest == 0:
@@ -122,14 +120,3 @@ class OpenAIEmbedder:
         # A token is at least a character, with rare exceptions, so these characters hold at most as many tokens.
         short = len(text) <= _MAX_TOKENS or (len(text) <= 8 * _MAX_TOKENS and self._count(text) <= _MAX_TOKENS)
         return text if short else text[:_MAX_TOKENS]
-
-
-def _numbers(values: Any) -> list[float] | None:
-    """Return the values as floats if they are numbers with a finite norm, else None."""
-    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
-        return None
-    try:
-        numbers = [float(value) for value in values]
-    except OverflowError:  # an integer with hundreds of digits
-        return None
-    return numbers if math.isfinite(math.hypot(*numbers)) else None

@@ -59,7 +59,7 @@ class _Call:
     pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, as repeated joining is quadratic
 
     def continued_by(self, call_id: str, name: str, arguments: str) -> bool:
-        """Return whether a part with the same index continues this call: its id and name do not differ.
+        """Return whether a part with the same index continues this call.
 
         The same name again starts another call if this call looks complete and the part looks like a beginning.
         """
@@ -110,10 +110,7 @@ class ResponseParts:
     def read(self, content_type: str, chunks: Iterable[bytes], on_text: Callable[[str], None]) -> None:
         """Read the body of a 200. `on_text` receives each piece of text or of a call's arguments.
 
-        Raises:
-            Broken: it ends early or is no chat completion.
-            TooLong: it exceeds MAX_BYTES, MAX_CHARACTERS or MAX_TOOL_CALLS.
-            StreamError: the server reports an error in it.
+        Raises Broken if it ends early or is no chat completion, TooLong, or StreamError.
         """
         chunks = within(chunks, MAX_BYTES)
         if "json" in content_type:  # the server does not stream
@@ -143,12 +140,9 @@ class ResponseParts:
     def _add(self, delta_value: Any, on_text: Callable[[str], None]) -> None:
         delta = {"content": delta_value} if isinstance(delta_value, str) else _fields(delta_value or {})
         if thought := _thought(delta):
-            self._thoughts.append(thought)
-            self._check_length(thought)
+            self._keep(thought, self._thoughts)
         if content := _text(delta.get("content")) or _text(delta.get("refusal")):
-            self._pieces.append(content)
-            self._check_length(content)
-            on_text(valid(content))
+            self._keep(content, self._pieces, on_text)
         for part in _list(delta.get("tool_calls")):
             if part is not None:
                 call = _fields(part)
@@ -173,14 +167,14 @@ class ResponseParts:
             self._calls.append(call)
         call.id, call.name = call.id or call_id, call.name or name
         if piece:
-            call.pieces.append(piece)
-            self._check_length(piece)
-            on_text(valid(piece))
+            self._keep(piece, call.pieces, on_text)
 
-    def _check_length(self, piece: str) -> None:
+    def _keep(self, piece: str, pieces: list[str], on_text: Callable[[str], None] = lambda text: None) -> None:
+        pieces.append(piece)
         self._length += len(piece)
         if self._length > LONGEST:
             raise TooLong(f"the reply has more than {LONGEST:,} characters")
+        on_text(valid(piece))
 
 
 def tokens_in(value: Any) -> int | None:

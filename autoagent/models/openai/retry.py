@@ -108,10 +108,8 @@ def persist(
     `waiting` receives each wait: the reason, the seconds, and the end of the patience (seconds since the epoch). `heed`
     is called several times a second during a wait and ends it by raising. `known`: the endpoint has answered before.
 
-    Raises:
-        Unreachable: the last fault, once the patience or the charged attempts are used up, or the server asks for a
-            longer wait.
-        Exception: the refusal behind two faults.
+    Raises Unreachable for the last fault, once the patience or the charged attempts are used up, or the server asks for
+    a longer wait, and the refusal behind two faults.
     """
     reasons: list[str] = []
     charged = refusals = 0
@@ -141,14 +139,10 @@ def persist(
                 ) from fault
             seconds = min(remaining, policy.wait(len(reasons), fault.after))
         waiting(reasons[-1], seconds, policy.clock() + remaining)
-        _pause(seconds, policy, heed)
-
-
-def _pause(seconds: float, policy: Policy, heed: Callable[[], float] | None) -> None:
-    if heed is None:
-        policy.sleep(seconds)
-        return
-    end = policy.timer() + seconds
-    while (remaining := end - policy.timer()) > 0:
-        policy.sleep(min(remaining, _CHECK_SECONDS, heed()))
-    heed()
+        if heed is None:
+            policy.sleep(seconds)
+            continue
+        end = policy.timer() + seconds
+        while (left := end - policy.timer()) > 0:
+            policy.sleep(min(left, _CHECK_SECONDS, heed()))
+        heed()
