@@ -14,6 +14,7 @@ from autoagent.core.codec import check_time, lines_of
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import ForModel, ForUser, StateError
 from autoagent.core.memory import Dream, LeftOut, Recall, RetrievedMemory
+from autoagent.memory.ranking import BEYOND
 from autoagent.text.quoting import Marks, defuse
 from autoagent.text.sanitize import valid
 
@@ -82,8 +83,7 @@ def reranked(recall: Recall, k: int, query: str, ask: Callable[[str], str]) -> R
     """Return the first k memories of a recall in the model's order, and leave out the others.
 
     Unknown and repeated numbers are ignored. Memories missing in the answer keep their order at the end. If the model
-    fails or names none, the order stays, and `unranked` has the reason. The model is only asked if memories are left
-    out.
+    fails or names none, the order stays, and `unranked` has the reason. It is only asked if memories are left out.
     """
     memories, problem = recall.memories, ""
     if len(memories) > k:
@@ -93,11 +93,10 @@ def reranked(recall: Recall, k: int, query: str, ask: Callable[[str], str]) -> R
             numbers = map(int, re.findall(r"(?<!\d)\d{1,6}(?!\d)", answer))
             order = list(dict.fromkeys(number - 1 for number in numbers if 1 <= number <= len(memories)))
             problem = "" if order else "its answer names none of them"
-            memories = tuple(memories[place] for place in order) + tuple(
-                other for place, other in enumerate(memories) if place not in order
-            )
+            order += [place for place in range(len(memories)) if place not in order]
+            memories = tuple(memories[place] for place in order)
         except (ForUser, ForModel) as error:  # the recall works without it
             problem = str(error)
-    others = tuple(LeftOut(other.id, other.score, "beyond the number asked for") for other in memories[k:])
+    others = (LeftOut(other.id, other.score, BEYOND) for other in memories[k:])
     left_out = sorted((*recall.left_out, *others), key=lambda other: (-other.score, other.id))
     return replace(recall, memories=memories[:k], left_out=tuple(left_out), unranked=problem)

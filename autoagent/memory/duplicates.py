@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -100,28 +101,24 @@ def corrects(new: str, old: str) -> bool:
     first = _common_prefix(ours, theirs)
     last = _common_prefix(ours[first:][::-1], theirs[first:][::-1])
     ours, theirs, before = ours[first : len(ours) - last], theirs[first : len(theirs) - last], ours[:first]
-    kinds = {_kind(value) for value in (ours, theirs)}
-    if len(kinds) > 1 or "" in kinds:
+    kind = _kind(ours)
+    if not kind or _kind(theirs) != kind:
         return False
     stops = [n for n, token in enumerate(before) if token.endswith(".")]
     frame = " ".join(before[stops[-1] + 1 if stops else 0 :])
     match = _VALUE_FRAME.fullmatch(frame)
     if match is None or _PLURAL_FRAME.search(frame):
         return False
-    subject, verb = match["subject"], match["verb"] or ""
-    if kinds == {"number"}:
+    if kind == "number":
         return True
-    if verb in ("are", "ist", "est", "has", "runs"):  # they allow several values, and German nouns look like names
-        return False
-    return not (frame.endswith(" is") and _PEOPLE.fullmatch(subject))
+    # These verbs allow several values, and German nouns look like names.
+    allows_several = match["verb"] in ("are", "ist", "est", "has", "runs")
+    return not (allows_several or (frame.endswith(" is") and _PEOPLE.fullmatch(match["subject"])))
 
 
 def _common_prefix(ours: list[str], theirs: list[str]) -> int:
-    """Count the leading tokens in common."""
-    return next(
-        (n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a.casefold() != b.casefold()),
-        min(len(ours), len(theirs)),
-    )
+    pairs = zip(ours, theirs, strict=False)
+    return len(list(takewhile(lambda pair: pair[0].casefold() == pair[1].casefold(), pairs)))
 
 
 def _kind(value: list[str]) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
-from autoagent.memory.texts import spaced
+from autoagent.memory.texts import folded, spaced
 
 ENOUGH = 0.8  # for memories pushed into a prompt
 PART = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless beside the best
@@ -49,7 +49,7 @@ _COMMON = frozenset(_SMALL_WORDS.split())
 
 def terms(text: str) -> list[str]:
     """Return the distinct content words of a text in order, or character pairs in scripts without spaces."""
-    words = (word for word in _WORD.findall(spaced(_fold(text))) if word not in _COMMON and len(word) > 1)
+    words = (word for word in _WORD.findall(spaced(folded(text))) if word not in _COMMON and len(word) > 1)
     return list(dict.fromkeys(words))[:MAX_TERMS]
 
 
@@ -100,14 +100,6 @@ class Question:
         return _join(pieces, sorted(chosen)) if chosen else text[:limit]
 
 
-def _fold(text: str) -> str:
-    """Return the text without case and diacritics."""
-    folded = text.casefold()
-    if folded.isascii():
-        return folded
-    return "".join(letter for letter in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(letter))
-
-
 def _stem(word: str) -> str:
     """Return the word without its ending, roughly and in any language."""
     return word[: max(MIN_STEM, len(word) - 2)]
@@ -136,9 +128,9 @@ class _Words:
 
 @lru_cache(maxsize=1024)  # successive steps examine the same memories
 def _words(text: str) -> _Words:
-    folded = _fold(text)
-    each = frozenset(_WORD.findall(spaced(folded)))
-    return _Words(folded, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM and word not in _COMMON))
+    plain = folded(text)
+    each = frozenset(_WORD.findall(spaced(plain)))
+    return _Words(plain, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM and word not in _COMMON))
 
 
 def _pieces(text: str) -> list[str]:
@@ -154,14 +146,10 @@ def _pieces(text: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
-def _join(pieces: list[str], chosen: Iterable[int]) -> str:
+def _join(pieces: list[str], chosen: list[int]) -> str:
     """Join the chosen pieces, with an ellipsis for each omission."""
-    text, last = "", -1
-    for n in chosen:
-        if n > last + 1:
-            text += " … " if text else "… "
-        elif text:
-            text += " "
-        text += pieces[n]
-        last = n
-    return f"{text} …" if last < len(pieces) - 1 else text
+    parts: list[str] = []
+    for last, n in pairwise([-1, *chosen, len(pieces)]):
+        parts += ["…"] * (n > last + 1)
+        parts += pieces[n : n + 1]
+    return " ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from autoagent.core.events import Event, Thought
@@ -16,15 +16,18 @@ from autoagent.core.protocols import MemoryStore
 class NoMemory:
     """Store nothing, recall nothing, and sleep without a dream. Satisfies Memory."""
 
-    def add(self, text: str, **known: Any) -> int | None:
-        return None
+    store_id = ""
+    core_changes = 0
 
-    @property
-    def store_id(self) -> str:
-        return ""
+    def _nothing(self, *args: Any, **known: Any) -> None:
+        """Do nothing: there are no memories."""
 
-    def has_lost(self, memory: int, run: str, text: str = "") -> bool:
+    add = use = nap = close = _nothing
+
+    def _no(self, *args: Any, **known: Any) -> bool:
         return False
+
+    has_lost = keep_in_core = supersede = forget = _no
 
     def recall(self, query: str, k: int = 10, **asked: Any) -> Recall:
         return Recall()
@@ -32,34 +35,14 @@ class NoMemory:
     def core(self) -> list[RetrievedMemory]:
         return []
 
-    def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
-        return False
-
-    core_changes = 0
-
-    def supersede(self, old: int, new: int) -> bool:
-        return False
-
-    def use(self, memories: Collection[int]) -> None:
-        """Do nothing: there are no memories."""
-
-    def nap(self) -> None:
-        """Do nothing: nothing can fade."""
-
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
         return Dream()
-
-    def forget(self, memory: int) -> bool:
-        return False
 
     def __len__(self) -> int:
         return 0
 
     def take_usage(self) -> Usage:
         return Usage()
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
 
 
 class TickClock:

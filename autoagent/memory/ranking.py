@@ -23,6 +23,7 @@ from autoagent.core.memory import LeftOut, Recall, RetrievedMemory, Wanted
 DAY = 86_400.0
 MAX_SEARCHED = 5000  # memories per search
 SUPERSEDED_WEIGHT = 0.5  # of a memory with a newer contradiction
+BEYOND = "beyond the number asked for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,9 @@ def rank(
 ) -> Recall:
     """Return at most n candidates, best first, with final scores from 0 to 1, and the others with the reason.
 
-    Args:
-        found: the candidates. Their scores may have any scale from 0 on.
-        now: seconds since the epoch.
-        enough: the evidence that a memory needs, whatever its rank; `part`: of the best score.
-        vectors: the known unit vectors (float32) of the candidates, all of one dimension.
-
-    The result is deterministic: of equal scores the older id comes first.
+    The candidates' scores may have any scale from 0 on. `now` is in seconds since the epoch. `vectors` are their known
+    unit vectors (float32), all of one dimension. A memory needs `enough` evidence, and `part` of the best score. Of
+    equal scores the older id comes first.
     """
     shares = (1 - weights.words, weights.words, weights.evidence)
     best = [max(values) or 1.0 for values in zip(*((c.meaning, c.words, c.evidence) for c in found), strict=True)]
@@ -95,10 +92,8 @@ def rank(
     returned, others = _select(candidates, n, scores, vectors, weights.diversity)
     others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < lowest]
     others += [(memory, "fits too little") for memory in scored if evidence[memory.id] < enough]
-    left_out = sorted(
-        (LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others),
-        key=lambda candidate: (-candidate.score, candidate.id),
-    )
+    left_out = [LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others]
+    left_out.sort(key=lambda other: (-other.score, other.id))
     return Recall(tuple(replace(memory, score=scores[memory.id]) for memory in returned), tuple(left_out))
 
 
@@ -159,5 +154,5 @@ def _select(
         if row not in chosen:
             is_duplicate = row < n and nearest_of[row]
             reason = f"too like memory {nearest_of[row]} (cosine {nearest[row]:.2f})"
-            others.append((memory, reason if is_duplicate else "beyond the number asked for"))
+            others.append((memory, reason if is_duplicate else BEYOND))
     return list(chosen.values()), others

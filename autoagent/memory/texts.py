@@ -57,11 +57,17 @@ def spaced(text: str) -> str:
     return _UNSPACED.sub(lambda run: f" {' '.join(map(''.join, itertools.pairwise(run[0])))} ", text)
 
 
+def folded(text: str) -> str:
+    """Return the text without case and diacritics."""
+    folded = text.casefold()
+    if folded.isascii():
+        return folded
+    return "".join(letter for letter in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(letter))
+
+
 def words(text: str) -> list[str]:
     """Return the words of a text in order, ignoring case and diacritics (see `spaced`)."""
-    spelt = unicodedata.normalize("NFKD", text.casefold())
-    bare = "".join(letter for letter in spelt if not unicodedata.combining(letter))
-    return [word[:LONGEST] for word in re.findall(r"\w+", spaced(bare))]
+    return [word[:LONGEST] for word in re.findall(r"\w+", spaced(folded(text)))]
 
 
 def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float]:

@@ -14,10 +14,11 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BufferedRandom, BufferedReader
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,6 @@ class ImportedVectors(LazyEmbedder):
         return [found[text] for text in texts], usage
 
 
-# Out -------------------------------------------------------------------------------------------------------------
-
-
 def export(
     store: MemoryStore, embedder: Embedder, journal: Journal | None, path: Path, listen: Listen = lambda line: None
 ) -> Counts:
@@ -122,12 +120,18 @@ def export(
             vectors.seek(0)
             digest = hashlib.file_digest(vectors, "sha256").hexdigest()
             known = {"embedder": embedder.name, "dim": embedder.dim, "sha256": digest}
-        header = {
-            "autoagent_memory": VERSION, "memories": len(memories), "trash": len(trash), "dreams": len(dreams),
-            "vectors": known,
-        }  # fmt: skip
+        counts = {"memories": len(memories), "trash": len(trash), "dreams": len(dreams)}
+        records: Iterable[dict[str, Any]] = chain(
+            [{"autoagent_memory": VERSION, **counts, "vectors": known}],
+            (
+                {"t": memory.t, **_known(memory), **({} if has_vector else {"vector": False})}
+                for memory, has_vector in zip(memories, embedded, strict=True)
+            ),
+            ({"forgotten": memory.t, **_known(memory)} for memory in trash),
+            ({"dream": dataclasses.asdict(dream)} for dream in dreams),
+        )
         lines = written.enter_context(replacing(path))
-        for record in (header, *_records(memories, embedded, trash, dreams)):
+        for record in records:
             line = json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)
             lines.write(f"{line}\n".encode())
     if known is None:
@@ -145,8 +149,7 @@ def _write_vectors(
     store: MemoryStore, embedder: Embedder, memories: Sequence[RetrievedMemory], file: BufferedRandom
 ) -> list[bool]:
     """Write the vectors. Return which memories have one."""
-    header = {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)}
-    npy.write_array_header_1_0(file, header)
+    npy.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)})
     embedded = []
     for start in range(0, len(memories), BATCH):
         batch = memories[start : start + BATCH]
@@ -155,18 +158,6 @@ def _write_vectors(
             file.write(vectors.get(memory.id, bytes(4 * embedder.dim)))
             embedded.append(memory.id in vectors)
     return embedded
-
-
-def _records(
-    memories: Sequence[RetrievedMemory],
-    embedded: Sequence[bool],
-    trash: Sequence[RetrievedMemory],
-    dreams: Sequence[Dream],
-) -> Iterator[dict[str, Any]]:
-    for memory, has_vector in zip(memories, embedded, strict=True):
-        yield {"t": memory.t, **_known(memory), **({} if has_vector else {"vector": False})}
-    yield from ({"forgotten": memory.t, **_known(memory)} for memory in trash)
-    yield from ({"dream": dataclasses.asdict(dream)} for dream in dreams)
 
 
 _LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
@@ -190,9 +181,6 @@ def _our_errors(path: Path) -> Iterator[None]:
         raise StateError(f"{path} cannot be used: {error}.") from error
 
 
-# In --------------------------------------------------------------------------------------------------------------
-
-
 def read(path: Path, listen: Listen = lambda line: None) -> Exported:
     """Read a whole export. Missing or damaged vectors are left out and reported.
 
@@ -201,23 +189,15 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
     """
     with _our_errors(path), open_regular(path) as file:
         _check_size(path, file)
-        lines = enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 1)
-        _, first = next(lines, (1, b""))
-        header = _header(path, first)
+        header = _header(path, file.readline(LONGEST_LINE + 1))
         memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
-        kept: list[tuple[RetrievedMemory, Any]] = []
-        lost: list[RetrievedMemory] = []
-        dreamt: list[Dream] = []
-        for number, line in lines:
-            record = _record(path, number, line)
-            if len(kept) < memories:
-                kept.append((_memory(path, number, record, "t"), record.get("vector", True)))
-            elif len(lost) < trash:
-                lost.append(_memory(path, number, record, "forgotten"))
-            elif len(dreamt) < dreams:
-                dreamt.append(_dream(path, number, record))
-            else:
-                raise StateError(f"{path}, line {number}: the header counts fewer lines. Export again.")
+        lines = enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 2)
+        records = ((number, _record(path, number, line)) for number, line in lines)
+        kept = [(_memory(path, n, record, "t"), record.get("vector", True)) for n, record in islice(records, memories)]
+        lost = [_memory(path, n, record, "forgotten") for n, record in islice(records, trash)]
+        dreamt = [_dream(path, n, record) for n, record in islice(records, dreams)]
+        for number, _ in records:
+            raise StateError(f"{path}, line {number}: the header counts fewer lines. Export again.")
     if (read := len(kept) + len(lost) + len(dreamt)) != (whole := memories + trash + dreams):
         raise StateError(f"{path} ends after {read} of {whole} lines; it is not whole. Export again.")
     rows = {memory.text: row for row, (memory, embedded) in enumerate(kept) if embedded}
@@ -234,13 +214,9 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
     """
     there = store.stats().count
     exported, doubted = (exported, 0) if trusted else _doubted(store, exported)
-    changes: list[Change] = []
-    for memory in exported.memories:
-        changes += _put(store, memory)
-        if len(changes) >= BATCH:
-            store.change(changes)
-            changes = []
-    store.change(changes)
+    for start in range(0, len(exported.memories), BATCH):
+        batch = exported.memories[start : start + BATCH]
+        store.change([change for memory in batch for change in _put(store, memory)])
     new = store.stats().count - there
     forgotten = {memory.text: memory.t for memory in store.listed(trash=True)}
     thrown = 0
@@ -250,11 +226,12 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
         store.change(_put(store, memory))
         if (found := store.find(memory.text)) is not None:
             thrown += store.change([Change(found.id, (found.t, found.level), memory.t, None)])
-    dreamt = set(journal.dreams()) if journal is not None else set()
-    dreams = [dream for dream in exported.dreams if journal is not None and dream not in dreamt]
-    for dream in dreams:
-        assert journal is not None
-        journal.append(dream)
+    dreams: list[Dream] = []
+    if journal is not None:
+        dreamt = set(journal.dreams())
+        dreams = [dream for dream in exported.dreams if dream not in dreamt]
+        for dream in dreams:
+            journal.append(dream)
     return Counts(new, thrown, len(dreams), doubted=doubted)
 
 
@@ -274,11 +251,10 @@ def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
             return memory
         return dataclasses.replace(memory, trusted=False, kind="note" if memory.kind == USER else memory.kind)
 
-    given = (*exported.memories, *exported.trash)
-    labelled = tuple(map(label, given))
-    kept = len(exported.memories)
-    doubted = sum(before.trusted and not after.trusted for before, after in zip(given, labelled, strict=True))
-    return dataclasses.replace(exported, memories=labelled[:kept], trash=labelled[kept:]), doubted
+    memories, trash = (tuple(map(label, part)) for part in (exported.memories, exported.trash))
+    pairs = zip((*exported.memories, *exported.trash), (*memories, *trash), strict=True)
+    doubted = sum(before.trusted and not after.trusted for before, after in pairs)
+    return dataclasses.replace(exported, memories=memories, trash=trash), doubted
 
 
 def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
@@ -308,7 +284,7 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
             f"{path} was written by a newer autoagent (version {version}, this one reads {VERSION}); update autoagent."
         )
     counts = [record.get(name) for name in ("memories", "trash", "dreams")]
-    if not all(type(count) is int and count >= 0 for count in counts):
+    if not all(type(count) is int and 0 <= count <= LARGEST_FILE for count in counts):
         raise StateError(f"{path}, line 1: the header must count memories, trash and dreams.")
     return record
 

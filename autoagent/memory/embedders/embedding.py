@@ -44,22 +44,19 @@ class Embedding:
 
     def of_query(self, text: str) -> Vector:
         """Return the vector of a query. Raises ModelError if the embedder fails or gives no usable vector."""
-        vector = self._recent.get(text, self._query.get(text))
-        if vector is None:
+        if text in self._recent:
+            return self._recent[text]
+        if text not in self._query:
             self._query = self._embed([text])
-            vector = self._query.get(text)
-        if vector is None:
+        if text not in self._query:
             raise ModelError(
                 f"The embedder {self.name} did not give a unit vector of {self.dim} values, so that nothing can be "
                 "recalled; choose another EMBEDDING_MODEL."
             )
-        return vector
+        return self._query[text]
 
     def meaning(self, text: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
-        """Return by id the nearness of vectors to a query in meaning: from 0, for unrelated texts, to 1 and more.
-
-        Raises as `of_query`.
-        """
+        """Return by id how near vectors are to a query: 0 (unrelated) to 1 and more. Raises as `of_query`."""
         query, (unrelated, related) = self.of_query(text), scale_of(self._embedder)
         rows = np.frombuffer(b"".join(vectors.values()), FLOAT).reshape(len(vectors), -1)
         near = np.maximum(np.vecdot(rows, query) - unrelated, 0.0) / (related - unrelated)
@@ -80,10 +77,7 @@ class Embedding:
         return vectors
 
     def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:
-        """Return by id the vectors of kept texts still without one, skipping rejected texts.
-
-        Raises ModelError if the fault is not in the texts.
-        """
+        """Return by id the vectors of kept texts but for rejected ones. Raises ModelError if the fault is elsewhere."""
         asked = {id: text for id, text in texts.items() if id not in self._rejected}
         if not asked:
             return {}
@@ -103,9 +97,7 @@ class Embedding:
         pairs = zip(texts, vectors, strict=False)
         sized = {text: np.frombuffer(vector, FLOAT) for text, vector in pairs if len(vector) == size}
         squares = {text: float(np.square(vector, dtype=np.float64).sum()) for text, vector in sized.items()}
-        return {
-            text: sized[text] for text, square in squares.items() if square == 0 or abs(square - 1) < 0.01
-        }  # no NaN
+        return {text: sized[text] for text, square in squares.items() if square == 0 or abs(square - 1) < 0.01}
 
     def _embed_singly(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Embed the texts one by one, skipping failures. Raises the second consecutive failure."""

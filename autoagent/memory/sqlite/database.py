@@ -65,9 +65,7 @@ BY_USER = f"CREATE INDEX IF NOT EXISTS memories_of_user ON memories (t, id) WHER
 
 WORDS_STEMMED = """
 DROP TABLE words;
-CREATE VIRTUAL TABLE words USING fts5(
-    text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
-);
+CREATE VIRTUAL TABLE words USING fts5(text, content = '', tokenize = 'porter unicode61 remove_diacritics 2');
 INSERT INTO words (rowid, text) SELECT id, spaced(text) FROM memories;
 """
 
@@ -77,8 +75,7 @@ STEPS = (TABLES, WORDS_AND_TRASH, WORDS_STEMMED)  # each leads from one version 
 def connect(folder: Path) -> sqlite3.Connection:
     """Open the database of a memory folder, creating it if needed: folder 0700, files 0600.
 
-    Raises:
-        StateError: the folder is another user's, or the file is from a newer program.
+    Raises StateError if the folder is another user's, or the file is from a newer program.
     """
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
@@ -119,11 +116,6 @@ def _connected_to_read(path: Path) -> sqlite3.Connection:
     return db
 
 
-def may_be_written(folder: Path) -> bool:
-    """Return whether the memory in the folder can be changed."""
-    return os.access(folder / FILE, os.W_OK) and os.access(folder, os.W_OK)
-
-
 def _prepare(db: sqlite3.Connection, folder: Path) -> None:
     if _version(db) < VERSION:
         with sole_writer_of(folder / LOCK):
@@ -138,7 +130,6 @@ def _prepare(db: sqlite3.Connection, folder: Path) -> None:
             f"{folder / FILE} was written by a newer autoagent (version {version}, this one reads {VERSION}); "
             "update autoagent or choose another --state-dir."
         )
-
     with suppress(sqlite3.DatabaseError):  # as above
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'memories_of_user'").fetchone():
             with sole_writer_of(folder / LOCK):
@@ -178,15 +169,6 @@ def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> It
             raise
 
 
-def look_over(folder: Path) -> int:
-    """Read the whole of a database that is there: the number of its memories. Raises StateError if it is damaged."""
-    with our_errors(folder), closing(connect(folder)) as db:
-        [(found,)] = db.execute("PRAGMA quick_check(1)")
-        if found != "ok":
-            raise _damage(found.splitlines()[-1])
-        return int(db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
-
-
 @contextmanager
 def our_errors(folder: Path) -> Iterator[None]:
     """Turn SQLite's and the file system's errors into StateError."""
@@ -194,12 +176,12 @@ def our_errors(folder: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         said = error.strerror if isinstance(error, OSError) else error
-        way_on = (
-            f"Restore a copy of its {FILE}, move the folder away to begin anew," if _is_damage(error) else "Mend that,"
-        )
-        raise StateError(
-            f"The memory in {folder} cannot be used: {said}. {way_on} or go without it: -m none."
-        ) from error
+        code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.DatabaseError) else sqlite3.SQLITE_OK
+        way_on = "Mend that,"
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such table: "):
+            way_on = f"Restore a copy of its {FILE}, move the folder away to begin anew,"  # a retry cannot help
+        problem = f"The memory in {folder} cannot be used: {said}"
+        raise StateError(f"{problem}. {way_on} or go without it: -m none.") from error
 
 
 def _damage(found: str) -> sqlite3.DatabaseError:
@@ -208,16 +190,16 @@ def _damage(found: str) -> sqlite3.DatabaseError:
     return damage
 
 
-def _is_damage(error: Exception) -> bool:
-    """Return whether the database file is corrupt, so that a retry cannot help."""
-    code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.DatabaseError) else sqlite3.SQLITE_OK
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such table: ")
-
-
 def examine(folder: Path) -> Iterator[Finding]:
     """Report for `autoagent doctor` whether all of an existing memory can be read."""
-    if (folder / FILE).exists() or any(folder.glob("vectors-*.f32")):
-        try:
-            yield Finding("memory", "ok", f"{folder} can be read; memories: {look_over(folder):,}")
-        except StateError as error:
-            yield Finding("memory", "fail", str(error))
+    if not (folder / FILE).exists() and not any(folder.glob("vectors-*.f32")):
+        return
+    try:
+        with our_errors(folder), closing(connect(folder)) as db:
+            [(found,)] = db.execute("PRAGMA quick_check(1)")
+            if found != "ok":
+                raise _damage(found.splitlines()[-1])
+            [(count,)] = db.execute("SELECT COUNT(*) FROM memories")
+        yield Finding("memory", "ok", f"{folder} can be read; memories: {count:,}")
+    except StateError as error:
+        yield Finding("memory", "fail", str(error))

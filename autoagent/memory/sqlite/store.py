@@ -7,6 +7,7 @@ embedded before the next search.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from autoagent.core.memory import GONE, Change, RetrievedMemory, Stats
 from autoagent.core.protocols import Embedder
 from autoagent.memory.evidence import MIN_COMPOUND
-from autoagent.memory.sqlite.database import OF_USER, connect, id_of, may_be_written, our_errors, writing
+from autoagent.memory.sqlite.database import FILE, OF_USER, connect, id_of, our_errors, writing
 from autoagent.memory.sqlite.vector_space import VectorSpace, portions
-from autoagent.memory.sqlite.vectors import Damaged, Vectors
+from autoagent.memory.sqlite.vectors import Damaged
 from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, texts, valid, widened
 
 if TYPE_CHECKING:
@@ -51,24 +52,16 @@ SELECT {COLUMNS}, found.score FROM (
 ) AS found JOIN memories m ON m.id = found.rowid ORDER BY found.score DESC, m.id
 """  # noqa: S608 - our names
 
-UPDATE = """
-UPDATE memories SET t = ?, level = ?, source = coalesce(?, source) WHERE id = ? AND t = ? AND level = ?
-"""
-
+UPDATE = "UPDATE memories SET t = ?, level = ?, source = coalesce(?, source) WHERE id = ? AND t = ? AND level = ?"
 TO_TRASH = f"""
 INSERT INTO trash ({KEPT}, level, forgotten) SELECT {KEPT}, level, ? FROM memories WHERE id = ?
 """  # noqa: S608 - our names
-
 FROM_TRASH = f"""
 INSERT INTO memories ({KEPT}, level) SELECT {KEPT.replace(" t,", " ?,")}, ? FROM trash WHERE id = ?
 """  # noqa: S608 - our names
-
 SEEN = "SELECT text FROM memories WHERE id = ? AND t = ? AND level = ?"
-
 SEEN_IN_TRASH = "SELECT text FROM trash WHERE id = ? AND forgotten = ? AND level = ?"
-
 MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
-
 ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index, none by a scan
 
 
@@ -93,7 +86,7 @@ class LocalStore(StoreBase):
         self._counted: dict[str, tuple[int, int]] = {}  # in how many memories a word was, and the last id at that time
         with our_errors(folder):
             self._db = connect(folder)
-            self._reads_only = not may_be_written(folder)
+            self._reads_only = not (os.access(folder / FILE, os.W_OK) and os.access(folder, os.W_OK))
 
     def close(self) -> None:
         self._db.close()
@@ -104,8 +97,7 @@ class LocalStore(StoreBase):
     # What is kept -----------------------------------------------------------------------------------------------
 
     def _not_there(self, parts: Sequence[str]) -> list[str]:
-        query = "SELECT 1 FROM memories WHERE hash = ?"
-        return [part for part in parts if not self._db.execute(query, (texts.hash_of(part),)).fetchone()]
+        return [part for part in parts if self.find(part) is None]
 
     def _put(
         self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
@@ -113,21 +105,18 @@ class LocalStore(StoreBase):
         """Store texts. They survive a crash once this returns, and a power cut if it is `durable`."""
         if vectors:
             self._space()  # found, or made, in a transaction of its own
+        ids: dict[str, int] = {}
         with writing(self._db, self._folder, durable=durable):
-            ids = {part: self._put_one(part, known) for part in parts}
+            new = self._not_there(parts)
+            for part in parts:
+                key = texts.hash_of(part)
+                [(ids[part],)] = self._db.execute(PUT, {**known, "text": part, "hash": key})
+                if part in new:
+                    self._db.execute("DELETE FROM trash WHERE hash = ?", (key,))
+                    self._index(ids[part], part)
             if vectors:
                 self._space().append({ids[part]: vector for part, vector in vectors.items()})
         return ids[parts[0]]
-
-    def _put_one(self, text: str, known: Mapping[str, Any]) -> int:
-        """Insert or refresh one text within a transaction. Return its id."""
-        key = texts.hash_of(text)
-        old = self._db.execute("SELECT 1 FROM memories WHERE hash = ?", (key,)).fetchone()
-        id = int(self._db.execute(PUT, {**known, "text": text, "hash": key}).fetchone()[0])
-        if not old:
-            self._db.execute("DELETE FROM trash WHERE hash = ?", (key,))
-            self._index(id, text)
-        return id
 
     def _index(self, id: int, text: str) -> None:
         """Let a new memory be found, within a transaction: by its words now, by its vectors once they are made."""
@@ -198,17 +187,17 @@ class LocalStore(StoreBase):
             return [_recollection(columns, 0.0) for columns in self._db.execute(query, values)]
 
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
-        return widened(lambda count: self._best(vector, count), k, skip, SLACK)
+        def best(count: int) -> tuple[list[RetrievedMemory], bool]:
+            try:
+                rows, scores = self._space().search(vector, count)
+            except Damaged:
+                self._mend()
+                rows, scores = self._space().search(vector, count)
+            at = self._space().memories(rows.tolist(), COLUMNS)
+            scored = zip(rows.tolist(), scores.tolist(), strict=True)
+            return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
 
-    def _best(self, vector: Vectors, count: int) -> tuple[list[RetrievedMemory], bool]:
-        try:
-            rows, scores = self._space().search(vector, count)
-        except Damaged:
-            self._mend()
-            rows, scores = self._space().search(vector, count)
-        at = self._space().memories(rows.tolist(), COLUMNS)
-        scored = zip(rows.tolist(), scores.tolist(), strict=True)
-        return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
+        return widened(best, k, skip, SLACK)
 
     def _worded(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         """Return the memories that share words with the query by BM25, ignoring diacritics and case."""
@@ -216,7 +205,12 @@ class LocalStore(StoreBase):
         each = dict.fromkeys(re.findall(accented, texts.spaced(query)))
         words = [f'"{word}"' for word in itertools.islice(each, WORDS)]  # the index takes none for an operator
         telling = self._telling([*words, *self._parts_of(words)])
-        return widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip, SLACK) if telling else []
+
+        def best(count: int) -> tuple[list[RetrievedMemory], bool]:
+            rows = self._db.execute(WORDED, (" OR ".join(telling), count)).fetchall()
+            return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
+
+        return widened(best, k, skip, SLACK) if telling else []
 
     def _parts_of(self, words: Collection[str]) -> list[str]:
         """Return the words that make up those compounds among these (quoted) words that no memory has."""
@@ -231,9 +225,7 @@ class LocalStore(StoreBase):
         return list(found)
 
     def _telling(self, words: Iterable[str]) -> list[str]:
-        """Return the rarest words, in MATCHES memories together: BM25 gives common words no weight, but scans for
-        them.
-        """
+        """Return the rarest words, of MATCHES memories in all. BM25 scans for common words and gives them no weight."""
         first, last = self._db.execute(ENDS).fetchone()
         if last is None:
             return []
@@ -263,10 +255,6 @@ class LocalStore(StoreBase):
     def _matched(self, word: str, limit: int) -> int:
         """Count the memories that a word is in, up to `limit`."""
         return int(self._db.execute(MATCHED, (word, limit)).fetchone()[0])
-
-    def _best_worded(self, wanted: str, count: int) -> tuple[list[RetrievedMemory], bool]:
-        rows = self._db.execute(WORDED, (wanted, count)).fetchall()
-        return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
 
     def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
         first, last = (end or 0 for end in self._db.execute(ENDS).fetchone())

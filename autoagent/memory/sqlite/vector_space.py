@@ -93,11 +93,9 @@ class VectorSpace:
             old = self._db.execute("SELECT checksum FROM blocks WHERE space = ? AND block = ?", key).fetchone()
             checksum = extended(old[0] if old else 0, piece)
             self._db.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?)", (*key, checksum))
-        self._db.executemany(
-            "UPDATE vectors SET row = ? WHERE memory = ? AND space = ?",
-            [(row, id, self._id) for row, id in enumerate(new, first)],
-        )
-        self._set_rows(first + len(new))
+        update = "UPDATE vectors SET row = ? WHERE memory = ? AND space = ?"
+        self._db.executemany(update, [(row, id, self._id) for row, id in enumerate(new, first)])
+        self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (first + len(new), self._id))
 
     def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
         """Return the existing vectors of these memories, shape (dim,) each, or none while any of them is damaged."""
@@ -122,14 +120,11 @@ class VectorSpace:
         yield from zip(new, self._file.read(first, all_rows)[np.array(new, np.intp) - first], strict=True)
 
     def search(self, query: Vectors, k: int, *, exact: bool = False) -> tuple[NDArray[np.intp], Vectors]:
-        """Return the k rows nearest to the query and their cosines, both of shape (n,), best first. Only cosines above
-        0.
+        """Return the k rows nearest to the query and their cosines above 0, both of shape (n,), best first.
 
-        `query` is a unit vector of shape (dim,). All rows are compared if that is faster or `exact`. Otherwise the
-        newest rows and those selected by their bits. Rows of forgotten memories may be included.
-
-        Raises:
-            Damaged: vectors are corrupt. Call `drop_damaged`, embed the missing vectors, and search again.
+        `query` is a unit vector of shape (dim,). All rows are compared if that is faster or `exact`, otherwise the
+        newest rows and those selected by their bits. Rows of forgotten memories may be included. Raises Damaged: call
+        `drop_damaged`, embed the missing vectors, and search again.
         """
         rows = self._rows()
         first = 0 if exact else self._covered(rows)
@@ -178,7 +173,7 @@ class VectorSpace:
                     found[block] = extended(0, zeros)
             self._db.execute("DELETE FROM blocks WHERE space = ?", (self._id,))
             self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in found.items()])
-            self._set_rows(rows)
+            self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
         self._row_of.clear()
         self._bits.path.unlink(missing_ok=True)  # which tells the other processes to make theirs anew as well
         self._checked = None
@@ -190,8 +185,7 @@ class VectorSpace:
         Raises Damaged, also if the file is too short.
         """
         if self._checked is not None and self._checked <= first:
-            if self._file.whole_rows() < self._rows():
-                raise self._damage()
+            self._require(self._file.whole_rows() >= self._rows())
             return
         # One statement, so that rows and checksums are of one moment while others append.
         query = (
@@ -199,19 +193,17 @@ class VectorSpace:
             "WHERE s.id = ?"
         )
         stored = self._db.execute(query, (first // BLOCK, self._id)).fetchall()
-        rows = stored[0][0]
-        self._compare(first, rows, {block: checksum for _, block, checksum in stored})
+        self._compare(first, stored[0][0], {block: checksum for _, block, checksum in stored})
         self._checked = first
 
     def _compare(self, first: int, last: int, stored: Mapping[int, int]) -> None:
-        if self._file.whole_rows() < last:
-            raise self._damage()
+        self._require(self._file.whole_rows() >= last)
         for block, vectors in by_block(first, self._file.read(first, last)):
-            if extended(0, vectors) != stored.get(block):
-                raise self._damage()
+            self._require(extended(0, vectors) == stored.get(block))
 
-    def _damage(self) -> Damaged:
-        return Damaged(f"{self.path} is not as it was written")
+    def _require(self, is_sound: bool) -> None:
+        if not is_sound:
+            raise Damaged(f"{self.path} is not as it was written")
 
     def _covered(self, rows: int) -> int:
         """Load the bits if that pays, and count the rows they cover, or 0 if it does not.
@@ -237,19 +229,19 @@ class VectorSpace:
         blocks = (range((end - self._bits.chunk) // BLOCK, end // BLOCK) for end in ends)
         sources = [zlib.crc32(b"".join(stored.get(n, 0).to_bytes(4, "little") for n in some)) for some in blocks]
         self._bits.load(sources)
-        if self._bits.rows < covered:
-            for first in range(self._bits.rows, covered, self._bits.chunk):
-                last = first + self._bits.chunk
-                self._compare(first, last, stored)
-                number = first // self._bits.chunk
-                self._bits.write(number, sources[number], self._file.read(first, last))
-            self._bits.load(sources)
+        if self._bits.rows == covered:
+            return
+        for first in range(self._bits.rows, covered, self._bits.chunk):
+            last = first + self._bits.chunk
+            self._compare(first, last, stored)
+            number = first // self._bits.chunk
+            self._bits.write(number, sources[number], self._file.read(first, last))
+        self._bits.load(sources)
 
     def _picked(self, rows: NDArray[np.intp], covered: int) -> Vectors:
         """Return a copy of these rows, which have bits. Raises Damaged."""
         vectors = self._under_bits.read(0, covered)[rows]
-        if not self._bits.sound(rows, vectors):
-            raise self._damage()
+        self._require(self._bits.sound(rows, vectors))
         return vectors
 
     def _checksums(self) -> dict[int, int]:
@@ -257,9 +249,6 @@ class VectorSpace:
 
     def _rows(self) -> int:
         return int(self._db.execute("SELECT rows FROM spaces WHERE id = ?", (self._id,)).fetchone()[0])
-
-    def _set_rows(self, rows: int) -> None:
-        self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
 
 
 def portions(items: Sequence[int]) -> Iterator[Sequence[int]]:

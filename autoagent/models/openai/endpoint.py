@@ -74,25 +74,21 @@ _LOCAL_TIMEOUTS = RequestTimeouts(silence=300.0, total=1800.0)
 _QUICK_TIMEOUTS = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1.0)
 
 
+@dataclass(eq=False)
 class _RefusedAnswer(Exception):
     """An answer with an error status and the beginning of its body."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
-        self.headers = headers
-        self.body = body
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Endpoint:
     """Hold the endpoint and its connections, shared by its models and embedders.
 
     `silence`: seconds that one request may stay silent, or 0 for a default that depends on whether the server is local.
-    `around` sends each request, given how to heed a listener while it waits and how to send.
-
-    Raises:
-        SettingsError: the base URL is no http address.
-        SetupError: the key for OpenAI's own endpoint is missing or malformed.
+    `around` sends each request, given how to heed a listener while it waits and how to send. Raises SettingsError if
+    the base URL is no http address, SetupError if the key for OpenAI's own endpoint is missing or malformed.
     """
 
     def __init__(
@@ -117,12 +113,11 @@ class Endpoint:
         self._organization = organization or None
         usual = _LOCAL_TIMEOUTS if self.private else RequestTimeouts()
         chosen = replace(usual, silence=silence, total=max(usual.total, silence)) if silence else usual
-        self._limits = limits = limits or chosen
+        self._limits = limits or chosen
         self._policy = policy or Policy()
         self._around = around
-        self._refusals = Refusals(
-            self.base_url, self.host, self._key, limits.connect, limits.silence, self._policy.clock
-        )
+        timeouts = self._limits.connect, self._limits.silence
+        self._refusals = Refusals(self.base_url, self.host, self._key, *timeouts, self._policy.clock)
         self._has_answered = False
 
     def price(self, model: str) -> Price | None:
@@ -141,13 +136,11 @@ class Endpoint:
         is_known: bool = True,
         on_charge: Callable[[], None] = lambda: None,
     ) -> tuple[T, tuple[str, ...]]:
-        """Return the result of `read` for the answer, and the reasons for retries. Raises as Model.complete does.
+        """Return the result of `read` for the answer, and the reasons for retries.
 
         The listener is notified of each wait and each long silence. `is_known`: this endpoint answered an earlier
-        process. `on_charge` is called for each unanswered request that may be charged.
-
-        Raises:
-            Refused: the endpoint rejects the request as it is.
+        process. `on_charge` is called for each unanswered request that may be charged. Raises as Model.complete does,
+        and Refused if the endpoint rejects the request as it is.
         """
 
         def attempt() -> T:
@@ -178,9 +171,8 @@ class Endpoint:
 
     def _model_names(self) -> list[str]:
         """Return the names of the endpoint's models from a short request, or [] if unknown."""
-        short = Endpoint(
-            api_key=self._key, base_url=self.base_url, organization=self._organization, limits=_QUICK_TIMEOUTS
-        )
+        key, organization = self._key, self._organization
+        short = Endpoint(api_key=key, base_url=self.base_url, organization=organization, limits=_QUICK_TIMEOUTS)
         try:
             return [model["id"] for model in short.models()]
         except (ModelError, SetupError):
@@ -223,12 +215,9 @@ class Endpoint:
             raise ModelError(f"{self.host} keeps sending: {error}; retry, or use another model") from error
 
     def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
-        """POST the body, or GET without one. Silence ends after `timeout` seconds. The response still streams.
+        """POST the body, or GET without one, for at most `left` seconds of silence. The response still streams.
 
-        Raises:
-            _RefusedAnswer: it has an error status.
-            SetupError: it redirects to a forbidden address.
-            Fault: it redirects in a circle.
+        Raises _RefusedAnswer for an error status, SetupError for a forbidden redirect, Fault for a circle of them.
         """
         import httpx2
         import openai

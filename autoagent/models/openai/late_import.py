@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Callable
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
@@ -84,13 +84,8 @@ def _install_late_packages() -> None:
         module.__class__ = _Late
         sys.modules[spec.name] = module
     for name in _LIB_HELPERS:
-        setattr(sys.modules[f"{_PACKAGE}.lib"], name, _late_helper(name))
+        setattr(sys.modules[f"{_PACKAGE}.lib"], name, partial(_call_helper, name))
 
 
-def _late_helper(name: str) -> Callable[..., Any]:
-    """Return a stand-in for a helper, which imports it when called."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(importlib.import_module(f"{_PACKAGE}.lib._tools"), name)(*args, **kwargs)
-
-    return call
+def _call_helper(name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(importlib.import_module(f"{_PACKAGE}.lib._tools"), name)(*args, **kwargs)

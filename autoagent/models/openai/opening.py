@@ -25,18 +25,15 @@ EMBEDDING_SILENCE = 10.0  # seconds that a step waits for a silent embedder
 
 
 def open_endpoint(settings: ModelSettings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
-    """Open the configured OpenAI-compatible endpoint, with its patience and silence or others.
-
-    Raises SettingsError, SetupError.
-    """
-    usual = Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE)
-    configured = Policy(patience=settings.patience, at_first=settings.patience) if settings.patience else None
+    """Open the configured endpoint, with its patience and silence or others. Raises SettingsError, SetupError."""
+    if policy is None and settings.patience:
+        policy = Policy(patience=settings.patience, at_first=settings.patience)
     return Endpoint(
         api_key=settings.api_key,
         base_url=settings.base_url or None,
         organization=settings.organization or None,
         silence=settings.silence or silence,
-        policy=policy or configured or usual,
+        policy=policy or Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE),
         around=GUESTS.get("request"),
     )
 
