@@ -14,7 +14,7 @@ from autoagent.core.events import Answered, Event
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Outcome, Status
-from autoagent.models.watch import Watch
+from autoagent.models.forwarding import Watch
 from autoagent.text.tokens import PER_MESSAGE
 
 MAX_SECONDS = 60.0  # per call

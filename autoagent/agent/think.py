@@ -17,7 +17,7 @@ from autoagent.core.events import CUT_SHORT, AgentMessage, Event, Prompted, Retr
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
 from autoagent.core.protocols import Listener, Model
-from autoagent.models.watch import Watch
+from autoagent.models.forwarding import Watch
 from autoagent.prompt import Prompt, StepFacts, build
 from autoagent.registry.parts import NO_PART
 from autoagent.text.tokens import Count

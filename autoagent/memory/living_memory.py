@@ -48,6 +48,7 @@ from autoagent.memory import duplicates, texts
 from autoagent.memory.asking import Journal, dream_prompt, reranked
 from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_ENOUGH, Question
 from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank
+from autoagent.memory.store_base import Skip
 
 DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # kept deliberately: such a memory may supersede another
 MAX_COMPARED = 12  # memories by meaning, and as many by words, compared with a new memory
@@ -167,8 +168,6 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def __len__(self) -> int:
         return self.store.stats().count
 
-    # Remembering and recalling ----------------------------------------------------------------------------------
-
     def add(
         self,
         text: str,
@@ -198,11 +197,10 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         """See Memory. A power cut loses the last non-durable changes, and their ids are reused."""
         stats = self.store.stats()
-        if not stats.id:  # such a store never loses acknowledged changes
-            return False
-        first = next(iter(texts.parts(text)), None)
+        first = [*texts.parts(text), None][0]
         owners = (*self.store.of([memory]), *self.store.of([memory], trash=True))
-        return memory > stats.last or any(m.run != run and m.text != first for m in owners)
+        is_lost = memory > stats.last or any(m.run != run and m.text != first for m in owners)
+        return bool(stats.id) and is_lost  # a store without an id never loses acknowledged changes
 
     def _supersede(self, id: int, text: str, source: str) -> None:
         """Link the memories corrected by this one to it, keeping both.
@@ -215,35 +213,27 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         replaced = [m for m in others.values() if duplicates.corrects(text, m.text)]
         if any(_is_users(m) and not of_user for m in replaced):
             return
-        links: list[tuple[RetrievedMemory, int | None]] = [(m, id) for m in replaced if m.superseded_by != id]
-        links += [(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
-        self.store.change([Change(m.id, (m.t, m.level), m.t, m.level, link_to_newer(m.source, to)) for m, to in links])
+        links = [_linked(m, id) for m in replaced if m.superseded_by != id]
+        links += [_linked(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
+        self.store.change(links)
 
     def supersede(self, old: int, new: int) -> bool:
         """Link a memory to its newer replacement, unless it is the user's, pinned, or better trusted."""
-        [*pair] = self.store.of([old, new])
-        if len(pair) < 2 or old == new:
+        pair = sorted(self.store.of({old, new}), key=lambda memory: memory.id != old)
+        if len(pair) < 2:
             return False
-        was, now = sorted(pair, key=lambda memory: memory.id != old)
+        was, now = pair
         if was.kind not in DELIBERATE_KINDS or _is_users(was) or (was.trusted and not now.trusted):
             return False
-        link = Change(old, (was.t, was.level), was.t, was.level, link_to_newer(was.source, new))
-        return self.store.change([link]) == 1
+        return self.store.change([_linked(was, new)]) == 1
 
     def recall(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        skip: Collection[tuple[str, int]] = (),
-        pushed: bool = False,
-        meant: Wanted | None = None,
+        self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, meant: Wanted | None = None
     ) -> Recall:
         """Return the memories as found, then write the changes to them, without a sync.
 
-        Only `meant` memories are considered. With an empty query, the newest of them are returned. If the embedder
-        fails, words alone decide and no candidate fades. A `pushed` memory is strengthened only when the agent asks for
-        it or acts on it (`use`).
+        If the embedder fails, words alone decide and no candidate fades. A `pushed` memory is strengthened only when
+        the agent asks for it or acts on it (`use`).
         """
         if k < 1:
             return Recall()
@@ -319,7 +309,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return [change for change in changes if change.level != change.seen[1] or change.t >= change.seen[0] + grain]
 
     def _candidates(
-        self, query: str, k: int, skip: Collection[tuple[str, int]], wanted: Wanted, allowed: Wanted
+        self, query: str, k: int, skip: Skip, wanted: Wanted, allowed: Wanted
     ) -> tuple[dict[int, RetrievedMemory], Found]:
         """Return the first k wanted and allowed memories of each search by id, and everything wanted.
 
@@ -351,8 +341,6 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         weakened = ((memory, self.rules.weakened(memory, now)) for memory in memories)
         return [Change(m.id, (m.t, m.level), t, level) for m, (t, level) in weakened if level != m.level]
 
-    # The core ---------------------------------------------------------------------------------------------------
-
     def core(self) -> list[RetrievedMemory]:
         """Return the memories of the core, the most important and newest first."""
         there = self._without_dead_links(self.store.listed(MAX_SEARCHED, of_user=True))
@@ -361,8 +349,6 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
         """Pin a memory into the core, or take it out, unpinned."""
         return self.pin(memory, pinned=kept, public=public, aside=not kept)
-
-    # Forgetting -------------------------------------------------------------------------------------------------
 
     def forget(self, memory: int) -> bool:
         """Delete a memory for good, in one step."""
@@ -389,20 +375,18 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         drawn = self._draw(self.rules.sleep if n is None else n)
         changes = self._weakening(drawn.values(), now)
         if self._change(changes, expire=True) < len(changes):  # others have used some of them meanwhile
-            current = {change.id: self.store.find(drawn[change.id].text) for change in changes}
-            states = {id: (m.t, m.level) if m else (now, None) for id, m in current.items()}
-            changes = [change for change in changes if states[change.id] == (change.t, change.level)]
+            states = {m.id: (m.t, m.level) for m in self.store.of([change.id for change in changes])}
+            changes = [change for change in changes if states.get(change.id, (now, None)) == (change.t, change.level)]
         forgotten = tuple(change.id for change in changes if change.level is None)
         lowered = tuple(change.id for change in changes if change.level is not None)
         if not forgotten:
             self._tell("sleep", forgotten, "")
             return Dream(fallen=lowered, t=now)
         lost = [drawn[id] for id in forgotten]
-        text, problem = "", ""
         try:
-            text = dream(dream_prompt(lost)).strip()
+            text, problem = dream(dream_prompt(lost)).strip(), ""
         except (ForUser, ForModel) as error:  # without a dream, the sleep still took place
-            problem = str(error)
+            text, problem = "", str(error)
         trusted, private = all(memory.trusted for memory in lost), any(memory.private for memory in lost)
         result = Dream(text, forgotten, lowered, now, trusted, problem, private)
         if self.journal is not None:
@@ -446,10 +430,9 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
 
         The new text is stored before the old text is deleted, so a crash in between leaves both.
         """
-        current = self.store.of([memory])
-        if not current or not texts.parts(text):
+        old = next(iter(self.store.of([memory])), None)
+        if old is None or not texts.parts(text):
             return None
-        [old] = current
         if old.text == text:
             return old.id
         now = max(self._clock(), old.t)
@@ -476,8 +459,6 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             forecasts.append(ForgettingForecast(memory, dies_now, meetings, sleeps, self.rules.dies_at(memory)))
         return sorted(forecasts, key=lambda f: (not f.now, f.meetings, f.at, f.memory.id))
 
-    # Consolidation ----------------------------------------------------------------------------------------------
-
     def consolidate(self) -> list[duplicates.DuplicateGroup]:
         """Merge near-duplicates: keep the firmest with the sources of all, and move the others to the trash.
 
@@ -495,6 +476,11 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             if self._change(changes, whole=True):
                 merged.append(group)
         return merged
+
+
+def _linked(memory: RetrievedMemory, newer: int | None) -> Change:
+    """Return the change of a memory's link to a newer one, which only alters its source."""
+    return Change(memory.id, (memory.t, memory.level), memory.t, memory.level, link_to_newer(memory.source, newer))
 
 
 def _is_users(memory: RetrievedMemory) -> bool:

@@ -116,7 +116,7 @@ class StoreBase(ABC):
 
     def search(self, query: str, k: int, skip: Skip = (), wanted: Wanted | None = None) -> Found:
         """See MemoryStore. Only the first `texts.PART` characters of the query count."""
-        text = texts.query(query)
+        text = valid(query)[: texts.PART]
         if k < 1 or not text.strip():
             return Found((), (), {}, {}, {}, 0)
         near: list[RetrievedMemory] = []

@@ -28,11 +28,6 @@ def hash_of(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def query(text: str) -> str:
-    """Return the part of a query that counts: its first."""
-    return valid(text)[:PART]
-
-
 def parts(text: str) -> list[str]:
     """Split the text, made valid, into pieces of at most PART characters, after a line or a word if possible.
 

@@ -24,7 +24,7 @@ from autoagent.core.task import Outcome, Status
 from autoagent.log.checkpoint import Checkpoints
 from autoagent.log.event_log import EventLog
 from autoagent.memory.none import TickClock
-from autoagent.models.switchable import SwitchableModel
+from autoagent.models.forwarding import SwitchableModel
 from autoagent.registry.registrations import GUESTS
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autoagent.core.commands import Change
     from autoagent.core.protocols import Memory, Model
     from autoagent.core.task import Task
-    from autoagent.models.switchable import SwitchableModel
+    from autoagent.models.forwarding import SwitchableModel
     from autoagent.session.attachments import Attachments
     from autoagent.session.plan import RunPlan
     from autoagent.settings import Settings

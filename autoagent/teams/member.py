@@ -30,7 +30,7 @@ from autoagent.core.model import Completion, Usage, reply_tokens
 from autoagent.core.model import Message as PromptMessage
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Goal, Outcome, Status, Task
-from autoagent.models.watch import Watch
+from autoagent.models.forwarding import Watch
 from autoagent.reply.file_reply import in_block
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subagents.pool import WorkerPool

@@ -75,7 +75,25 @@ class WordLlamaEmbedder:
     scale = (0.0, 0.95)  # it knows words, not what they say together: steps of one form reach .65 whatever they say
 
     def __init__(self) -> None:
-        self._table, self._tokenizer = _load_wordllama()
+        spec = importlib.util.find_spec("wordllama")
+        if spec is None or not spec.submodule_search_locations:
+            raise ImportError("wordllama is not installed")
+        import numpy as np
+        from tokenizers import Tokenizer
+
+        folder = Path(spec.submodule_search_locations[0])
+        weights = folder / "weights" / "l2_supercat_256.safetensors"
+        # The package itself would read the table as float32 (32 MB) and import a downloader.
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+            with weights.open("rb") as file:  # the length of a header of JSON, the header, the numbers
+                length = int.from_bytes(file.read(8), "little")
+                table = json.loads(file.read(length))["embedding.weight"]
+            start = 8 + length + table["data_offsets"][0]
+            self._table = np.asarray(np.memmap(weights, "<f2", "r", start, tuple(table["shape"])))
+        except Exception as error:  # tokenizers raises a bare Exception where there is no file
+            raise ImportError(f"wordllama has no table as it is known here: {error}") from error
+        self._tokenizer.no_truncation()
         # It would keep the pieces of 10,000 texts, some kilobytes each, which do not come again.
         with suppress(AttributeError):  # an older tokenizer has no such switch
             self._tokenizer.model._resize_cache(0)
@@ -165,32 +183,6 @@ def _unit(vectors: Any) -> list[bytes]:
 
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return [row.tobytes() for row in vectors / np.where(lengths > 0, lengths, 1)]
-
-
-def _load_wordllama() -> tuple[Any, Any]:
-    """Return the table (pieces, dimensions), memory-mapped, and the tokenizer. Raises ImportError if they are missing.
-
-    The package itself would read the table as float32 (32 MB) and import a downloader.
-    """
-    spec = importlib.util.find_spec("wordllama")
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError("wordllama is not installed")
-    import numpy as np
-    from tokenizers import Tokenizer
-
-    folder = Path(spec.submodule_search_locations[0])
-    try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
-        weights = folder / "weights" / "l2_supercat_256.safetensors"
-        with weights.open("rb") as file:  # the length of a header of JSON, the header, the numbers
-            length = int.from_bytes(file.read(8), "little")
-            table = json.loads(file.read(length))["embedding.weight"]
-        begin, _ = table["data_offsets"]
-        mapped = np.memmap(weights, "<f2", "r", offset=8 + length + begin, shape=tuple(table["shape"]))
-    except Exception as error:  # tokenizers raises a bare Exception where there is no file
-        raise ImportError(f"wordllama has no table as it is known here: {error}") from error
-    tokenizer.no_truncation()
-    return np.asarray(mapped), tokenizer
 
 
 def _file(package: str, path: str) -> Path:

@@ -94,8 +94,6 @@ class LocalStore(StoreBase):
     def _ours(self) -> AbstractContextManager[None]:
         return our_errors(self._folder)
 
-    # What is kept -----------------------------------------------------------------------------------------------
-
     def _not_there(self, parts: Sequence[str]) -> list[str]:
         return [part for part in parts if self.find(part) is None]
 
@@ -174,8 +172,6 @@ class LocalStore(StoreBase):
             id = id_of(self._db)
         embedder, dim = last or ("", 0)
         return Stats(count, size, embedder, dim, str(self._folder), id, newest[0] if newest else 0)
-
-    # What comes back --------------------------------------------------------------------------------------------
 
     def find(self, text: str) -> RetrievedMemory | None:
         return next(iter(self._read("WHERE m.hash = ?", (texts.hash_of(valid(text)),))), None)
@@ -286,8 +282,6 @@ class LocalStore(StoreBase):
         for some in portions(sorted(ids)):
             found += self._read(f"WHERE m.id IN ({','.join('?' * len(some))}) ORDER BY m.id", some, trash=trash)
         return found
-
-    # Texts to vectors -------------------------------------------------------------------------------------------
 
     def _mend(self) -> None:
         space = self._space()

@@ -57,8 +57,11 @@ class VectorFile:
         """Write the vectors, shape (n, dim), from `row` on, and sync every block that is full."""
         created = not self.path.exists()
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        data, offset = vectors.astype(FLOAT, copy=False).tobytes(), row * self._width
         try:
-            _write_all(descriptor, vectors.astype(FLOAT, copy=False).tobytes(), row * self._width)
+            while data:  # a single write may put down less than it was given
+                written = os.pwrite(descriptor, data, offset)
+                data, offset = data[written:], offset + written
             if (row + len(vectors)) // BLOCK > row // BLOCK:
                 os.fdatasync(descriptor)
         finally:
@@ -95,13 +98,6 @@ def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
 def extended(checksum: int, vectors: Vectors) -> int:
     """Return the checksum of a block after appending these vectors. 0 is the checksum of an empty block."""
     return zlib.crc32(np.ascontiguousarray(vectors, FLOAT).data, checksum)
-
-
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of the data, as a single write may put down less than it was given."""
-    while data:
-        written = os.pwrite(descriptor, data, offset)
-        data, offset = data[written:], offset + written
 
 
 WORD = 64  # signs that are compared at once

@@ -1,11 +1,33 @@
-"""Enforce the limits of a run while waiting for a model."""
+"""Forward to a model and to its listener, with what a run adds: another model, and the limits during a call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from autoagent.core.protocols import Listener
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Listener, Model
+
+
+class SwitchableModel:
+    """Forward protocols.Model to the current model. Spending of earlier models still counts."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._earlier_usage = Usage()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def switch(self, model: Model) -> None:
+        """Use this model from now on."""
+        self._earlier_usage += self._model.take_usage()
+        self._model = model
+
+    def take_usage(self) -> Usage:
+        """See protocols.Model."""
+        usage, self._earlier_usage = self._earlier_usage + self._model.take_usage(), Usage()
+        return usage
 
 
 class Watch:
