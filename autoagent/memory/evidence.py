@@ -8,14 +8,13 @@ separates them.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from autoagent.memory.texts import folded, spaced
+from autoagent.memory.texts import folded, rarity, spaced
 
 ENOUGH = 0.8  # for memories pushed into a prompt
 PART = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless beside the best
@@ -57,12 +56,10 @@ class Question:
     """Hold a query as weighted words. `counts` is the number of the `total` memories with each of its `terms`."""
 
     def __init__(self, counts: Mapping[str, int], total: int) -> None:
-        population = max(total, MIN_TOTAL)
         self._weights: dict[str, float] = {}
         for word, count in counts.items():
-            weight = math.log(1 + max(population - count + 0.5, 0.5) / (count + 0.5))
             stem = _stem(word)
-            self._weights[stem] = max(weight, self._weights.get(stem, 0.0))
+            self._weights[stem] = max(rarity(count, max(total, MIN_TOTAL)), self._weights.get(stem, 0.0))
         self._total = sum(self._weights.values())
 
     def coverage(self, text: str) -> float:

@@ -1,16 +1,12 @@
 """Strengthen memories with use and let them fade without it, by the same rules for all stores.
 
-The rules for a memory's time and level, with `now` from a clock:
+A memory is stored with the current time at level 0. A recall that returns it sets its time to now and raises level 0 to
+1, a higher level by one if more than its threshold has passed. A candidate that is not returned, or a memory met by a
+sleep, falls by one level if more than the threshold has passed, at most once per threshold; below level 0 it is
+forgotten. Thresholds grow exponentially up to a cap. Beyond the cap a memory is long-term and never fades.
 
-- Stored: time = now, level 0. - Returned by a recall: level 0 rises to 1. A higher level rises by one if now - time
-exceeds the level's threshold; then time = now. - A candidate not returned, or met by a sleep: if now - time exceeds the
-threshold, the level falls by one and time = now, so it falls at most once per threshold. Below level 0 it is forgotten.
-- The threshold grows exponentially with the level, up to a cap. Beyond the cap a memory is long-term: its level is
-fixed and it never fades.
-
-A change of the time alone is written only if it is at least a minute, to save a write per step.
-
-A clock that runs backwards counts as no time passed.
+A change of the time alone is written only if it is at least a minute, to save a write per step. A clock that runs
+backwards counts as no time passed.
 """
 
 from __future__ import annotations
@@ -79,7 +75,7 @@ class LifeRules:
 
     def fades(self, memory: RetrievedMemory) -> bool:
         """Return whether it can fade: it is not long-term, and its kind fades."""
-        return not self.is_long_term(memory.level) and self.lives.get(memory.kind, 1.0) < math.inf
+        return memory.level <= self.cap and self.lives.get(memory.kind, 1.0) < math.inf
 
     def threshold(self, level: int, kind: str = "") -> float:
         """Return the seconds of use or disuse after which a memory of this level and kind rises or falls.
@@ -89,13 +85,10 @@ class LifeRules:
         life = self.lives.get(kind, 1.0)
         return self.base * max(life, min(life, 1.0) * self.growth ** min(level, self.cap))
 
-    def is_long_term(self, level: int) -> bool:
-        return level > self.cap
-
     def strengthened(self, memory: RetrievedMemory, now: float) -> tuple[float, int]:
         """Return the new time and level of a returned memory."""
         level = memory.level
-        if level == 0 or (not self.is_long_term(level) and now - memory.t > self.threshold(level, memory.kind)):
+        if level == 0 or (level <= self.cap and now - memory.t > self.threshold(level, memory.kind)):
             level += 1
         return max(memory.t, now), level
 
@@ -130,9 +123,9 @@ class ForgettingForecast:
 class LivingMemory(AbstractContextManager["LivingMemory"]):
     """Apply the rules to a store. Satisfies Memory.
 
-    `clock` returns seconds since the epoch. `journal` keeps the dreams. With
-    `trusted_only`, memories from outside are not recalled. `rerank` asks a model to order the results of a query, but
-    not of a push. `tell` hears `"forget", ids` and `"sleep", ids, dream`. Methods raise as those of the store do.
+    `clock` returns seconds since the epoch. `journal` keeps the dreams. With `trusted_only`, memories from outside are
+    not recalled. `rerank` asks a model to order the results of a query, but not of a push. `tell` hears `"forget", ids`
+    and `"sleep", ids, dream`. Methods raise as those of the store do.
     """
 
     def __init__(
@@ -163,7 +156,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self.store.close()
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.store.close()
 
     def __len__(self) -> int:
         return self.store.stats().count

@@ -1,13 +1,10 @@
 """Select and order the candidates of a store, with a reason for each omission. Pure functions.
 
-1. Fit. The weighted sum of three scores, each relative to the best candidate's: meaning, words, and the evidence that
-the gate weighs, so that rank and gate agree. It is a convex combination (Bruch, Gai and Ingber, An Analysis of Fusion
-Functions for Hybrid Retrieval, ACM TOIS 2023), and benchmarks/memory_quality.py agrees that it beats reciprocal ranks.
-2. Weight. Relevance times recency (an exponential decay since the last recall) times level. Park et al., Generative
-Agents (UIST 2023), add relevance, recency and an importance judged by a model. The product lets no memory in for being
-recent alone, and the level, earned by use, replaces the importance. 3. Diversity. Maximal marginal relevance: next is
-the candidate with the highest lambda * score - (1 - lambda) * its greatest cosine to those chosen (Carbonell and
-Goldstein, The Use of MMR, SIGIR 1998).
+Fit: the weighted sum of meaning, words, and the evidence that the gate weighs, each relative to the best candidate's
+(Bruch et al., An Analysis of Fusion Functions for Hybrid Retrieval, 2023); benchmarks/memory_quality.py agrees that it
+beats reciprocal ranks. Weight: fit times recency (an exponential decay since the last recall) times level, so that no
+memory gets in for being recent alone, as it may in the sum of Park et al., Generative Agents, 2023. Diversity: maximal
+marginal relevance (Carbonell and Goldstein, The Use of MMR, 1998).
 """
 
 from __future__ import annotations

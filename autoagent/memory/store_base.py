@@ -117,12 +117,9 @@ class StoreBase(ABC):
     def search(self, query: str, k: int, skip: Skip = (), wanted: Wanted | None = None) -> Found:
         """See MemoryStore. Only the first `texts.PART` characters of the query count."""
         text = valid(query)[: texts.PART]
-        if k < 1 or not text.strip():
-            return Found((), (), {}, {}, {}, 0)
         near: list[RetrievedMemory] = []
-        problem = ""
         with self._ours():
-            if not self.listed(1):  # the query is not embedded for nothing
+            if k < 1 or not text.strip() or not self.listed(1):  # the query is not embedded for nothing
                 return Found((), (), {}, {}, {}, 0)
             words = terms(text)
             counts, total = self._word_counts(words) if words else ({}, 0)
@@ -135,8 +132,8 @@ class StoreBase(ABC):
                 vectors = self.vectors(ids) if ids else {}
                 meaning = self._embedding.meaning(text, vectors) if vectors else {}
             except ModelError as error:
-                near, vectors, meaning, problem = [], {}, {}, str(error)
-        return Found(near, worded, vectors, meaning, counts, total, problem)
+                return Found((), worded, {}, {}, counts, total, str(error))
+        return Found(near, worded, vectors, meaning, counts, total)
 
     def _embed_missing(self) -> None:
         """Make the vectors that are still to be made. Raises ModelError."""

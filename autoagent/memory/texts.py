@@ -29,10 +29,7 @@ def hash_of(text: str) -> bytes:
 
 
 def parts(text: str) -> list[str]:
-    """Split the text, made valid, into pieces of at most PART characters, after a line or a word if possible.
-
-    Return [] for a blank text.
-    """
+    """Split a text, made valid, into pieces of at most PART characters, after a line or a word, dropping blank ones."""
     text = valid(text)
     found, start = [], 0
     while start < len(text):
@@ -65,13 +62,18 @@ def words(text: str) -> list[str]:
     return [word[:LONGEST] for word in re.findall(r"\w+", spaced(folded(text)))]
 
 
-def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float]:
-    """Weigh the rarest words by BM25 (Robertson and Zaragoza, 2009), in the form that is never below 0.
+def rarity(count: int, total: int) -> float:
+    """Return the weight of a word in `count` of `total` memories by BM25, in the form that is never below 0."""
+    return math.log(1 + max(total - count + 0.5, 0.5) / (count + 0.5))
 
-    `counts` are the memories that a word is in, of `total`. Those of the words chosen add up to at most `most`, but one
-    is always chosen. Common words say little and cost most, as ranking reads every memory that contains a word.
+
+def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float]:
+    """Weigh the rarest words by BM25 (Robertson and Zaragoza, 2009), given how many of `total` memories have each.
+
+    The counts of the chosen words add up to at most `most`, but one is always chosen. Common words say little and cost
+    most, as ranking reads every memory that contains a word.
     """
     order = sorted(counts, key=lambda word: counts[word])
     sums = itertools.accumulate(counts[word] for word in order)
     chosen = [word for rank, (word, sum) in enumerate(zip(order, sums, strict=True)) if rank == 0 or sum <= most]
-    return {word: math.log(1 + max(total - counts[word] + 0.5, 0.5) / (counts[word] + 0.5)) for word in chosen}
+    return {word: rarity(counts[word], total) for word in chosen}

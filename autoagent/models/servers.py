@@ -22,20 +22,15 @@ class Hosted:
 
 HOSTED = (  # base_url and key_variable from each provider's documentation
     Hosted("OpenAI", "https://api.openai.com/v1", "OPENAI_API_KEY", "https://platform.openai.com/api-keys"),
-    Hosted(
-        "Anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", "https://console.anthropic.com/settings/keys"
-    ),
-    Hosted(
-        "Gemini",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        "GEMINI_API_KEY",
-        "https://aistudio.google.com/apikey",
-    ),
+    Hosted("Anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY",
+           "https://console.anthropic.com/settings/keys"),
+    Hosted("Gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY",
+           "https://aistudio.google.com/apikey"),
     Hosted("OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "https://openrouter.ai/keys"),
     Hosted("Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "https://console.mistral.ai/api-keys"),
     Hosted("Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "https://console.groq.com/keys"),
     Hosted("DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "https://platform.deepseek.com/api_keys"),
-)
+)  # fmt: skip
 USUAL_PORTS = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080, "vLLM": 8000}
 _MAX_BYTES = 4_000_000  # bytes of an answer; OpenRouter's list of models has about a megabyte
 

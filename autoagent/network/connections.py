@@ -60,7 +60,8 @@ class Deadline:
 
     def watch(self, connection: socket.socket) -> None:
         """Include this connection in the shutdown at the deadline."""
-        self._sockets.append(connection.dup())  # TLS takes the descriptor away from the socket it is given
+        # A copy, as TLS takes the descriptor away from the socket it is given. A TLS socket has no `dup`.
+        self._sockets.append(socket.fromfd(connection.fileno(), connection.family, connection.type))
         if self.passed:
             self._shut_down()
 

@@ -101,7 +101,7 @@ def test_whatever_happens_a_level_stays_between_forgotten_and_long_term(
             assert level == 0 and not returned
             return
         assert abs(after - level) <= 1 and 0 <= after <= rules.cap + 1
-        if rules.is_long_term(level):
+        if level > rules.cap:
             assert after == level
         if after < level:
             assert now - t > rules.threshold(level)

@@ -10,11 +10,14 @@ import importlib.util
 import json
 import re
 import zlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from autoagent.core.errors import SetupError
 from autoagent.core.model import Usage
@@ -64,7 +67,25 @@ def examine_minilm(settings: ModelSettings, argument: str) -> Iterator[Finding]:
         yield Finding("embedder", "ok", "MiniLM is installed")
 
 
-class WordLlamaEmbedder:
+class _LocalEmbedder(ABC):
+    """Embed each text by itself: a batch is padded to its longest text, and one long text would make it gigabytes."""
+
+    dim: int
+
+    @abstractmethod
+    def _vector(self, text: str) -> Any:
+        """Return the vector of a text that is not blank, of any length, or 0 if it has none."""
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        vectors = np.zeros((len(texts), self.dim), dtype="<f4")
+        for row, text in enumerate(texts):
+            if cleaned := text[:_LONGEST].encode("utf-8", "replace").decode().strip():  # without lone surrogates
+                vectors[row] = self._vector(cleaned)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return [row.tobytes() for row in vectors / np.where(lengths > 0, lengths, 1)], Usage()
+
+
+class WordLlamaEmbedder(_LocalEmbedder):
     """Embed by the mean of pretrained word-piece vectors (WordLlama, `l2_supercat`) from the package `wordllama`.
 
     It knows words, not their order. Raises ImportError if the package is missing.
@@ -78,7 +99,6 @@ class WordLlamaEmbedder:
         spec = importlib.util.find_spec("wordllama")
         if spec is None or not spec.submodule_search_locations:
             raise ImportError("wordllama is not installed")
-        import numpy as np
         from tokenizers import Tokenizer
 
         folder = Path(spec.submodule_search_locations[0])
@@ -98,18 +118,12 @@ class WordLlamaEmbedder:
         with suppress(AttributeError):  # an older tokenizer has no such switch
             self._tokenizer.model._resize_cache(0)
 
-    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        import numpy as np
-
-        vectors = np.zeros((len(texts), self.dim), dtype="<f4")
-        for row, text in enumerate(texts):
-            # One by one: a batch is padded to its longest text, so that one long text would make it gigabytes.
-            if pieces := self._tokenizer.encode(_cleaned(text), add_special_tokens=False).ids:
-                vectors[row] = self._table[pieces].astype("<f4").mean(axis=0)
-        return _unit(vectors), Usage()
+    def _vector(self, text: str) -> Any:
+        pieces = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._table[pieces].astype("<f4").mean(axis=0) if pieces else 0.0
 
 
-class HashEmbedder:
+class HashEmbedder(_LocalEmbedder):
     """Hash features with signs (Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009).
 
     The features are words and their character trigrams, weighted by 1 + log(count). It finds texts that share words or
@@ -120,21 +134,18 @@ class HashEmbedder:
     dim = 1024
     scale = (0.1, 0.95)
 
-    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        import numpy as np
-
-        vectors = np.zeros((len(texts), self.dim), dtype="<f4")
-        for row, text in enumerate(texts):
-            marked = [f"<{word}>" for word in re.findall(r"\w+", _cleaned(text).lower())]
-            trigrams = (word[i : i + 3] for word in marked for i in range(len(word) - 2))
-            for feature, count in Counter((*(word[1:-1] for word in marked), *trigrams)).items():
-                hashed = zlib.crc32(feature.encode())
-                sign = 1.0 if hashed & 1 else -1.0  # so that collisions cancel out on average
-                vectors[row, (hashed >> 1) % self.dim] += sign * (1.0 + np.log(count))
-        return _unit(vectors), Usage()
+    def _vector(self, text: str) -> Any:
+        vector = np.zeros(self.dim, "<f4")
+        marked = [f"<{word}>" for word in re.findall(r"\w+", text.lower())]
+        trigrams = (word[i : i + 3] for word in marked for i in range(len(word) - 2))
+        for feature, count in Counter((*(word[1:-1] for word in marked), *trigrams)).items():
+            hashed = zlib.crc32(feature.encode())
+            sign = 1.0 if hashed & 1 else -1.0  # so that collisions cancel out on average
+            vector[(hashed >> 1) % self.dim] += sign * (1.0 + np.log(count))
+        return vector
 
 
-class MiniLmEmbedder:
+class MiniLmEmbedder(_LocalEmbedder):
     """Embed a text as the mean of its pieces' vectors on onnxruntime. Any thread may use it.
 
     It understands sentences, finds paraphrases, and takes some milliseconds a text.
@@ -159,37 +170,16 @@ class MiniLmEmbedder:
         options.log_severity_level = 3
         self._session: Any = onnxruntime.InferenceSession(str(weights), options, ["CPUExecutionProvider"])
 
-    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        import numpy as np
-
-        vectors = np.zeros((len(texts), self.dim), dtype="<f4")
-        for row, text in enumerate(texts):
-            if readable := _cleaned(text[:_CHARACTERS]):
-                pieces = np.array([self._tokenizer.encode(readable).ids], np.int64)
-                inputs = {"input_ids": pieces, "attention_mask": np.ones_like(pieces)}
-                inputs["token_type_ids"] = np.zeros_like(pieces)
-                vectors[row] = self._session.run(None, inputs)[0][0].mean(axis=0)
-        return _unit(vectors), Usage()
-
-
-def _cleaned(text: str) -> str:
-    """Return the text without lone surrogates, cut to the tokenizer's limit, or '' if blank."""
-    return text[:_LONGEST].encode("utf-8", "replace").decode().strip()
-
-
-def _unit(vectors: Any) -> list[bytes]:
-    """Scale the rows to length 1. Rows of zeros stay zero."""
-    import numpy as np
-
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return [row.tobytes() for row in vectors / np.where(lengths > 0, lengths, 1)]
+    def _vector(self, text: str) -> Any:
+        pieces = np.array([self._tokenizer.encode(text[:_CHARACTERS]).ids], np.int64)
+        inputs = {"input_ids": pieces, "attention_mask": np.ones_like(pieces), "token_type_ids": np.zeros_like(pieces)}
+        return self._session.run(None, inputs)[0][0].mean(axis=0)
 
 
 def _file(package: str, path: str) -> Path:
     """Return a data file of an installed package without importing it. Raises SetupError."""
     spec = importlib.util.find_spec(package)
-    places = (Path(place) / path for place in (spec.submodule_search_locations or ()) if spec) if spec else ()
-    distribution = next((place for place in places if place.is_file()), None)
-    if distribution is None:
-        raise SetupError(f"EMBEDDING_MODEL=minilm needs the package {package}: {_EXTRA}.")
-    return distribution
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if (file := Path(folder) / path).is_file():
+            return file
+    raise SetupError(f"EMBEDDING_MODEL=minilm needs the package {package}: {_EXTRA}.")

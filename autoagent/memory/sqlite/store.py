@@ -7,6 +7,7 @@ embedded before the next search.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from autoagent.core.memory import GONE, Change, RetrievedMemory, Stats
 from autoagent.core.protocols import Embedder
 from autoagent.memory.evidence import MIN_COMPOUND
 from autoagent.memory.sqlite.database import FILE, OF_USER, connect, id_of, our_errors, writing
-from autoagent.memory.sqlite.vector_space import VectorSpace, portions
+from autoagent.memory.sqlite.vector_space import VectorSpace
 from autoagent.memory.sqlite.vectors import Damaged
 from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, texts, valid, widened
 
@@ -278,10 +279,8 @@ class LocalStore(StoreBase):
             return self.of(self._random.sample(ids, min(n, len(ids))))
 
     def of(self, ids: Collection[int], *, trash: bool = False) -> list[RetrievedMemory]:
-        found: list[RetrievedMemory] = []
-        for some in portions(sorted(ids)):
-            found += self._read(f"WHERE m.id IN ({','.join('?' * len(some))}) ORDER BY m.id", some, trash=trash)
-        return found
+        which = "WHERE m.id IN (SELECT value FROM json_each(?)) ORDER BY m.id"
+        return self._read(which, (json.dumps(list(ids)),), trash=trash)
 
     def _mend(self) -> None:
         space = self._space()

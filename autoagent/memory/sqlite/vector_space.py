@@ -10,9 +10,10 @@ keep consistent through crashes, and for a million texts a pass over bits is fas
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -23,8 +24,6 @@ from numpy.typing import NDArray
 
 from autoagent.memory.sqlite.database import writing
 from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile, Vectors, by_block, extended
-
-FETCH = 500  # rows or memories looked up by one query
 
 THREADS_PAY = 2_000_000  # values, from which on the threads of `@` save more than it takes to wake them, as a median
 BITS_PAY = 20_000_000  # values (rows x dim), from which on bits are quicker than a pass over all of them
@@ -99,12 +98,12 @@ class VectorSpace:
 
     def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
         """Return the existing vectors of these memories, shape (dim,) each, or none while any of them is damaged."""
-        for some in portions([id for id in ids if id not in self._row_of]):
-            query = (
-                "SELECT memory, row FROM vectors WHERE space = ? AND +row IS NOT NULL "  # noqa: S608 - question marks
-                f"AND memory IN ({','.join('?' * len(some))})"
-            )
-            self._row_of.update(self._db.execute(query, (self._id, *some)))
+        query = (
+            "SELECT memory, row FROM vectors WHERE space = ? AND +row IS NOT NULL "
+            "AND memory IN (SELECT value FROM json_each(?))"
+        )
+        asked = json.dumps([id for id in ids if id not in self._row_of])
+        self._row_of.update(self._db.execute(query, (self._id, asked)))
         at = {self._row_of[id]: id for id in ids if id in self._row_of}
         try:
             return {at[row]: vector for row, vector in self._at(sorted(at))}
@@ -143,16 +142,15 @@ class VectorSpace:
         best = highest(scores, k)
         return compared[best], scores[best]
 
-    def memories(self, rows: Iterable[int], columns: str) -> dict[int, tuple[Any, ...]]:
+    def memories(self, rows: list[int], columns: str) -> dict[int, tuple[Any, ...]]:
         """Return these columns of the memories by row. Unreferenced rows are left out."""
+        query = (
+            f"SELECT v.row, v.memory, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - ours
+            "WHERE v.space = ? AND v.row IN (SELECT value FROM json_each(?))"
+        )
         found: dict[int, tuple[Any, ...]] = {}
-        for some in portions(list(rows)):
-            query = (
-                f"SELECT v.row, v.memory, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - ours
-                f"WHERE v.space = ? AND v.row IN ({','.join('?' * len(some))})"
-            )
-            for row, id, *rest in self._db.execute(query, (self._id, *some)):
-                found[row], self._row_of[id] = tuple(rest), row
+        for row, id, *rest in self._db.execute(query, (self._id, json.dumps(rows))):
+            found[row], self._row_of[id] = tuple(rest), row
         return found
 
     def drop_damaged(self) -> int:
@@ -249,11 +247,6 @@ class VectorSpace:
 
     def _rows(self) -> int:
         return int(self._db.execute("SELECT rows FROM spaces WHERE id = ?", (self._id,)).fetchone()[0])
-
-
-def portions(items: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield the items, at most FETCH at a time."""
-    return (items[start : start + FETCH] for start in range(0, len(items), FETCH))
 
 
 def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:

@@ -288,28 +288,24 @@ class OpenAIModel:
         listener: Listener | None,
     ) -> tuple[ResponseParts, tuple[str, ...]]:
         """Return an answer and the reasons for retries. Refused optional parts are dropped for good."""
-        answer = ResponseParts()
+        answer = ResponseParts(on_text)
 
         def read(content_type: str, chunks: Iterable[bytes]) -> ResponseParts:
-            answer.read(content_type, chunks, on_text)
+            answer.read(content_type, chunks)
             return answer
 
         def given_up() -> None:
             nonlocal answer
             self._pending_usage += self._usage(messages, parameters, answer)
-            answer = ResponseParts()
+            answer = ResponseParts(on_text)
 
         without, blind = (*self._capability.without, *(wire.IMAGES,) * self._blind), ""
+        is_known = self._capability.asking is not None
         while True:
             body = self._body(messages, parameters, max_tokens, without)
             try:
                 answer, retries = self._endpoint.post(
-                    "/chat/completions",
-                    body,
-                    read,
-                    listener,
-                    is_known=self._capability.asking is not None,
-                    on_charge=given_up,
+                    "/chat/completions", body, read, listener, is_known=is_known, on_charge=given_up
                 )
             except Refused as refusal:
                 name = _refused_parameter(refusal, body) or wire.refused(refusal.said, messages, without)

@@ -34,6 +34,7 @@ from autoagent.models.openai.refusals import Refusals, Refused, error_in
 from autoagent.models.openai.response import MAX_BYTES, Broken, StreamError, TooLong, read_object, unpacked, within
 from autoagent.models.openai.retry import Fault, Policy, persist
 from autoagent.network.addresses import is_private
+from autoagent.network.connections import Deadline
 from autoagent.settings import OPENAI_URL
 
 if TYPE_CHECKING:
@@ -195,7 +196,8 @@ class Endpoint:
                 packing = response.headers.get("content-encoding", "")
                 answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
                 # The rest is read so that the connection can serve the next request. If it is late, it is closed.
-                with contextlib.suppress(Exception), _closed_after(END_SECONDS, response):  # the answer is whole
+                with contextlib.suppress(Exception), Deadline(END_SECONDS) as deadline:  # the answer is whole
+                    deadline.watch(_connection(response))
                     for _ in chunks:
                         pass
                 return answer
@@ -265,7 +267,8 @@ class Endpoint:
             return
         received = bytearray()
         # The status matters, with as much of the reason as arrives.
-        with contextlib.suppress(httpx2.HTTPError, Broken), _closed_after(self._limits.refusal, response):
+        with contextlib.suppress(httpx2.HTTPError, Broken, OSError), Deadline(self._limits.refusal) as deadline:
+            deadline.watch(_connection(response))
             for piece in unpacked(response.iter_raw(), response.headers.get("content-encoding", "")):
                 received += piece
                 if len(received) >= ERROR_LIMIT:
@@ -355,22 +358,8 @@ class Heartbeat:
                     listener.working(message, max(0.0, self._patience - silent))
 
 
-@contextlib.contextmanager
-def _closed_after(seconds: float, response: httpx2.Response) -> Iterator[None]:
-    """Close the connection of a response unless the block ends in time."""
-    connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
-
-    def close() -> None:
-        with contextlib.suppress(OSError):  # it has just ended
-            connection.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, close)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _connection(response: httpx2.Response) -> socket.socket:
+    return cast("socket.socket", response.extensions["network_stream"].get_extra_info("socket"))
 
 
 def _origin(address: SplitResult) -> str:

@@ -17,10 +17,12 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from autoagent.core.model import ToolCall
 from autoagent.text.sanitize import valid
+
+T = TypeVar("T")
 
 MAX_BYTES = 32 * 2**20  # bytes of an answer; a stream takes some 300 per token
 
@@ -73,8 +75,12 @@ class _Call:
 
 @dataclass(slots=True)
 class ResponseParts:
-    """Collect the parts of a completion. `usage` is as the server wrote it, None if missing."""
+    """Collect the parts of a completion. `usage` is as the server wrote it, None if missing.
 
+    `on_text` receives each piece of text or of a call's arguments.
+    """
+
+    on_text: Callable[[str], None] = lambda text: None
     finish: str = ""
     usage: Mapping[str, Any] | None = None
     _pieces: list[str] = field(default_factory=list)  # of the text
@@ -107,55 +113,51 @@ class ResponseParts:
     def truncated(self) -> bool:
         return self.finish in _TRUNCATED
 
-    def read(self, content_type: str, chunks: Iterable[bytes], on_text: Callable[[str], None]) -> None:
-        """Read the body of a 200. `on_text` receives each piece of text or of a call's arguments.
-
-        Raises Broken if it ends early or is no chat completion, TooLong, or StreamError.
-        """
+    def read(self, content_type: str, chunks: Iterable[bytes]) -> None:
+        """Read the body of a 200. Raises Broken if it ends early or is no chat completion, TooLong, or StreamError."""
         chunks = within(chunks, MAX_BYTES)
         if "json" in content_type:  # the server does not stream
             whole = json_object(b"".join(chunks).decode("utf-8", "replace"))
-            self._take(whole, on_text)
+            self._take(whole)
             if not whole.get("choices"):
                 raise Broken("the answer is not a chat completion")
         else:
             for chunk in _events(chunks):
-                self._take(chunk, on_text)
+                self._take(chunk)
             if not self.finish:
                 raise Broken("the answer was cut short")
 
-    def _take(self, chunk: Mapping[str, Any], on_text: Callable[[str], None]) -> None:
+    def _take(self, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
             raise StreamError(error)
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         for choice in _list(chunk.get("choices")):
             fields = _fields(choice)
-            self._add(fields.get("delta") or fields.get("message"), on_text)
+            self._add(fields.get("delta") or fields.get("message"))
             finish = _string(fields.get("finish_reason"))
             if finish == "error":
                 raise StreamError(fields.get("error") or "an error, without a reason")
             self.finish = finish or self.finish
 
-    def _add(self, delta_value: Any, on_text: Callable[[str], None]) -> None:
+    def _add(self, delta_value: Any) -> None:
         delta = {"content": delta_value} if isinstance(delta_value, str) else _fields(delta_value or {})
         if thought := _thought(delta):
             self._keep(thought, self._thoughts)
         if content := _text(delta.get("content")) or _text(delta.get("refusal")):
-            self._keep(content, self._pieces, on_text)
+            self._keep(content, self._pieces)
+            self.on_text(valid(content))
         for part in _list(delta.get("tool_calls")):
             if part is not None:
                 call = _fields(part)
                 index = call.get("index")
                 if not isinstance(index, (int, str, type(None))):
                     raise Broken("the answer is not a chat completion: a tool call's index is not a number")
-                self._add_call(index, _string(call.get("id")), _fields(call.get("function") or {}), on_text)
+                self._add_call(index, _string(call.get("id")), _fields(call.get("function") or {}))
         if legacy := delta.get("function_call"):
-            self._add_call("function_call", "", _fields(legacy), on_text)
+            self._add_call("function_call", "", _fields(legacy))
 
-    def _add_call(
-        self, index: int | str | None, call_id: str, function: Mapping[str, Any], on_text: Callable[[str], None]
-    ) -> None:
+    def _add_call(self, index: int | str | None, call_id: str, function: Mapping[str, Any]) -> None:
         """Append to the call that this part continues, or begin another with it."""
         name, arguments = _string(function.get("name")), function.get("arguments")
         piece = arguments if isinstance(arguments, str) else "" if arguments is None else json_text(arguments)
@@ -167,14 +169,14 @@ class ResponseParts:
             self._calls.append(call)
         call.id, call.name = call.id or call_id, call.name or name
         if piece:
-            self._keep(piece, call.pieces, on_text)
+            self._keep(piece, call.pieces)
+            self.on_text(valid(piece))
 
-    def _keep(self, piece: str, pieces: list[str], on_text: Callable[[str], None] = lambda text: None) -> None:
+    def _keep(self, piece: str, pieces: list[str]) -> None:
         pieces.append(piece)
         self._length += len(piece)
         if self._length > LONGEST:
             raise TooLong(f"the reply has more than {LONGEST:,} characters")
-        on_text(valid(piece))
 
 
 def tokens_in(value: Any) -> int | None:
@@ -199,26 +201,22 @@ def _thought(delta: Mapping[str, Any]) -> str:
     return "".join(_text(thought) for thought in thinking)
 
 
+def _checked(value: Any, kind: type[T], called: str) -> T:
+    if not isinstance(value, kind):
+        raise Broken(f"the answer is not a chat completion: {called} is missing")
+    return value
+
+
 def _list(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise Broken("the answer is not a chat completion: a list is missing")
-    return value
+    return [] if value is None else _checked(value, list, "a list")
 
 
-def _fields(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Broken("the answer is not a chat completion: an object is missing")
-    return value
+def _fields(value: Any) -> dict[str, Any]:
+    return _checked(value, dict, "an object")
 
 
 def _string(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise Broken("the answer is not a chat completion: a text is missing")
-    return value
+    return "" if value is None else _checked(value, str, "a text")
 
 
 def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
