@@ -50,7 +50,7 @@ def endpoint(server: ScriptedServer | str, **more: Any) -> Endpoint:
 
 
 def model(server: ScriptedServer | str, name: str = "test-model", **more: Any) -> OpenAIModel:
-    said = {key: more.pop(key) for key in ("temperature", "window", "price", "asking") if key in more}
+    said = {key: more.pop(key) for key in ("temperature", "window", "asking") if key in more}
     return OpenAIModel(name=name, endpoint=endpoint(server), count=words, overrides=Overrides(**said), **more)
 
 
@@ -444,7 +444,9 @@ def test_a_server_that_takes_the_connection_and_says_nothing() -> None:
 def test_usage_is_priced_and_the_cached_part_is_cheaper(server: ScriptedServer) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 800}}
     server.add(Reply("Hi.", usage=usage))
-    spent = model(server, price=Price(10.0, 20.0, 1.0)).complete(HELLO, max_tokens=9).usage
+    priced = model(server)
+    priced.price = Price(10.0, 20.0, 1.0)
+    spent = priced.complete(HELLO, max_tokens=9).usage
     assert (spent.prompt, spent.completion, spent.cached) == (1000, 100, 800)
     assert spent.cost == pytest.approx((200 * 10 + 800 * 1 + 100 * 20) / 1e6)
 
@@ -454,7 +456,9 @@ def test_usage_is_priced_and_the_cached_part_is_cheaper(server: ScriptedServer) 
 )
 def test_missing_and_senseless_usage_is_counted_here(server: ScriptedServer, usage: Any) -> None:
     server.add(Reply("one two three", usage=usage))
-    spent = model(server, price=Price(1e6, 1e6, 0.0)).complete(HELLO, max_tokens=9).usage
+    priced = model(server)
+    priced.price = Price(1e6, 1e6, 0.0)
+    spent = priced.complete(HELLO, max_tokens=9).usage
     assert (spent.prompt, spent.completion, spent.cost) == (13, 3, 16.0)
 
 
@@ -572,8 +576,8 @@ def unpacked(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 4}f", vector)
 
 
-def embedder(server: ScriptedServer, **more: Any) -> OpenAIEmbedder:
-    return OpenAIEmbedder(model="embed-1", endpoint=endpoint(server), count=words, **more)
+def embedder(server: ScriptedServer) -> OpenAIEmbedder:
+    return OpenAIEmbedder(model="embed-1", endpoint=endpoint(server), count=words)
 
 
 def test_embeddings_are_unit_vectors_in_the_order_of_the_texts(server: ScriptedServer) -> None:
@@ -589,7 +593,7 @@ def test_the_dimension_is_learned_and_its_cost_is_not_lost(server: ScriptedServe
     made = embedder(server)
     assert made.dim == 32
     assert made.embed(["one two"])[1].prompt == 3
-    assert embedder(server, dim=32).embed([""])[0] == [bytes(128)]
+    assert made.embed([""])[0] == [bytes(128)]
 
 
 def test_many_texts_go_in_batches_and_a_huge_one_by_its_beginning(server: ScriptedServer) -> None:
@@ -600,7 +604,7 @@ def test_many_texts_go_in_batches_and_a_huge_one_by_its_beginning(server: Script
 
 
 def test_what_a_call_that_failed_has_cost_is_told_by_the_next_one(server: ScriptedServer) -> None:
-    made = embedder(server, dim=32)
+    made = embedder(server)
     good = {"data": [{"index": i, "embedding": [1.0] * 32} for i in range(128)], "usage": {"prompt_tokens": 700}}
     server.embedding_script = [good, {"data": [], "usage": {"prompt_tokens": 30}}]
     with pytest.raises(ModelError, match="0 embeddings for 1 texts"):
@@ -616,7 +620,7 @@ def row(embedding: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("values", [[5e-324, 5e-324], [1e300, 1e300], [3.0, -4.0]])
 def test_an_embedding_of_any_length_becomes_a_unit_vector(server: ScriptedServer, values: list[float]) -> None:
     server.embedding_script = [row(values)]
-    [vector], _ = embedder(server, dim=2).embed(["text"])
+    [vector], _ = embedder(server).embed(["text"])
     assert math.hypot(*unpacked(vector)) == pytest.approx(1.0, abs=1e-6)
 
 
@@ -638,9 +642,11 @@ def test_an_embedding_of_any_length_becomes_a_unit_vector(server: ScriptedServer
     ],
 )
 def test_an_embedding_that_cannot_be_used_is_an_error(server: ScriptedServer, answer: Any, says: str) -> None:
-    server.embedding_script = [answer] * 99
+    made = embedder(server)
+    server.embedding_script = [row([0.0, 1.0]), *[answer] * 99]
+    assert made.dim == 2
     with pytest.raises((ModelError, SetupError), match=says):
-        embedder(server, dim=2).embed(["text"])
+        made.embed(["text"])
 
 
 # The server itself -----------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def model(server: ScriptedServer, name: str = "test-model", **more: Any) -> Open
         limits=RequestTimeouts(connect=5.0, silence=20.0, total=60.0),
         policy=Policy(attempts=3, sleep=lambda seconds: None),
     )
-    said = {key: more.pop(key) for key in ("temperature", "window", "price", "asking") if key in more}
+    said = {key: more.pop(key) for key in ("temperature", "window", "asking") if key in more}
     return OpenAIModel(
         name=name, endpoint=at, count=lambda text: len(text.split()), overrides=Overrides(**said), **more
     )

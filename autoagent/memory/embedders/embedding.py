@@ -69,7 +69,10 @@ class Embedding:
         try:
             vectors = self._embed(texts)
         except ModelError as error:
-            self._report(f"Memories are kept, but found by their words alone until they are embedded: {error}")
+            problem = f"Memories are kept, but found by their words alone until they are embedded: {error}"
+            if problem != self._reported:
+                self._listen(problem)
+            self._reported = problem
             return {}
         self._reported = ""
         self._report_rejected(len(texts) - len(vectors))
@@ -112,11 +115,6 @@ class Embedding:
                     raise
                 failed = True
         return vectors
-
-    def _report(self, problem: str) -> None:
-        if problem != self._reported:
-            self._listen(problem)
-        self._reported = problem
 
     def _report_rejected(self, count: int) -> None:
         if count:

@@ -47,11 +47,7 @@ CREATE TABLE blocks (
 ) WITHOUT ROWID;
 """
 
-WORDS_AND_TRASH = """
-CREATE VIRTUAL TABLE words USING fts5(
-    text, content = 'memories', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
-);
-INSERT INTO words (words) VALUES ('rebuild');
+TRASH = """
 CREATE TABLE trash (
     id INTEGER PRIMARY KEY, text TEXT NOT NULL, hash BLOB NOT NULL UNIQUE, kind TEXT NOT NULL, source TEXT NOT NULL,
     trusted INTEGER NOT NULL, t REAL NOT NULL, level INTEGER NOT NULL, run TEXT NOT NULL, step INTEGER NOT NULL,
@@ -64,12 +60,12 @@ OF_USER = "(level >= 1000000 OR kind IN ('feedback', 'user') OR instr(', ' || so
 BY_USER = f"CREATE INDEX IF NOT EXISTS memories_of_user ON memories (t, id) WHERE {OF_USER}"
 
 WORDS_STEMMED = """
-DROP TABLE words;
+DROP TABLE IF EXISTS words;
 CREATE VIRTUAL TABLE words USING fts5(text, content = '', tokenize = 'porter unicode61 remove_diacritics 2');
 INSERT INTO words (rowid, text) SELECT id, spaced(text) FROM memories;
 """
 
-STEPS = (TABLES, WORDS_AND_TRASH, WORDS_STEMMED)  # each leads from one version to the next, 0 being an empty file
+STEPS = (TABLES, TRASH, WORDS_STEMMED)  # each leads from one version to the next, 0 being an empty file
 
 
 def connect(folder: Path) -> sqlite3.Connection:

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec, command_list
 from autoagent.core.errors import ModelError, SetupError
-from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage, style_for, without_calls
+from autoagent.core.model import Asking, Completion, Message, PromptStyle, Usage, style_for, without_calls
 from autoagent.core.protocols import Asked, Listener
 from autoagent.models import pricing
 from autoagent.models.openai import wire
@@ -80,7 +80,6 @@ class Overrides:
 
     temperature: float | None = None
     window: int | None = None
-    price: Price | None = None
     asking: Asking | None = None
     style: str = ""
 
@@ -102,13 +101,13 @@ class OpenAIModel:
         ways: Path | None = None,
         listener: Listener | None = None,
     ) -> None:
-        self._overrides = overrides = overrides or Overrides()
+        self._overrides = overrides or Overrides()
         self.name = name
-        self.price = overrides.price or endpoint.price(name)
+        self.price = endpoint.price(name)
         self._endpoint = endpoint
         self._count = count
         self._reasons = pricing.reasons(name)
-        self._temperature = None if self._reasons else overrides.temperature
+        self._temperature = None if self._reasons else self._overrides.temperature
         self._capabilities = Capabilities(ways)
         self._listener = listener
         self._prompt_asking: Asking | None = None  # the way that this process's prompts are made for

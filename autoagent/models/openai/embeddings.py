@@ -23,8 +23,7 @@ _MAX_TOKENS = 8000  # tokens per text; OpenAI's embedders accept at most 8191
 
 
 class OpenAIEmbedder:
-    """Use an embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is learned at the first call if
-    unset.
+    """Use an embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is learned at the first call.
 
     Its name includes the host, as equal model names on two hosts need not give the same vectors. `listener` is notified
     of waits and long silences. `brief` is the same endpoint with less patience, used while a step waits.
@@ -36,7 +35,6 @@ class OpenAIEmbedder:
         model: str,
         endpoint: Endpoint,
         count: Callable[[str], int],
-        dim: int | None = None,
         listener: Listener | None = None,
         brief: Endpoint | None = None,
     ) -> None:
@@ -45,7 +43,7 @@ class OpenAIEmbedder:
         self._endpoint = endpoint
         self._brief = brief or endpoint
         self._count = count
-        self._dim = dim
+        self._dim: int | None = None
         self._price = endpoint.price(model)
         self._listener = listener
         self._pending_usage = Usage()
