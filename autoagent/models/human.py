@@ -46,8 +46,7 @@ class HumanModel:
         self._previous: tuple[Message, ...] = ()
 
     def take_usage(self) -> Usage:
-        """Return no usage, as there is none besides the completions."""
-        return Usage()
+        return Usage()  # none besides the completions
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """Return the person's reply. Raises StopRun at the end of input. It is free and never truncated."""

@@ -68,8 +68,7 @@ class ReplayModel:
         self._replies = itertools.islice(self._replies, count, None)
 
     def take_usage(self) -> Usage:
-        """Return no usage, as there is none besides the completions."""
-        return Usage()
+        return Usage()  # none besides the completions
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """Return the next reply, whatever the prompt. Raises ModelError at the end of the recording."""

@@ -93,8 +93,7 @@ class LocalModel:
             ) from error
 
     def take_usage(self) -> Usage:
-        """Return no usage, as there is none besides the completions."""
-        return Usage()
+        return Usage()  # none besides the completions
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """Complete a prompt as in the protocol. Ctrl-C is raised at once. The interrupted work ends within a batch."""

@@ -113,9 +113,6 @@ def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> It
         yield Finding("model", "ok", f"{weights or 'the embedded model'} and its runtime are here")
 
 
-# Files -----------------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def disk_errors() -> Iterator[None]:
     """Convert disk errors into errors for the user."""
