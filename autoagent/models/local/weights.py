@@ -76,9 +76,8 @@ def locate(choice: str = "") -> Path:
     """
     if choice in ("", LOCAL.name, EMBEDDED.name):
         if not installed():
-            raise SetupError(
-                f"The embedded model is not downloaded yet. Fetch it once ({readable(EMBEDDED.size)}): {FETCH}"
-            )
+            size = readable(EMBEDDED.size)
+            raise SetupError(f"The embedded model is not downloaded yet. Fetch it once ({size}): {FETCH}")
         return path()
     file = Path(choice).expanduser()
     if not file.is_file():

@@ -160,6 +160,7 @@ class OpenAIModel:
             asking = "text"
         on_text = listener.text if listener else _ignore
         max_reply = asked["max_tokens"] + self.reasoning_room
+        max_reply = min(max_reply, asked.get("at_most") or max_reply)
         first: Refused | None = None
         answers: list[str] = []
         while True:
@@ -167,9 +168,7 @@ class OpenAIModel:
             if self._temperature is not None and "temperature" in asked:
                 how = {**how, "temperature": asked["temperature"]}
             try:
-                answer, retries = self._ask(
-                    sent, how, min(max_reply, asked.get("at_most") or max_reply), on_text, listener
-                )
+                answer, retries = self._ask(sent, how, max_reply, on_text, listener)
             except Refused as refusal:
                 first = first or refusal
                 fallback = self._fallback(asking, first, listener)

@@ -30,7 +30,7 @@ from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai.late_import import import_openai
-from autoagent.models.openai.refusals import Refusals, Refused, error_in
+from autoagent.models.openai.refusals import Refusals, Refused
 from autoagent.models.openai.response import MAX_BYTES, Broken, StreamError, TooLong, read_object, unpacked, within
 from autoagent.models.openai.retry import Fault, Policy, persist
 from autoagent.network.addresses import is_private
@@ -202,8 +202,8 @@ class Endpoint:
                         pass
                 return answer
         except _RefusedAnswer as error:
-            content = error_in(error.body)
-            raise self._refusals.from_status(error.status, error.headers, content, body, self._model_names) from error
+            given = error.status, error.headers, error.body
+            raise self._refusals.from_status(*given, body, self._model_names) from error
         except (openai.APIConnectionError, httpx2.HTTPError) as error:  # the latter while reading the body
             if listener:
                 listener.heed()  # perhaps the run's time is up

@@ -20,10 +20,10 @@ _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceed_context", re.I
 )
 _QUOTA = re.compile(
-    r"insufficient_quota|billing_hard_limit|insufficient (balance|credit)|exceeded your current quota", re.I
+    r"(?i)insufficient_quota|billing_hard_limit|insufficient (balance|credit)|exceeded your current quota"
 )
 _UNSUPPORTED = re.compile(
-    r"not support|unsupported|that support|not implemented|requires --|must alternate|are supported", re.I
+    r"(?i)not support|unsupported|that support|not implemented|requires --|must alternate|are supported"
 )
 _MAX_NAMED = 5  # models suggested in place of a missing one
 _MAX_NAME = 60  # characters per name
@@ -60,7 +60,8 @@ class Refusals:
     ) -> Exception:
         """Return our error for an answer that refuses this body. Status 200 stands for an error inside a stream.
 
-        `offered` returns the endpoint's model names, requested if the wanted model is missing.
+        `error` is the bytes of the answer, or the JSON value in the stream. `offered` returns the endpoint's model
+        names, requested if the wanted model is missing.
         """
         said, message, param = self._error_parts(error)
         if _QUOTA.search(said) or status == 402:
@@ -87,6 +88,11 @@ class Refusals:
 
     def _error_parts(self, body: Any) -> tuple[str, str, str]:
         """Return the whole text of an error body, its message on one line without keys, and its parameter."""
+        if isinstance(body, bytes):
+            try:
+                body = json_value(body)
+            except Broken:
+                body = body.decode("utf-8", "replace").strip()
         body = body[0] if isinstance(body, list) and body else body  # Gemini
         error = body.get("error", body) if isinstance(body, dict) else body
         text = error if isinstance(error, str) else _as_text(error)
@@ -120,14 +126,6 @@ class Refusals:
         if isinstance(error, httpx2.ConnectError):
             return Fault(f"no connection to {self.host}: {error}", stage="unreached")
         return Fault(f"the connection to {self.host} broke: {error}")
-
-
-def error_in(body: bytes) -> Any:
-    """Return the content of an error body: JSON or its text."""
-    try:
-        return json_value(body)
-    except Broken:
-        return body.decode("utf-8", "replace").strip()
 
 
 def _suggest(model: str, offered: Sequence[str]) -> str:
