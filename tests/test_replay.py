@@ -17,7 +17,7 @@ from autoagent.core.model import Completion, Message, Thoughts, Usage
 from autoagent.core.protocols import Model
 from autoagent.core.task import Status
 from autoagent.memory.none import NoMemory
-from autoagent.models.demo import DEMO_TASK, demo_model
+from autoagent.models.demo import demo_model, demo_task
 from autoagent.models.replay import ReplayModel
 from autoagent.reply.parser import parse
 from autoagent.workspace.gate import Workspace
@@ -76,7 +76,7 @@ def test_a_question_that_is_no_step_uses_up_no_reply() -> None:
 def test_a_runs_events_become_its_replies_usable_or_not() -> None:
     thought = Thought(thoughts=Thoughts(), call=Call("1", "do_nothing", {}), text="first", usage=Usage(9, 9, 0, 1.0))
     start = RunStarted(
-        version="1", task=DEMO_TASK, model="m", window=4096, reply_tokens=512, system="", system_tokens=0,
+        version="1", task=demo_task(), model="m", window=4096, reply_tokens=512, system="", system_tokens=0,
         asking="tools", commands=("do_nothing",), workspace="w",
     )  # fmt: skip
     ended = Ended(status=Status.STOPPED, reason="enough")
@@ -107,6 +107,6 @@ def test_the_demo_really_writes_reads_lists_and_finishes(tmp_path: Path) -> None
 
 
 def test_the_demos_task_is_what_it_does_and_each_model_starts_anew() -> None:
-    assert "haiku.txt" in DEMO_TASK.goals[0].text
-    assert len(DEMO_TASK.goals) <= 5
+    assert "haiku.txt" in demo_task().goals[0].text
+    assert len(demo_task().goals) <= 5
     assert said(demo_model()).text == said(demo_model()).text

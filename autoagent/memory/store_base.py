@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from autoagent.core.errors import ModelError
 from autoagent.core.memory import Change, Found, RetrievedMemory, Wanted
@@ -26,7 +26,7 @@ Skip = Collection[tuple[str, int]]
 BATCH = 256  # texts embedded together, and stored in one transaction
 
 
-class StoreBase(ABC):
+class StoreBase(AbstractContextManager["StoreBase"], ABC):
     """The part of a MemoryStore that does not depend on the storage.
 
     A text longer than `texts.PART` characters becomes several memories. `put` returns the first. A memory whose vector
@@ -142,9 +142,6 @@ class StoreBase(ABC):
             last = max(batch)
             if vectors := self._embedding.of_kept(batch):
                 self._keep_vectors(vectors)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 _FILE = "haiku.txt"
 _HAIKU = "Last leaf on the branch,\nthe wind asks it once again.\nEvening. It lets go.\n"
 
-DEMO_TASK = Task(
-    "DemoGPT",
-    "a scripted agent that shows what a run looks like",
-    (Goal(f"Write a haiku about autumn to {_FILE}"), Goal("Read it back before you finish")),
-)
-
 _STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
     (
         Thoughts(
@@ -95,4 +89,5 @@ def open_model(opening: ModelOpening) -> ReplayModel:
 
 def demo_task() -> Task:
     """Return the task of the demo."""
-    return DEMO_TASK
+    goals = Goal(f"Write a haiku about autumn to {_FILE}"), Goal("Read it back before you finish")
+    return Task("DemoGPT", "a scripted agent that shows what a run looks like", goals)

@@ -59,14 +59,14 @@ def names() -> list[str]:
 
 def known(model: str) -> Known | None:
     """Return a model's entry, also for dated snapshots, vendor prefixes (`openai/gpt-5`) and dots for dashes."""
-    name = _SNAPSHOT.sub("", _normalize(model))
+    name = _SNAPSHOT.sub("", model.rpartition("/")[2].lower())
     row = _TABLE.get(name) or _TABLE.get(name.replace(".", "-"))
     return Known(Price(*row[:3]), row[3]) if row else None
 
 
 def reasons(model: str) -> bool:
     """Return whether it thinks before it answers: takes `max_completion_tokens` and no temperature."""
-    return _REASONING.match(_normalize(model)) is not None
+    return _REASONING.match(model.rpartition("/")[2].lower()) is not None
 
 
 def cost(price: Price | None, prompt: int, completion: int, cached: int) -> float | None:
@@ -74,7 +74,3 @@ def cost(price: Price | None, prompt: int, completion: int, cached: int) -> floa
     if price is None:
         return None
     return ((prompt - cached) * price.prompt + cached * price.cached + completion * price.completion) / 1e6
-
-
-def _normalize(model: str) -> str:
-    return model.rpartition("/")[2].lower()
