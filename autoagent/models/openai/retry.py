@@ -55,6 +55,7 @@ class Policy:
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * self.chance()
 
 
+@dataclass(eq=False)
 class Fault(Exception):
     """A failed attempt that may be retried. `after`: the wait requested by the server in seconds.
 
@@ -62,14 +63,10 @@ class Fault(Exception):
     tools).
     """
 
-    def __init__(
-        self, reason: str, after: float | None = None, stage: Stage = "begun", refusal: Exception | None = None
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.after = after
-        self.stage: Stage = stage
-        self.refusal = refusal
+    reason: str
+    after: float | None = None
+    stage: Stage = "begun"
+    refusal: Exception | None = None
 
 
 def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
