@@ -1,8 +1,8 @@
 """Strengthen memories with use and let them fade without it, by the same rules for all stores.
 
 A memory is stored with the current time at level 0. A recall that returns it sets its time to now and raises level 0 to
-1, a higher level by one if more than its threshold has passed. A candidate that is not returned, or a memory met by a
-sleep, falls by one level if more than the threshold has passed, at most once per threshold; below level 0 it is
+1, a higher level by 1 if more than its threshold has passed. A candidate that is not returned, or a memory met by a
+sleep, loses a level if more than the threshold has passed, at most once per threshold. Below level 0 it is
 forgotten. Thresholds grow exponentially up to a cap. Beyond the cap a memory is long-term and never fades.
 
 A change of the time alone is written only if it is at least a minute, to save a write per step. A clock that runs
@@ -472,7 +472,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
 
 
 def _linked(memory: RetrievedMemory, newer: int | None) -> Change:
-    """Return the change of a memory's link to a newer one, which only alters its source."""
+    """Return the change of a memory's link to a newer memory, which only alters its source."""
     return Change(memory.id, (memory.t, memory.level), memory.t, memory.level, link_to_newer(memory.source, newer))
 
 

@@ -29,7 +29,7 @@ def hash_of(text: str) -> bytes:
 
 
 def parts(text: str) -> list[str]:
-    """Split a text, made valid, into pieces of at most PART characters, after a line or a word, dropping blank ones."""
+    """Split a text, made valid, into nonblank pieces of at most PART characters, after a line or word if possible."""
     text = valid(text)
     found, start = [], 0
     while start < len(text):

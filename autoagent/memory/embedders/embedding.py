@@ -80,7 +80,7 @@ class Embedding:
         return vectors
 
     def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:
-        """Return by id the vectors of kept texts but for rejected ones. Raises ModelError if the fault is elsewhere."""
+        """Return by id the vectors of kept texts that are not rejected. Raises ModelError if the fault is elsewhere."""
         asked = {id: text for id, text in texts.items() if id not in self._rejected}
         if not asked:
             return {}
