@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +40,8 @@ class FleetScreen:
         self._json = as_json
         self._began = time.monotonic()
         live = not as_json and sys.stdout.isatty()
-        self._area = LiveArea(self._write, lambda: 0) if live else None
-        if self._area:
-            self._area.begin(self._lines)
+        self._area = LiveArea(self._write, lambda: 0, moves=live)
+        self._area.begin(self._lines)
 
     def line(self, line: Mapping[str, Any]) -> None:
         """Show a line of the record, or an event of a run."""
@@ -66,14 +64,12 @@ class FleetScreen:
 
     def say(self, text: str) -> None:
         """Print a line: on standard error where standard output is for JSON."""
-        hidden = self._area.hidden() if self._area else nullcontext()
-        with hidden:
+        with self._area.hidden():
             echo(text, err=self._json)
 
     def close(self, exhausted: str) -> None:
         """Stop drawing. Say how the fleet stands, and why no call was made any more, '' for no such reason."""
-        if self._area:
-            self._area.close()
+        self._area.close()
         state, found = self._state, summary(self._state.rows.values())
         echo(said(found), err=True)
         if exhausted:

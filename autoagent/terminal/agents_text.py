@@ -43,7 +43,6 @@ class SubAgentText:
         self._commands: dict[str, str] = {}
 
     def add(self, event: Event) -> None:
-        """Take up an event."""
         match event:
             case RunStarted():
                 self._names[event.agent] = escape(" ".join(event.task.name.split())[:NAMED])
@@ -90,7 +89,6 @@ class TeamText:
         self._last = 0  # the last round that there may be
 
     def add(self, event: Event) -> None:
-        """Take up an event."""
         match event:
             case RunStarted() if not event.agent:
                 self._last = int((event.settings.get("team") or {}).get("until", 0))

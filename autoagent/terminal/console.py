@@ -57,9 +57,6 @@ from autoagent.terminal.screen import AS_USUAL, Screen, StreamedThoughts, Style
 from autoagent.text.sanitize import escape
 from autoagent.text.wrapping import wrap
 
-Mask = Callable[[Any], Any]
-"""Takes secrets out of a JSON value."""
-
 
 @dataclass(frozen=True, slots=True)
 class EventHooks:
@@ -75,8 +72,8 @@ _NO_HOOKS = EventHooks()
 class Console:
     """Shows events, hears what streams (Listener), asks and says (Terminal).
 
-    `mask` removes secrets from text that is not from the log. `replays`: proposals and decisions come from the events.
-    `tally` is the fold over the events. Those that an earlier process of the run showed are taken up by `pass_over`.
+    `mask` removes secrets from a JSON value that is not from the log. `replays`: proposals and decisions come from the
+    events. `tally` is the fold over the events. `pass_over` takes up those that an earlier process of the run showed.
     """
 
     def __init__(
@@ -88,7 +85,7 @@ class Console:
         style: Style = AS_USUAL,
         json: bool = False,
         replays: bool = False,
-        mask: Mask = lambda value: value,
+        mask: Callable[[Any], Any] = lambda value: value,
         hooks: EventHooks = _NO_HOOKS,
     ) -> None:
         self.tally = RunStats()
@@ -105,6 +102,8 @@ class Console:
         self._thoughts = StreamedThoughts(screen, mask, lambda: f"{rendering.name_of(self.tally)} THOUGHTS:")
         self._plain = style.plain
         self._shown = style.thoughts
+        self._streams = style.thoughts in ("auto", "full")  # whether the first thought is shown whole
+        self._pages = self._answers.are_edited and not json  # whether a person can turn pages here
         self._activity = Activity(screen.area, mask)
         self._prepared = False  # whether the code of a diff can be coloured at once
         self._attention = Attention(self._ring, "" if replays else style.notify)
@@ -175,7 +174,7 @@ class Console:
                 for digest in [*digests, *rendering.DIGEST.findall(event.preview)]:
                     self._texts.setdefault(digest, event.step)
             case Prompted():
-                if self._screen.page.color and self._activity.is_live and not self._prepared:
+                if self._screen.page.color and self._screen.area.moves and not self._prepared:
                     self._prepared = True  # while the model thinks
                     threading.Thread(target=markup.preload, daemon=True).start()
                 self._told = ""
@@ -202,6 +201,10 @@ class Console:
         if event.agent:
             self._screen.lines(self._sub_agents.lines(event, page))
             return
+        if isinstance(event, (Prompted, Rejected, Ended)):
+            self._thoughts.forget()
+        if isinstance(event, (Prompted, Rejected)):
+            self._begin_step(event.step, page)
         match event:
             case Dropped():
                 what = event.attachment or f"memory {memory_name(event.memory)}"
@@ -212,19 +215,12 @@ class Console:
                 self._screen.lines(rendering.started(event, page, brief=self.goes_on, agreed=event.task == self.agreed))
                 if self._undecided is not None:
                     self._thought(self._undecided, page)
-            case Prompted():
-                self._thoughts.forget()
-                self._begin_step(event.step, page)
             case Retried() if event.reason in self._heard:
                 return
             case Feedback() if event.text == self._typed and not self._replays:
                 return
             case Thought():
                 self._thought(event, page)
-            case Rejected():
-                self._thoughts.forget()
-                self._begin_step(event.step, page)
-                self._screen.lines(rendering.event_lines(event, page))
             case Proposed() if self._replays:
                 self._proposed = event.call.id
                 self._screen.lines(rendering.proposal(event, page))
@@ -241,8 +237,6 @@ class Console:
             case Returned():
                 self._screen.lines(rendering.returned(event, self._command, page))
             case _:
-                if isinstance(event, Ended):
-                    self._thoughts.forget()
                 if lines := list(rendering.event_lines(event, page)):
                     self._screen.lines(lines)
 
@@ -260,11 +254,6 @@ class Console:
             self._screen.lines(rendering.rest_of(event.thoughts, page))
             self._further = None
 
-    @property
-    def _streams(self) -> bool:
-        """Return whether the first thought is shown whole."""
-        return self._shown in ("auto", "full")
-
     def _warn_of_cost(self, page: Canvas) -> None:
         """Say once that the price of the run is unknown, if so."""
         if self.tally.usage.cost is None and not self._cost_unknown:
@@ -274,13 +263,12 @@ class Console:
 
     def report(self, log: Path) -> None:
         """Write the end report. `log` is the folder or file that holds the run."""
-        if self._screen.area is not None:
-            self._screen.area.close()
+        self._screen.area.close()
         page, tally = self._screen.page, self.tally
-        if self._events is not None and self.tally.outcome is not None:  # with `json`, not yet seen on this screen
-            self._screen.lines(rendering.ended(self.tally.outcome, page))
+        if self._events is not None and tally.outcome is not None:  # with `json`, not yet seen on this screen
+            self._screen.lines(rendering.ended(tally.outcome, page))
         drawn = run_report.report if self._plain else run_report.table
-        self._screen.lines(["", *drawn(self.tally, page), *run_report.way_on(self.tally, str(log), page)])
+        self._screen.lines(["", *drawn(tally, page), *run_report.way_on(tally, str(log), page)])
         if tally.outcome is not None and not self._replays:
             ended = {"kind": "ended", "run": tally.run, "status": tally.outcome.status, "reason": tally.outcome.reason}
             figures = {"steps": tally.step, "cost": tally.usage.cost, "seconds": tally.seconds}
@@ -320,7 +308,7 @@ class Console:
             self._activity.rests()
 
     def working(self, what: str, seconds: float) -> None:
-        if self._activity.is_live:
+        if self._screen.area.moves:
             self._activity.works(what)
         elif (about := what.partition(": ")[0]) != self._told:  # how far it is changes all the time
             self._told = about
@@ -328,7 +316,7 @@ class Console:
             self._screen.lines([self._screen.page.said("WORKING:", f"{what} (about {seconds:.0f} s)")])
 
     def printed(self, data: bytes) -> None:
-        """Take output of a program that a command waits for. From any thread."""
+        """Show output of a program that a command waits for. From any thread."""
         self._activity.prints(data)
 
     def proposed(self, proposal: Proposal) -> None:
@@ -341,7 +329,7 @@ class Console:
 
     def show_whole(self, proposal: Proposal) -> None:
         lines = list(rendering.proposal(proposal, self._screen.page, mask=self._mask, whole=True))
-        if self._can_page() and len(lines) >= shutil.get_terminal_size().lines:
+        if self._pages and len(lines) >= shutil.get_terminal_size().lines:
             self._activity.rests()
             turn_pages("".join(f"{line}\n" for line in lines))
         else:
@@ -355,15 +343,11 @@ class Console:
         page = self._screen.page
         if word != "full":
             self._screen.lines(self._words.lines(word, page))
-        elif self._can_page():
+        elif self._pages:
             self._activity.rests()
             turn_pages(escape(self._words.result))
         else:
             self._screen.lines(rendering.block(self._words.result, page))
-
-    def _can_page(self) -> bool:
-        """Return whether a person can turn pages here, and nobody reads events from standard output."""
-        return self._answers.are_edited and self._events is None
 
     def edit(self, text: str, suffix: str) -> str | None:
         return self._answers.edit(text, suffix)

@@ -19,13 +19,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
+import click
+
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-    from prompt_toolkit.data_structures import Size
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyBindings
-    from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
+    from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 
 LOOK = 0.25  # seconds from one look to the next
 
@@ -138,6 +139,8 @@ class LineEditor:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
         from prompt_toolkit.input.vt100 import Vt100Input
+        from prompt_toolkit.key_binding.key_processor import KeyPress
+        from prompt_toolkit.keys import Keys
         from prompt_toolkit.output import ColorDepth
         from prompt_toolkit.output.vt100 import Vt100_Output
         from prompt_toolkit.shortcuts import CompleteStyle
@@ -146,7 +149,13 @@ class LineEditor:
             def read_keys(self) -> list[KeyPress]:
                 data = self.stdin_reader.read(PIECE)
                 if len(data) >= LARGE and "\x1b" not in data and not self.vt100_parser._in_bracketed_paste:
-                    return _pasted(data + self._rest())
+                    while select.select([self.fileno()], [], [], PASTE_GAP)[0]:
+                        if not (more := self.stdin_reader.read(PIECE)):
+                            break
+                        data += more
+                    # Key by key, a large paste that the terminal has not marked takes minutes.
+                    paste = KeyPress(Keys.BracketedPaste, data.removesuffix("\r"))
+                    return [paste, KeyPress(Keys.ControlM, "\r")] if data.endswith("\r") else [paste]
                 self.vt100_parser.feed(data)
                 keys, self._buffer = self._buffer, []
                 poll = select.poll()
@@ -156,16 +165,8 @@ class LineEditor:
                     self.stdin_reader.closed = True  # else it would be read in vain, over and over
                 return keys
 
-            def _rest(self) -> str:
-                rest = ""
-                while select.select([self.fileno()], [], [], PASTE_GAP)[0] and (data := self.stdin_reader.read(PIECE)):
-                    rest += data
-                return rest
-
-        # Asked where its cursor is, a terminal answers on its input, where an answer may be mistaken for typing.
-        output = Vt100_Output(
-            self._screen, self._size, os.environ.get("TERM"), ColorDepth.DEPTH_1_BIT, enable_cpr=False
-        )
+        output = Vt100_Output.from_pty(self._screen, os.environ.get("TERM"), ColorDepth.DEPTH_1_BIT)
+        output.enable_cpr = False  # a terminal tells the place of its cursor on its input, as if that was typed
         return PromptSession(
             multiline=True,
             enable_suspend=True,
@@ -181,12 +182,6 @@ class LineEditor:
             input=Input(self._stdin),
             output=output,
         )
-
-    def _size(self) -> Size:
-        from prompt_toolkit.data_structures import Size
-
-        columns, rows = os.get_terminal_size(self._screen.fileno())
-        return Size(rows=rows or 24, columns=columns or 80)
 
     def _kept(self, path: Path) -> History:
         from prompt_toolkit.history import FileHistory
@@ -205,15 +200,6 @@ class LineEditor:
                     return  # a history that cannot be kept stops nobody from answering
 
         return Kept(path)
-
-
-def _pasted(text: str) -> list[KeyPress]:
-    """Return the keys of a paste that the terminal has not marked: taken key by key, a large one takes minutes."""
-    from prompt_toolkit.key_binding.key_processor import KeyPress
-    from prompt_toolkit.keys import Keys
-
-    whole = KeyPress(Keys.BracketedPaste, text.removesuffix("\r"))
-    return [whole, KeyPress(Keys.ControlM, "\r")] if text.endswith("\r") else [whole]
 
 
 def _completer(words: Callable[[], Sequence[str]]) -> Completer:
@@ -316,24 +302,14 @@ def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
 
 def edit_in_editor(text: str, suffix: str) -> str | None:
     """Return the text as the user leaves it in $VISUAL or $EDITOR, or None where neither is set or it fails."""
-    import shlex
-    import subprocess
-    import tempfile
-
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not editor or editor.isspace():
+        return None
     try:
-        command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
-    except ValueError:  # quotes that do not match
+        edited = click.edit(text.encode(), editor, require_save=False, extension=suffix)
+        return edited.decode() if edited is not None else None
+    except (click.ClickException, ValueError):  # ValueError: quotes that do not match, or no UTF-8
         return None
-    if not command:
-        return None
-    with tempfile.TemporaryDirectory(prefix="autoagent-") as folder:
-        path = Path(folder) / f"text{suffix}"
-        path.write_text(text, "utf-8", newline="")
-        try:
-            done = subprocess.run([*command, str(path)], stderr=sys.stderr)  # noqa: S603 - the user's own editor
-            return path.read_bytes().decode("utf-8") if done.returncode == 0 else None
-        except (OSError, UnicodeDecodeError):
-            return None
 
 
 @contextmanager

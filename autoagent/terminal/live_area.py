@@ -27,10 +27,11 @@ _LOWEST = 8  # rows of a terminal; below that there is one line
 class LiveArea:
     """Draws with `write`. `column` tells where the cursor stands, None while nothing may be drawn.
 
-    Its thread runs from the first `begin` to `close`. Other writers use `hidden`.
+    Its thread runs from the first `begin` to `close`. Other writers use `hidden`. Unless it `moves`, nothing is drawn.
     """
 
-    def __init__(self, write: Callable[[str], None], column: Callable[[], int | None]) -> None:
+    def __init__(self, write: Callable[[str], None], column: Callable[[], int | None], *, moves: bool = True) -> None:
+        self.moves = moves
         self._write = write
         self._column = column
         self._lock = threading.RLock()
@@ -44,6 +45,8 @@ class LiveArea:
 
     def begin(self, lines: Callable[[float], Sequence[str]]) -> None:
         """From now on show the result of `lines(seconds since now)`, which is called in another thread."""
+        if not self.moves:
+            return
         with self._lock:
             self._lines, self._since = lines, time.monotonic()
             if self._thread is None and not self._closed:
@@ -106,9 +109,9 @@ TAIL_LINES = 3  # of what is written or printed
 
 
 class Activity:
-    """Fills the live area, if there is one. `mask` removes secrets."""
+    """Fills the live area. `mask` removes secrets."""
 
-    def __init__(self, area: LiveArea | None, mask: Callable[[Any], Any]) -> None:
+    def __init__(self, area: LiveArea, mask: Callable[[Any], Any]) -> None:
         self._area = area
         self._mask = mask
         self._reply = ReplyStream()
@@ -120,52 +123,46 @@ class Activity:
         self._unnamed = False  # whether a reply comes of which `says` has told already
         self._written: dict[str, tuple[int, str]] = {}  # by role: the lines so far, and the last of them
 
-    @property
-    def is_live(self) -> bool:
-        """Return whether anything is shown at all."""
-        return self._area is not None
-
     def thinks(self, model: str, tokens: int) -> None:
         """The model was asked with a prompt of so many tokens."""
         self._reply, self._answered, self._about, self._unnamed = ReplyStream(), 0.0, "", False
-        self._begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
+        self._area.begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
 
     def hears(self, delta: str) -> None:
         """A piece of the reply came."""
-        if self._area is None or self._unnamed:
+        if not self._area.moves or self._unnamed:
             return
         if not self._answered:
             self._answered = time.monotonic()
-            self._begin(lambda seconds: self._thinking("thinking", seconds))
+            self._area.begin(lambda seconds: self._thinking("thinking", seconds))
         self._reply.feed(delta)
 
     def attends(self) -> None:
         """The roles of a team act, each by itself."""
         self._written.clear()
-        self._begin(self._acting)
+        self._area.begin(self._acting)
 
     def overhears(self, name: str, delta: str) -> None:
         """A role has written this. From any thread."""
-        if self._area is not None:
-            lines, text = self._written.get(name, (1, ""))
-            self._written[name] = lines + delta.count("\n"), (text + delta)[-TAIL:]
+        lines, text = self._written.get(name, (1, ""))
+        self._written[name] = lines + delta.count("\n"), (text + delta)[-TAIL:]
 
     def works(self, what: str) -> None:
         """Show a long operation. The text after a colon is its progress. Its end is not known."""
         now, about = time.monotonic(), what.partition(": ")[0]
         if about != self._about:
             self._about, self._began = about, now
-        self._begin(lambda passed: [f"{what} | {duration(now - self._began + passed)}"])
+        self._area.begin(lambda passed: [f"{what} | {duration(now - self._began + passed)}"])
 
     def says(self, what: str) -> None:
         """An activity of unknown duration."""
         self._unnamed = True
-        self._begin(lambda seconds: [f"{what} | {duration(seconds)}"])
+        self._area.begin(lambda seconds: [f"{what} | {duration(seconds)}"])
 
     def runs(self, call: Call) -> None:
         """Show a running command. Its output comes through `prints`."""
         self._output, self._bytes = "", 0
-        self._begin(lambda seconds: self._running(call.name, seconds))
+        self._area.begin(lambda seconds: self._running(call.name, seconds))
 
     def prints(self, data: bytes) -> None:
         """A program has printed this. From any thread."""
@@ -174,12 +171,7 @@ class Activity:
 
     def rests(self) -> None:
         """Nothing is waited for but the user."""
-        if self._area is not None:
-            self._area.end()
-
-    def _begin(self, lines: Callable[[float], Sequence[str]]) -> None:
-        if self._area is not None:
-            self._area.begin(lines)
+        self._area.end()
 
     def _thinking(self, what: str, seconds: float) -> Sequence[str]:
         reply = self._reply

@@ -149,9 +149,10 @@ class Columns(Generic[Item]):
         if not items:
             return
         cells = {
-            column.title: [escape(" ".join(column.text(item).split())) for item in items] for column in self.columns
+            column.title: [column.title, *(escape(" ".join(column.text(item).split())) for item in items)]
+            for column in (*self.columns, self.last)
         }
-        widths = {title: max(map(width, [title, *texts])) for title, texts in cells.items() if any(texts)}
+        widths = {title: max(map(width, texts)) for title, texts in cells.items() if any(texts[1:])}
         shown = [column for column in self.columns if column.title in widths]
 
         def taken() -> int:
@@ -160,18 +161,16 @@ class Columns(Generic[Item]):
         while room - taken() < LEAST and (spare := max(shown, key=lambda column: column.spare)).spare:
             shown.remove(spare)
         left, below = room - taken(), room - taken() < LEAST
-        last = [escape(" ".join(self.last.text(item).split())) for item in items]
-        for number in range(-1, len(items)):
-            texts = [column.title if number < 0 else cells[column.title][number] for column in shown]
+        for number, rest in enumerate(cells[self.last.title]):
             padded = []
-            for text, column in zip(texts, shown, strict=True):
+            for column in shown:
+                text = cells[column.title][number]
                 blanks = " " * (widths[column.title] - width(text))
                 padded.append(blanks + text if column.right else text + blanks)
             line = GAP.join(padded)
-            rest = self.last.title if number < 0 else last[number]
             if below:
                 yield cut_to(line.rstrip(), room)
-                if number >= 0 and rest:
+                if number and rest:
                     yield GAP + cut_to(rest, room - len(GAP))
             else:
                 yield f"{line}{GAP if shown else ''}{cut_to(rest, left)}".rstrip()

@@ -36,7 +36,7 @@ from autoagent.core.task import Status
 from autoagent.terminal import markup
 from autoagent.terminal.palette import Ink, Palette
 from autoagent.text.facts import PURPOSE, facts_in
-from autoagent.text.figures import duration
+from autoagent.text.figures import counted, duration, money
 from autoagent.text.redaction import MASK, holds_mask
 from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
 from autoagent.text.wrapping import cut, wrap
@@ -191,12 +191,17 @@ def in_short(thoughts: Thoughts, tally: RunStats, page: Canvas) -> Iterator[str]
     yield f"{page.ink('thought', label)} {first}{'' if first == escape(text) else ' ...'}"
 
 
+def spent(tally: RunStats) -> str:
+    """Render the cost of a run so far, and its budget if it has one."""
+    limit = f" of ${tally.budget:g}" if tally.budget and tally.usage.cost is not None else ""
+    return f"{money(tally.usage.cost)}{limit}"
+
+
 def rule(tally: RunStats, step: int, page: Canvas) -> str:
     """Render where a step begins: its number and the figures of the run by then, in a line across the screen."""
-    cost = tally.usage.cost
     parts = (
         f"step {step}{f' of {tally.max_commands}' if tally.max_commands else ''}",
-        "$?" if cost is None else f"${cost:.4f}{f' of ${tally.budget:g}' if tally.budget else ''}",
+        spent(tally),
         f"window {tally.share:.0%}",
         duration(tally.seconds),
     )
@@ -204,12 +209,9 @@ def rule(tally: RunStats, step: int, page: Canvas) -> str:
     return page.ink("quiet", line if "\n" in line else f"{line} ".ljust(page.columns, "-"))
 
 
-def figures(what: str, tally: RunStats, page: Canvas, *more: str) -> str:
-    """Render the figures of a run in a line: its last activity, tokens, money, more, time."""
-    cost = tally.usage.cost
-    limit = f" of ${tally.budget:g}" if tally.budget else ""
-    money = "$?" if cost is None else f"${cost:.4f}{limit}"
-    parts = (what, f"{tally.tokens:,} tokens", money, *more, duration(tally.seconds))
+def figures(what: str, tally: RunStats, page: Canvas) -> str:
+    """Render the figures of a run in a line: its last activity, tokens, money, time."""
+    parts = (what, f"{tally.tokens:,} tokens", spent(tally), duration(tally.seconds))
     return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
 
 
@@ -258,8 +260,19 @@ def _arguments(args: Mapping[str, Any], diff: str, page: Canvas, whole: bool) ->
     changed = "\n".join(diff.split("\n")[2:])  # below the names of the file
     for name, value in args.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if not (changed and text.strip() and all(line in changed for line in text.split("\n"))):
-            yield from _argument(name, text, page, whole)
+        if changed and text.strip() and all(line in changed for line in text.split("\n")):
+            continue
+        short = fold_blanks(text) if whole else shorten(text, ARGUMENT_CHARACTERS)
+        most = page.at_most(ARGUMENT_LINES)
+        if "\n" in short:
+            yield f"  {escape(name)} ="
+            yield from block(short, page, None if whole else most)
+        else:
+            exact = text == text.strip() and text  # blanks at the ends are seen only between quotes
+            shown = short if exact else json.dumps(short, ensure_ascii=False)
+            yield wrap(f"  {name} = {shown}", page.columns, indent=6)
+        if (short != text or short.count("\n") >= most) and not (whole or page.brief):
+            yield page.ink("quiet", "    (d shows all)")
 
 
 def _note(preview: str, page: Canvas, ink: Ink, step: int, whole: bool) -> Iterator[str]:
@@ -276,21 +289,6 @@ def _note(preview: str, page: Canvas, ink: Ink, step: int, whole: bool) -> Itera
         yield from block(text, page, None if whole else page.at_most(ARGUMENT_LINES))
         if not (whole or page.brief) and (text != rest or rest.count("\n") >= page.at_most(ARGUMENT_LINES)):
             yield page.ink("quiet", "  (d shows all)")
-
-
-def _argument(name: str, text: str, page: Canvas, whole: bool) -> Iterator[str]:
-    short = fold_blanks(text) if whole else shorten(text, ARGUMENT_CHARACTERS)
-    most = page.at_most(ARGUMENT_LINES)
-    is_cut = short != text or short.count("\n") >= most
-    if "\n" in short:
-        yield f"  {escape(name)} ="
-        yield from block(short, page, None if whole else most)
-    else:
-        exact = text == text.strip() and text  # blanks at the ends are seen only between quotes
-        shown = short if exact else json.dumps(short, ensure_ascii=False)
-        yield wrap(f"  {name} = {shown}", page.columns, indent=6)
-    if is_cut and not (whole or page.brief):
-        yield page.ink("quiet", "    (d shows all)")
 
 
 def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> Iterator[str]:
@@ -385,8 +383,7 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
         case SystemNotice():
             yield page.said("SYSTEM:", event.text)
         case AgentMessage(attached=True):
-            lines = len(event.text.splitlines())
-            what = event.text if event.image else f"{lines:,} line{'' if lines == 1 else 's'}"
+            what = event.text if event.image else counted(len(event.text.splitlines()), "line")
             yield page.said("ATTACHED:", f"{event.sender}, {what.strip('()')}", "user")
         case AgentMessage():
             yield page.said(f"{escape(event.sender)}:", event.text)

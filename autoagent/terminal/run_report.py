@@ -11,7 +11,7 @@ from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
 from autoagent.terminal import markup, rendering
 from autoagent.terminal.palette import Ink
-from autoagent.terminal.rendering import RESULT_CHARACTERS, Canvas, at_host
+from autoagent.terminal.rendering import RESULT_CHARACTERS, Canvas, at_host, spent
 from autoagent.text.figures import counted, duration, money
 from autoagent.text.sanitize import escape, shorten, width
 from autoagent.text.wrapping import wrap
@@ -19,21 +19,16 @@ from autoagent.text.wrapping import wrap
 if TYPE_CHECKING:
     from autoagent.agent.stats import RunStats, Standing
 
-STANDINGS: Mapping[Standing, str] = {
-    "checked": "checked",
-    "shown": "shown",
-    "claimed": "only claimed",
-    "accepted": "accepted",
-    "unmet": "NOT met",
-    "": "",
+_STANDINGS: Mapping[Standing, tuple[str, str, str]] = {  # in the report, in the table, and its style there
+    "checked": ("checked", "checked", "green"),
+    "shown": ("shown", "shown", "green"),
+    "claimed": ("only claimed", "claimed", "yellow"),
+    "accepted": ("accepted", "accepted", "green"),
+    "unmet": ("NOT met", "NOT met", "bold red"),
+    "": ("", "-", "dim"),
 }
-"""How a goal stands at the end, in a word or two."""
-
 MOST_FILES = 12  # named; of further ones the number is told
 GOAL_CHARACTERS = 300
-_STYLES = {
-    "checked": "green", "shown": "green", "accepted": "green", "claimed": "yellow", "unmet": "bold red", "": "dim",
-}  # fmt: skip
 
 
 def table(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -50,8 +45,7 @@ def table(tally: RunStats, page: Canvas) -> Iterator[str]:
         grid.add_row(Text(label), Text(state, style=style), Text(escape(text)))
 
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
-        standing = tally.standing(number)
-        word, style = {"claimed": "claimed", "": "-"}.get(standing, STANDINGS[standing]), _STYLES[standing]
+        _, word, style = _STANDINGS[tally.standing(number)]
         check = f"\ncheck: {goal.check}" if goal.check else ""
         text = shorten(f"{number + 1}. {goal.text}{check}", GOAL_CHARACTERS)
         add("" if number else "Goals", word, text, style)
@@ -102,7 +96,6 @@ class RunWords:
         self.result = ""  # the text of the last one
 
     def add(self, event: Event) -> None:
-        """Take up an event."""
         match event:
             case RunStarted():
                 self._system = event.system_tokens
@@ -156,13 +149,12 @@ class RunWords:
 def report(tally: RunStats, page: Canvas) -> Iterator[str]:
     """Render the end report: goals, changes, costs."""
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
-    goals = tally.task.goals if tally.task else ()
-    said = [STANDINGS[tally.standing(number)] for number in range(len(goals))]
+    goals = []
+    for number, goal in enumerate(tally.task.goals if tally.task else ()):
+        word = _STANDINGS[tally.standing(number)][0]
+        goals.append(f"{number + 1}. {goal}{f' ({word})' if word else ''}")
     rows = {
-        "Goals": "; ".join(
-            f"{number}. {goal}{f' ({word})' if word else ''}"
-            for number, (goal, word) in enumerate(zip(goals, said, strict=True), 1)
-        ),
+        "Goals": "; ".join(goals),
         "Files changed": ", ".join(tally.changed) or "none",
         "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
         "Model": at_host(tally.model, tally.host),
@@ -181,12 +173,12 @@ def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
 
 def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
     """Render the costs of the run so far."""
-    usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
+    usage = tally.usage
     parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
     by_model = f" ({', '.join(parts)})" if len(parts) > 1 else ""
     rows = {
         "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
-        "Cost": money(usage.cost) + (limit if usage.cost is not None else "") + by_model,
+        "Cost": spent(tally) + by_model,
         "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
     }
     for label, text in rows.items():

@@ -48,7 +48,7 @@ class Screen:
 
     def __init__(self, stream: TextIO, style: Style, *, moves: bool) -> None:
         self.stream = stream
-        self.area = LiveArea(self._put_here, self._free_column) if moves else None
+        self.area = LiveArea(self._put_here, self._free_column, moves=moves)
         self.flow: Flow | None = None  # of a text whose end is still to come
         self.open_line = False  # the cursor stands behind text
         self.broken = ""  # why the output cannot be written any more
@@ -59,8 +59,7 @@ class Screen:
     def page(self) -> Canvas:
         """The terminal as it is now."""
         size = shutil.get_terminal_size()
-        rows = size.lines if self.area is not None else 0
-        style = self._style
+        rows, style = size.lines if self.area.moves else 0, self._style
         brief = style.brief and rows > 0
         return Canvas(style.columns or size.columns, style.color, style.whole, not style.plain, rows, brief)
 
@@ -81,11 +80,7 @@ class Screen:
 
     def write(self, text: str) -> None:
         """Write a text as it is, but for characters that the encoding lacks: those are escaped."""
-        if self.broken or not text:
-            return
-        if self.area is None:
-            self._put_here(text)
-        else:
+        if text and not self.broken:
             with self.area.hidden():
                 self._put_here(text)
 

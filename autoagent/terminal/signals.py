@@ -94,16 +94,13 @@ class Interrupts:
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        error = _meant_by(pending)
+        error: BaseException = KeyboardInterrupt()
+        if ending := [signal.Signals(number).name for number in pending if number in _ENDING]:
+            error = StopRun(Outcome(Status.INTERRUPTED, f"Ended by {ending[0]}."))
+        elif len(pending) > 1:
+            error = StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C."))
         self._raised = error, pending
         raise error
-
-
-def _meant_by(numbers: list[int]) -> BaseException:
-    for number in numbers:
-        if number in _ENDING:
-            return StopRun(Outcome(Status.INTERRUPTED, f"Ended by {signal.Signals(number).name}."))
-    return StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) if len(numbers) > 1 else KeyboardInterrupt()
 
 
 @contextmanager
