@@ -26,7 +26,7 @@ SUBCOMMANDS = {
     "run": ("run", "Start the agent (the same as no subcommand)."),
     "team": ("team", "Let a team of roles work on an idea."),
     "resume": ("resume", "Continue a run: where it stopped, from an earlier step, or with a new task."),
-    "fork": ("fork", "Start a new run from a step of another."),
+    "fork": ("resume", "Start a new run from a step of another."),
     "undo": ("undo", "Restore the workspace to its state before a step."),
     "view": ("view", "Show the runs live in the browser, and answer their questions there."),
     "replay": ("runs", "Show a run again step by step, or verify that its log explains every prompt."),

@@ -16,7 +16,7 @@ from autoagent.settings import user_state_path
 from autoagent.terminal.line_editor import LineEditor, Watch, can_edit, edit_in_editor, watched
 from autoagent.terminal.output import echo
 from autoagent.text.redaction import Redactor
-from autoagent.text.sanitize import escape
+from autoagent.text.sanitize import escape, valid
 from autoagent.text.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class Answers:
         for input that is not text.
         """
         if self._editor is not None:
-            return _whole(self._editor.read("> ", watch=watch, words=words))
+            return valid(self._editor.read("> ", watch=watch, words=words))
         self._screen.open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
         with watched(watch):
             line = self._read_line("> ")
         self._screen.open_line = False
-        return _whole(line)
+        return valid(line)
 
     def typed(self) -> str | None:
         """Return a line that was typed while nothing was asked, or None if there is none."""
@@ -72,7 +72,7 @@ class Answers:
     def rewrite(self, text: str) -> str | None:
         """Return the text as the user leaves it on lines that hold it, or None where lines are not edited."""
         try:
-            return _whole(self._editor.read("> ", default=text)) if self._editor is not None else None
+            return valid(self._editor.read("> ", default=text)) if self._editor is not None else None
         except (EOFError, KeyboardInterrupt):
             return text
 
@@ -97,11 +97,6 @@ class Answers:
         if not self._stdin.isatty():
             screen.write(f"{escape(line)}\n")  # a terminal has echoed it
         return line
-
-
-def _whole(line: str) -> str:
-    """Return the line without lone surrogates, which no log can hold."""
-    return line.encode("utf-8", "replace").decode("utf-8")
 
 
 def _flush_input(stdin: TextIO) -> None:

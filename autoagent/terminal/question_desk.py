@@ -87,7 +87,7 @@ class QuestionDesk:
         self._attention = attention
         self._mask = mask
         self._problem = ""  # why questions are not open to other terminals
-        self._last: tuple[Proposal, str] | None = None  # what was asked about, and the id of the question
+        self._last: tuple[Proposal | None, str] = None, ""  # what was asked about, and the id of the question
         self._unanswered: list[tuple[Question, _Waiting]] = []  # that stay open, the oldest first
         self._late: list[tuple[Question, str]] = []
 
@@ -165,39 +165,31 @@ class QuestionDesk:
         wait = seconds if by_user else timeout
         held = None
         if run and self._terms.folder is not None:
+            now, proposal = time.time(), question.proposal
+            if proposal is None or proposal != self._last[0]:  # an id names the proposal that was seen
+                self._last = proposal, f"{run}.{os.urandom(2).hex()}"
+            opened = OpenQuestion(
+                id=self._last[1],
+                run=run,
+                question=words,
+                text="" if question.text in words else self._mask(shorten(question.text, _SHOWN)),
+                kind=question.kind,
+                yes=question.yes,
+                no=question.no,
+                command=self._command(proposal) if proposal is not None else {},
+                agent=proposal.agent if proposal is not None else "",
+                workspace=self._terms.workspace,
+                state_dir=self._terms.state_dir,
+                pid=os.getpid(),
+                asked=now,
+                until=None if wait is None else now + wait,
+                stays_open=question.stays_open,
+            )
             try:
-                held = OpenQuestions(self._terms.folder).add(self._described(run, words, question, wait))
+                held = OpenQuestions(self._terms.folder).add(opened)
             except StateError as error:  # then it is asked at this terminal alone
                 self._problem = str(error)
         return _Waiting(held, wait, by_user=by_user)
-
-    def _described(self, run: str, words: str, question: Question, wait: float | None) -> OpenQuestion:
-        now, proposal = time.time(), question.proposal
-        return OpenQuestion(
-            id=self._id(run, proposal),
-            run=run,
-            question=words,
-            text="" if question.text in words else self._mask(shorten(question.text, _SHOWN)),
-            kind=question.kind,
-            yes=question.yes,
-            no=question.no,
-            command=self._command(proposal) if proposal is not None else {},
-            agent=proposal.agent if proposal is not None else "",
-            workspace=self._terms.workspace,
-            state_dir=self._terms.state_dir,
-            pid=os.getpid(),
-            asked=now,
-            until=None if wait is None else now + wait,
-            stays_open=question.stays_open,
-        )
-
-    def _id(self, run: str, proposal: Proposal | None) -> str:
-        """Return a new id, or the same one for the same proposal, so that the id names the proposal seen."""
-        if proposal is not None and self._last is not None and self._last[0] == proposal:
-            return self._last[1]
-        id = f"{run}.{os.urandom(2).hex()}"
-        self._last = (proposal, id) if proposal is not None else None
-        return id
 
     def _command(self, proposal: Proposal) -> dict[str, Any]:
         return {

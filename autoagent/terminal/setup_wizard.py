@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +19,6 @@ from autoagent.registry.models import PROVIDERS, Provider
 from autoagent.settings import Settings
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.text.typed_goal import in_words, parse_and_tell, parse_goal
-from autoagent.text.wrapping import ago, cut
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
@@ -78,20 +75,15 @@ def _proposed(terminal: ClickTerminal, propose: Callable[[str], str], wish: str)
     if task is None:
         terminal.say("The model's proposal cannot be used; your text becomes the goal.")
         return None
-    if lost := _lost(wish, task.goals):
+    goals = "\n".join(goal.text for goal in task.goals)
+    exact = dict.fromkeys(found[1] or found[2] or found[3] for found in _EXACT.finditer(wish))
+    if lost := [part for part in exact if not re.search(rf"(?<![\w./-]){re.escape(part)}(?![\w-])", goals)]:
         terminal.say(f"The model's goals leave out {', '.join(map(repr, lost))}; your text becomes the goal.")
         return replace(task, goals=(parse_goal(wish),))
     if left_out := task.goals[MAX_GOALS:]:
         said = "; ".join(goal.text for goal in left_out)
         terminal.say(f"The model proposed {len(task.goals)} goals; the first {MAX_GOALS} are kept, without: {said}")
     return replace(task, goals=task.goals[:MAX_GOALS])
-
-
-def _lost(wish: str, goals: Sequence[Goal]) -> list[str]:
-    """Return the files, quotations and numbers of a wish that none of its goals holds."""
-    said = "\n".join(goal.text for goal in goals)
-    exact = dict.fromkeys(found[1] or found[2] or found[3] for found in _EXACT.finditer(wish))
-    return [part for part in exact if not re.search(rf"(?<![\w./-]){re.escape(part)}(?![\w-])", said)]
 
 
 def _ask_one_by_one(terminal: ClickTerminal, so_far: Task | None = None) -> Task:
@@ -213,7 +205,7 @@ def _proposal_lines(text: str) -> dict[str, Any]:
 class Choice:
     """The choice made in the menu: environment variables to set, and whether to keep them in `.env`."""
 
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str]
     save: bool = False
 
 
@@ -307,48 +299,3 @@ def _answered(terminal: ClickTerminal, question: str, *words: str) -> str:
 
 def _unanswered(advice: str) -> StopRun:
     return StopRun(Outcome(Status.UNANSWERED, f"an answer was needed and the input has ended; {advice}"))
-
-
-MOST_LISTED = 500  # runs that can be searched
-_ROWS = 10  # of the list
-
-
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    """A run as the list shows it. `status` is None where it has not ended. `updated` is in seconds since the epoch."""
-
-    run: str
-    name: str
-    status: Status | None
-    updated: float
-
-
-def pick_run(runs: Sequence[ListedRun], terminal: ClickTerminal) -> str:
-    """Have the person choose one of the runs, by its number or by words of its name. Return its id.
-
-    Enter takes the newest unfinished run. Raises StopRun at the end of the input.
-    """
-    shown = list(runs)
-    while True:
-        usual = next((number for number, run in enumerate(shown, 1) if run.status != Status.FINISHED), 1)
-        for number, run in enumerate(shown[:_ROWS], 1):
-            start = f"{number:>3}  {ago(run.updated, time.time()):<15} {run.status or 'unfinished':<11} "
-            terminal.say(next(cut(run.name, shutil.get_terminal_size().columns - 1, start, at_spaces=True)))
-        more = f", {len(shown) - _ROWS} more by words" if len(shown) > _ROWS else ""
-        try:
-            answer = terminal.ask(f"Which run? Number, or words to search{more} [{usual}]:", str(usual)).strip()
-        except EOFError:
-            raise StopRun(Outcome(Status.STOPPED, "Nothing was resumed.")) from None
-        if answer.isdecimal() and 0 < int(answer) <= len(shown):
-            return shown[int(answer) - 1].run
-        found = [run for run in runs if _fits(run, answer)]
-        if len(found) == 1:
-            return found[0].run
-        if not found:
-            terminal.say(f"No run matches {answer!r}.")
-        shown = found or list(runs)
-
-
-def _fits(run: ListedRun, words: str) -> bool:
-    text = f"{run.run} {run.name} {run.status or 'unfinished'}".casefold()
-    return all(word in text for word in words.casefold().split())
