@@ -8,11 +8,6 @@ from typing import Any
 
 import click
 
-
-def _whole(minimum: int) -> click.IntRange:
-    return click.IntRange(min=minimum)
-
-
 NO_LIMIT = "none"
 
 
@@ -20,9 +15,6 @@ class _Ceiling(click.FloatRange):
     """A number above 0. 0 and `none` lift the limit. `nan`, which nothing ever reaches, and `inf` are no numbers."""
 
     name = "number; 'none' lifts the limit"  # as an error says it: 'much' is not a valid ...
-
-    def __init__(self) -> None:
-        super().__init__(min=0)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if value == NO_LIMIT:
@@ -144,7 +136,7 @@ _TASK_FLAGS = (
 )  # fmt: skip
 _RUN_FLAGS = (
     click.option("-c", "--continuous", is_flag=True, default=None, help="Run without asking (warns first)."),
-    click.option("-l", "--continuous-limit", type=_whole(1), metavar="N",
+    click.option("-l", "--continuous-limit", type=click.IntRange(min=1), metavar="N",
                  help="With -c: at most N commands, and 2 N + 3 requests to the model."),
     click.option("--hierarchical", is_flag=True, default=None,
                  help="A planner gives tasks to executors, which ask a thinker (docs/hierarchy.md)."),
@@ -172,14 +164,14 @@ _RUN_FLAGS = (
     click.option("--verify/--no-verify", default=None, help="Have a verifier judge the goals before the run ends."),
     click.option("--accept-claims", is_flag=True, default=None,
                  help="Accept goals that only the agent says are met."),
-    click.option("--budget", type=_Ceiling(), metavar="USD",
+    click.option("--budget", type=_Ceiling(min=0), metavar="USD",
                  help="Stop before this is spent; 'none' lifts the limit."),
     click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),
-    click.option("--max-seconds", type=_Ceiling(), metavar="S",
+    click.option("--max-seconds", type=_Ceiling(min=0), metavar="S",
                  help="Stop after so many seconds of work; your time at questions does not count."),
     click.option("--deadline", type=_Moment(), metavar="TIME",
                  help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
-    click.option("--patience", type=_whole(1), metavar="S",
+    click.option("--patience", type=click.IntRange(min=1), metavar="S",
                  help="Seconds to keep retrying a failing endpoint. Default: 600 with -c, else 60."),
     click.option("--context", type=_Tokens(min=0), metavar="N",
                  help="Tokens of history in a prompt; 0: the whole window. Default: 24000."),
@@ -191,7 +183,7 @@ _SCREEN_FLAGS = (
                  help="Run this command when a question has waited 10 s and at the end, with JSON on its input."),
     click.option("--thoughts", type=click.Choice(["auto", "full", "short", "none"]),
                  help="auto: the first in full, the rest in one line; full: all; short: one line in all; none."),
-    click.option("--answer-timeout", type=_Ceiling(), metavar="S",
+    click.option("--answer-timeout", type=_Ceiling(min=0), metavar="S",
                  help="Seconds that a question waits for an answer, here or by `autoagent answer`."),
     click.option("--if-unanswered", type=click.Choice(["end", "go-on"]),
                  help="What the run does then. Default: end; with -c, go-on."),

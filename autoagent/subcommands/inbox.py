@@ -14,7 +14,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.safety.open_questions import LONGEST, OpenQuestion, OpenQuestions, pick
 from autoagent.safety.typed_answers import refusal
 from autoagent.session.build import questions_path
-from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.output import echo, echo_list
 from autoagent.text.figures import duration
 from autoagent.text.sanitize import shorten
 
@@ -31,14 +31,7 @@ def inbox(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
         ctx.invoke(answer, words=words)
         return
     questions = OpenQuestions(questions_path()).all()
-    if as_json:
-        echo_json([_fields(question) for question in questions])
-        return
-    for question in questions:
-        for line in _lines(question):
-            echo(line)
-    if not questions:
-        echo("No question is open.", err=True)
+    echo_list(questions, as_json, _fields, lambda question: "\n".join(_lines(question)), "No question is open.")
 
 
 @click.command("answer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from autoagent.core.model import CORE as CORE_TOKENS
 from autoagent.session.memories import lazy_embedder, open_user_command_memory, say, user_memory
 from autoagent.session.session import Session
 from autoagent.settings import Settings
+from autoagent.subcommands.flags import flags
 from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_list, minute
 from autoagent.text.sanitize import escape, shorten
 from autoagent.text.text_file import read_text
@@ -60,9 +61,8 @@ def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
     return user_memory(settings).embedder if ctx.meta[_OF_USER] else lazy_embedder(settings)
 
 
-def _filters(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that select memories by their fields."""
-    options = (
+_filters = flags(
+    (
         click.option("--kind", metavar="KIND", help="Only this kind: note, fact, feedback, step, user."),
         click.option("--run", metavar="RUN", help="Only those of this run (any unique prefix of its id)."),
         click.option("--source", metavar="TEXT", help="Only those whose source contains TEXT."),
@@ -71,34 +71,24 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--since", type=click.DateTime(_DATES), metavar="TIME", help="Only those since TIME."),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A selection of memories. An unset field selects all."""
+def _meant(
+    kind: str | None, run: str | None, source: str | None, before: datetime | None, since: datetime | None
+) -> Callable[[RetrievedMemory], bool]:
+    """Return the test of a memory that the filters make. A filter that was not given admits all."""
+    return lambda memory: (
+        kind in (None, memory.kind)
+        and memory.run.startswith(run or "")
+        and (source or "") in memory.source
+        and (before is None or memory.t < before.timestamp())
+        and (since is None or memory.t >= since.timestamp())
+    )
 
-    kind: str | None = None
-    run: str | None = None
-    source: str | None = None
-    before: datetime | None = None
-    since: datetime | None = None
 
-    @property
-    def said(self) -> bool:
-        return self != _Wanted()
-
-    def has(self, memory: RetrievedMemory) -> bool:
-        """Return whether a memory is meant."""
-        return (
-            self.kind in (None, memory.kind)
-            and memory.run.startswith(self.run or "")
-            and (self.source or "") in memory.source
-            and (self.before is None or memory.t < self.before.timestamp())
-            and (self.since is None or memory.t >= self.since.timestamp())
-        )
+def _is_given(filters: Mapping[str, Any]) -> bool:
+    return any(value is not None for value in filters.values())
 
 
 @memory.command("list")
@@ -107,12 +97,11 @@ class _Wanted:
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N newest.")
 @as_json
 @click.pass_context
-def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool, **wanted: Any) -> None:
+def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool, **filters: Any) -> None:
     """List the memories, the last stored or used first."""
-    meant = _Wanted(**wanted)
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
-        if meant.said:
-            every = [memory for memory in living.store.listed() if meant.has(memory)]
+        if _is_given(filters):
+            every = list(filter(_meant(**filters), living.store.listed()))
             memories, count = every[offset : offset + limit], len(every)
         else:
             memories, count = living.store.listed(limit, offset), len(living)
@@ -128,13 +117,13 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="At most N.")
 @as_json
 @click.pass_context
-def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: Any) -> None:
+def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **filters: Any) -> None:
     """Show the memories that fit QUERY, each with its score from 0 to 1.
 
     It counts as a recall by the agent: the memories shown grow firmer.
     """
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
-        recall = living.recall(query, k, meant=_Wanted(**wanted).has)
+        recall = living.recall(query, k, meant=_meant(**filters))
     if recall.problem:
         echo(f"Searched by words alone: {recall.problem}", err=True)
     echo_list(
@@ -258,14 +247,13 @@ _on_one(
 @click.argument("id", type=int, required=False)
 @_filters
 @click.pass_context
-def forget(ctx: click.Context, /, id: int | None, **wanted: Any) -> None:
+def forget(ctx: click.Context, /, id: int | None, **filters: Any) -> None:
     """Delete the memory with this ID for good, or all that match the options. Pinned memories go only by ID."""
-    meant = _Wanted(**wanted)
-    if (id is None) != meant.said:
+    if (id is None) != _is_given(filters):
         raise click.UsageError("Give either an ID, or options that select memories.")
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
         if id is None:
-            gone = [memory.id for memory in living.store.listed() if meant.has(memory) and not memory.pinned]
+            gone = [memory.id for memory in filter(_meant(**filters), living.store.listed()) if not memory.pinned]
             echo(f"Forgot {sum(map(living.forget, gone))} memories.")
             return
         if not living.forget(id):

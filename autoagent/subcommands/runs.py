@@ -146,7 +146,6 @@ def show(
     """Show RUN from its log as it was on screen. RUN is any unique prefix of an id."""
     settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
-    log = settings.state_dir / "runs" / run / "events.jsonl"
     if prompt:
         from autoagent.web.xray import prompt_text
 
@@ -171,7 +170,7 @@ def show(
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
     console = build.open_replay(settings, screen, style)
     _show(console, settings.state_dir, run, step)
-    end_showing(console, log, step)
+    end_showing(console, log_path(settings.state_dir, run), step)
     if isinstance(screen, StringIO) and export is not None:
         shown = screen.getvalue().strip()
         fence = "`" * max(3, 1 + max(len(line) - len(line.lstrip("`")) for line in shown.split("\n")))
@@ -266,7 +265,7 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
             time.sleep(min(max(0.0, event.t - last), LONGEST_PAUSE))
         last = event.t
         console.show(event)
-    end_showing(console, settings.state_dir / "runs" / run / "events.jsonl", step)
+    end_showing(console, log_path(settings.state_dir, run), step)
 
 
 def _verify(state_dir: Path, run: str) -> int:

@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from autoagent.core.errors import SettingsError
-from autoagent.core.services import Finding
 from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
 from autoagent.session.dotenv import store_variables
@@ -133,16 +132,11 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
             echo(f"{finding.status:4}  {finding.check:{width}}  {finding.found}")
             if finding.mend:
                 echo(f"{'':4}  {'':{width}}  -> {finding.mend}")
-    ctx.exit(_exit_code(findings))
-
-
-def _exit_code(findings: list[Finding]) -> int:
     failed = {finding.check for finding in findings if finding.status == "fail"}
-    if "settings" in failed:
-        return 2
-    if "model" in failed:
-        return 3
-    return 1 if failed else 0
+    for check, code in (("settings", 2), ("model", 3)):
+        if check in failed:
+            ctx.exit(code)
+    ctx.exit(1 if failed else 0)
 
 
 @click.group()

@@ -63,9 +63,14 @@ def propose(ctx: click.Context, run: str | None) -> None:
     from autoagent.core.model import Message
     from autoagent.log.reader import find_run, read
     from autoagent.session.build import mask_of, open_console, open_model
+    from autoagent.session.earlier_runs import earlier_runs
 
     settings = Session.open(ctx.obj).settings
-    run = find_run(settings.state_dir, run) if run else _newest_finished(settings.state_dir)
+    if run is None:
+        finished = (one.run for one in earlier_runs(settings.state_dir) if one.status == Status.FINISHED)
+        if (run := next(finished, None)) is None:
+            raise StateError("There is no finished run here; name a RUN.")
+    run = find_run(settings.state_dir, run)
     work = done_work(read(settings.state_dir, run))
     if not work.calls:
         raise StateError(f"The run {run} has used no command; there is nothing to propose.")
@@ -102,15 +107,6 @@ def _is_kept() -> bool:
         return ClickTerminal().decide("Keep it for all later runs? y = yes, n = no:")
     except EOFError:
         raise StopRun(Outcome(Status.UNANSWERED, "The input has ended; nothing was kept.")) from None
-
-
-def _newest_finished(state_dir: Path) -> str:
-    from autoagent.session.earlier_runs import earlier_runs
-
-    for earlier in earlier_runs(state_dir):
-        if earlier.status == Status.FINISHED:
-            return earlier.run
-    raise StateError("There is no finished run here; name a RUN.")
 
 
 def _tell(line: str) -> None:

@@ -37,7 +37,11 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
     docs/scenarios.md
     describes the files.
     """
-    bounds = _bounds(ctx.obj or {}, trusted)
+    bounds: Mapping[str, Any] | None = None  # what scenarios may only tighten; a nested one inherits its own
+    if BOUNDS_VARIABLE in os.environ:
+        bounds = json.loads(os.environ[BOUNDS_VARIABLE])
+    elif not trusted:
+        bounds = bounds_of(load(ctx.obj or {}, os.environ, Path.cwd()).settings)
     scenarios = _read(files, trusted=bounds is None)
     if scenarios is None:
         ctx.exit(2)
@@ -65,13 +69,6 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
     else:
         echo(f"{len(rows) - failed} passed, {failed} failed.")
     ctx.exit(1 if failed else 0)
-
-
-def _bounds(flags: Mapping[str, Any], trusted: bool) -> Mapping[str, Any] | None:
-    """Return the bounds that scenarios may only tighten, or None. A nested scenario inherits its own."""
-    if BOUNDS_VARIABLE in os.environ:
-        return {**json.loads(os.environ[BOUNDS_VARIABLE])}
-    return None if trusted else bounds_of(load(flags, os.environ, Path.cwd()).settings)
 
 
 def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -72,14 +72,6 @@ def _tell(line: str) -> None:
 SHOWN = 600  # characters of what a check printed, its end
 
 
-@dataclass(frozen=True, slots=True)
-class FirstFailure:
-    """The index of the first failure in a row, None if there is none, and the number of checks made."""
-
-    first: int | None
-    checks: int
-
-
 @click.command("bisect")
 @click.argument("run", shell_complete=run_ids_here)
 @click.option("--check", required=True, metavar="CMD", help="A shell command that exits 0 if all is well.")
@@ -105,35 +97,26 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
         return end.status != 0
 
     found = search(len(turns), fails)
-    if found.first == 0 and _run(check, turns[0].before, settings, began).status != 0:
+    if found == 0 and _run(check, turns[0].before, settings, began).status != 0:
         raise StateError(f"The check already fails before step {turns[0].step}, the first that changed anything.")
-    steps = f"{counted(found.checks, 'check')} of {counted(len(turns), 'step')} that changed something"
-    if found.first is None:
+    steps = f"{counted(len(ends), 'check')} of {counted(len(turns), 'step')} that changed something"
+    if found is None:
         echo(f"The check does not fail after any step ({steps}).")
         ctx.exit(1)
-    first = turns[found.first]
+    first = turns[found]
     echo(f"First fails after step {first.step} ({first.command}); {steps}.")
-    if printed := _printed(ends[found.first]):  # what is found has been checked
+    if printed := _printed(ends[found]):  # what is found has been checked
         echo(printed)
 
 
-def search(count: int, fails: Callable[[int], bool]) -> FirstFailure:
-    """Return the first of `count` (1 or more) that fails, given that all after the first failing one fail too.
+def search(count: int, fails: Callable[[int], bool]) -> int | None:
+    """Return the first of `count` (1 or more) that fails, None if none does, given that all after it fail too.
 
     It takes ceil(log2 count) checks that the last one fails; only where none of them failed is that checked as well.
     """
-    low, high, checks, seen = 0, count - 1, 0, False
-    while low < high:
-        middle = (low + high) // 2
-        checks += 1
-        if fails(middle):
-            high, seen = middle, True
-        else:
-            low = middle + 1
-    if not seen:
-        checks += 1
-        seen = fails(low)
-    return FirstFailure(low if seen else None, checks)
+    last = count - 1
+    first = bisect_left(range(last), True, key=fails)
+    return first if first < last or fails(last) else None
 
 
 def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> ProcessExit:

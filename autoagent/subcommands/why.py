@@ -50,7 +50,19 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     if unknown := ids - {memory.id for memory in built.shown}:
         there = ", ".join(f"mem:{memory_name(memory.id)}" for memory in built.shown) or "none"
         raise click.UsageError(f"mem:{memory_name(min(unknown))} is not in the prompt of step {step}; in it: {there}.")
-    found = _facts(run, built)
+    found: dict[str, Any] = {
+        "run": run,
+        "step": step,
+        "query": built.query,
+        "prompt": {
+            "sha256": built.prompted.sha256,
+            "tokens": built.prompted.tokens,
+            "rebuilt": built.prompt().sha256 == built.prompted.sha256,
+        },
+        "memories": [dataclasses.asdict(memory) for memory in built.shown],
+        "gate": built.gate,
+        "left_out": [dataclasses.asdict(candidate) for candidate in built.left_out],
+    }
     if not as_json:
         _show(found, built)
     if ids:
@@ -67,23 +79,6 @@ def _id(name: str) -> int:
     if not (match := re.fullmatch(r"(?:mem:)?(user:)?(\d{1,18})", name)):
         raise click.UsageError(f"--without {name}: a memory is named mem:ID, as `autoagent why RUN STEP` shows it.")
     return -int(match[2]) if match[1] else int(match[2])
-
-
-def _facts(run: str, built: BuiltPrompt) -> dict[str, Any]:
-    rebuilt = built.prompt()
-    return {
-        "run": run,
-        "step": built.prompted.step,
-        "query": built.query,
-        "prompt": {
-            "sha256": built.prompted.sha256,
-            "tokens": built.prompted.tokens,
-            "rebuilt": rebuilt.sha256 == built.prompted.sha256,
-        },
-        "memories": [dataclasses.asdict(memory) for memory in built.shown],
-        "gate": built.gate,
-        "left_out": [dataclasses.asdict(candidate) for candidate in built.left_out],
-    }
 
 
 def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, Any]:
