@@ -27,18 +27,14 @@ def man(ctx: click.Context, subcommand: str | None) -> None:
     With install, put all of them where man finds them: `man autoagent`, `man autoagent-show`.
     """
     program = ctx.find_root()
-    if subcommand == INSTALL:
-        _install(program)
+    group = program.command
+    assert isinstance(group, click.Group)
+    if subcommand != INSTALL:
+        _, command, _ = group.resolve_command(program, [subcommand]) if subcommand else (None, group, [])
+        assert command is not None
+        echo(page(command, program if subcommand else None))
         return
-    _, command, _ = (
-        _group(program).resolve_command(program, [subcommand]) if subcommand else (None, program.command, [])
-    )
-    assert command is not None
-    echo(page(command, program if subcommand else None))
-
-
-def _install(program: click.Context) -> None:
-    folder, group = Path.home() / PLACE, _group(program)
+    folder = Path.home() / PLACE
     subcommands = [group.get_command(program, name) for name in group.list_commands(program)]
     pages = [page(group, None), *(page(command, program) for command in subcommands if command)]
     try:
@@ -50,15 +46,9 @@ def _install(program: click.Context) -> None:
     echo(f"Written to {folder}: {len(pages)} pages; `man autoagent` shows the first.", err=True)
 
 
-def _group(program: click.Context) -> click.Group:
-    assert isinstance(program.command, click.Group)
-    return program.command
-
-
 def page(command: click.Command, program: click.Context | None) -> str:
     """Return the manual page of a command of the `program`, or of the program itself, as the source that man takes."""
-    ctx = click.Context(command, program, info_name=command.name) if program else click.Context(command)
-    ctx.info_name = command.name if program else "autoagent"
+    ctx = click.Context(command, program, info_name=command.name if program else "autoagent")
     name = f"autoagent-{command.name}" if program else "autoagent"
     lines = [f'.TH {name.upper()} 1 "" "autoagent {__version__}"', ".SH NAME", f"{name} \\- {_plain(_about(command))}"]
     see_also = [".SH SEE ALSO", ".BR autoagent (1)"] if program else []

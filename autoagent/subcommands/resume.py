@@ -20,7 +20,7 @@ from autoagent.core.task import Outcome, Status
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.session import build
+from autoagent.session import build, restoring
 from autoagent.session.attachments import PIPED, with_piped_input
 from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
 from autoagent.session.earlier_runs import (
@@ -35,17 +35,6 @@ from autoagent.session.earlier_runs import (
     session_of_run,
 )
 from autoagent.session.plan import open_parts, planned
-from autoagent.session.restoring import (
-    cut_off,
-    describe_outcome,
-    finish,
-    history_of,
-    history_of_run,
-    history_until,
-    open_snapshots,
-    restore,
-    workspace_of,
-)
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
@@ -231,17 +220,18 @@ def _take_back(
 ) -> None:
     """Take history and workspace back to the end of a step, and finish an earlier attempt that was interrupted."""
     state_dir = settings.state_dir
-    if step is None and not cut_off(state_dir, log.run):
+    if step is None and not restoring.cut_off(state_dir, log.run):
         return
-    history = history_of_run(state_dir, log.run)
-    snapshots = open_snapshots(state_dir, workspace_of(began), console.warn)
+    history = restoring.history_of_run(state_dir, log.run)
+    snapshots = restoring.open_snapshots(state_dir, restoring.workspace_of(began), console.warn)
     if history.unfinished:
-        console.say(f"Completed an interrupted restoration. {describe_outcome(finish(log, snapshots, history))}")
+        done = restoring.describe_outcome(restoring.finish(log, snapshots, history))
+        console.say(f"Completed an interrupted restoration. {done}")
     if step is not None:
-        tree = history_until(state_dir, log.run, step).tree or history.first
+        tree = restoring.history_until(state_dir, log.run, step).tree or history.first
         if tree:
-            restored = restore(log, snapshots, history, Rewound(to=step, tree=tree), force=force)
-            console.say(f"Back to the end of step {step}. {describe_outcome(restored)}")
+            restored = restoring.restore(log, snapshots, history, Rewound(to=step, tree=tree), force=force)
+            console.say(f"Back to the end of step {step}. {restoring.describe_outcome(restored)}")
         else:
             log.append(Rewound(step=history.step, to=step, tree=""))
             console.say(f"Back to the end of step {step}. The run has no snapshots: the files stay as they are.")
@@ -334,13 +324,14 @@ class _Branch:
         """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
         settings, console, run, step = self.session.settings, self.console, self.run, self.step
         place = Path(self.moved.workspace)
-        snapshots = open_snapshots(settings.state_dir, workspace_of(self.moved), console.warn)
-        history = history_of(self.shared)
-        tree = history.tree or history_of_run(settings.state_dir, run).first
+        snapshots = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.moved), console.warn)
+        history = restoring.history_of(self.shared)
+        tree = history.tree or restoring.history_of_run(settings.state_dir, run).first
         if not tree:  # nothing in the run was changed under snapshots
-            tree = open_snapshots(settings.state_dir, workspace_of(self.began), console.warn).take()
+            tree = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.began), console.warn).take()
             console.say("The run has no snapshots: the workspace begins with the files as they are now.")
-        console.say(f"Forked from {run} after step {step} into {place}. {describe_outcome(snapshots.restore(tree))}")
+        restored = restoring.describe_outcome(snapshots.restore(tree))
+        console.say(f"Forked from {run} after step {step} into {place}. {restored}")
         runs = {run, *(event.run for event in self.shared)}
         tainted.inherit(Path(self.began.workspace), runs, len(self.shared))
         log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=build.mask_of(settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,28 +23,17 @@ from autoagent.session.attachments import with_piped_input
 from autoagent.session.dotenv import store_variables
 from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
 from autoagent.session.load import AS_WISH
-from autoagent.session.plan import Parts, open_parts, planned
+from autoagent.session.plan import open_parts, planned
 from autoagent.session.run_parts import open_run_parts
 from autoagent.session.session import Session, claimed_state, plain, trust_own
 from autoagent.session.task_file import is_saved, read_task, write_task
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
+from autoagent.terminal import setup_wizard
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
-from autoagent.terminal.setup_wizard import (
-    DEFAULT_NAME,
-    NO_MODEL,
-    PLAIN_ROLE,
-    ask_task,
-    choose_model,
-    model_is_chosen,
-    pick_model,
-    proposal_messages,
-    task_of_wish,
-    welcome_back,
-)
 from autoagent.text.typed_goal import parse_goal
 
 _NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # flags that name another task
@@ -92,21 +81,17 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
         if not extensions.replaces_model:
             here = with_model(here, terminal)
         screen = console = build.console_of(here)
+        settings, given = here.settings, here.flags
         with open_parts(here, console, extensions) as parts:
-            return here, _run(here, flag_task, console, parts, terminal)
-
-
-def _run(here: Session, flag_task: Task | None, console: Console, parts: Parts, terminal: ClickTerminal) -> Leg:
-    settings = here.settings
-    model = parts.extensions.model(lambda: build.open_model(settings, console))
-    proposals = _Proposals(model, console)
-    task = without_budget(flag_task or _task(here, terminal, proposals), here.flags)
-    unseen = flag_task or settings.model_choice.provider.task or (_unasked(here.flags) and not here.flags.get("wish"))
-    console.agreed = None if unseen or not (terminal.interactive and console.has_person) else task
-    plan = planned(here, console, parts, model, task, typed=terminal.typed)
-    mask = build.mask_of(settings)
-    code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
-    return Leg(console.tally.run, code, next_wish(plan))
+            model = parts.extensions.model(lambda: build.open_model(settings, console))
+            proposals = _Proposals(model, console)
+            task = without_budget(flag_task or _task(here, terminal, proposals), given)
+            unseen = flag_task or settings.model_choice.provider.task or (_unasked(given) and not given.get("wish"))
+            console.agreed = None if unseen or not (terminal.interactive and console.has_person) else task
+            plan = planned(here, console, parts, model, task, typed=terminal.typed)
+            mask = build.mask_of(settings)
+            code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
+            return here, Leg(console.tally.run, code, next_wish(plan))
 
 
 def preload(settings: Settings) -> None:
@@ -134,7 +119,9 @@ class _Proposals:
 
     def __call__(self, wish: str) -> str:
         with self._console.busy(f"{self._model.name} thinks about the task"):
-            completion = self._model.complete(proposal_messages(wish), max_tokens=600, listener=self._console)
+            completion = self._model.complete(
+                setup_wizard.proposal_messages(wish), max_tokens=600, listener=self._console
+            )
         self.usage += completion.usage
         return completion.text
 
@@ -142,12 +129,12 @@ class _Proposals:
 def with_model(here: Session, terminal: ClickTerminal) -> Session:
     """Return the session with a model: from the menu if none is named, or offered in place of a missing default."""
     settings, chosen = here.settings, here.settings.model_choice
-    if not model_is_chosen(settings):
+    if not setup_wizard.model_is_chosen(settings):
         if settings.continuous and not terminal.interactive:
-            raise SetupError(NO_MODEL)
+            raise SetupError(setup_wizard.NO_MODEL)
         from autoagent.models.servers import find_servers
 
-        choice = choose_model(terminal, find_servers)
+        choice = setup_wizard.choose_model(terminal, find_servers)
         if choice.save:
             store_variables(Path.cwd() / ".env", choice.env)
             trust_own(choice.env)
@@ -165,7 +152,8 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
         terminal.say(plain(f"{settings.host} does not list the model {model}; it has {first_names(offered)}."))
         return here
     try:
-        model = offered[0] if settings.continuous or not sys.stdin.isatty() else pick_model(terminal, offered)
+        asks = sys.stdin.isatty() and not settings.continuous
+        model = setup_wizard.pick_model(terminal, offered) if asks else offered[0]
     except EOFError:
         raise SetupError("no model is named: set SMART_LLM, or pass --model") from None
     terminal.say(plain(f"No model is named (SMART_LLM); using {model} of {settings.host}."))
@@ -174,21 +162,28 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
 
 
 def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task:
-    """Return the model's own task (the demo's), the saved one, or one that is asked for and then saved."""
+    """Return the model's own task (the demo's), that of a wish, the saved one, or one that is asked for, then saved."""
     given, path, provider = here.flags, here.settings.ai_settings_file, here.settings.model_choice.provider
     if provider.task is not None:
         return provider.task()
     proposing = proposals if provider.proposes else None
     if wish := given.get("wish"):
-        return _task_of_wish(given, wish, terminal, proposing)
+        asks = not (given.get("skip_reprompt") or given.get("continuous"))
+        try:
+            task = setup_wizard.task_of_wish(terminal, proposing, wish, asks=asks)
+        except EOFError:
+            task = None
+        if task is None:
+            raise StopRun(Outcome(Status.STOPPED, "Nothing was started; rephrase the task, or pass --ai-goal."))
+        return replace(task, name=given.get("ai_name") or task.name, role=given.get("ai_role") or task.role)
     task = None
     if is_saved(path):
         saved = _saved(here, terminal)
         if _unasked(given):
             return saved
-        if (task := welcome_back(terminal, saved, path)) == saved:
+        if (task := setup_wizard.welcome_back(terminal, saved, path)) == saved:
             return saved
-    task = task or ask_task(terminal, proposing)
+    task = task or setup_wizard.ask_task(terminal, proposing)
     if here.is_workspace:  # the user's own project gets no file that he has not asked for
         return task
     write_task(path, task)
@@ -200,19 +195,6 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
 def _unasked(given: Mapping[str, Any]) -> bool:
     """Return whether the saved task is taken without a question."""
     return bool(given.get("skip_reprompt") or given.get("ai_settings_file"))
-
-
-def _task_of_wish(
-    given: Mapping[str, Any], wish: str, terminal: ClickTerminal, propose: Callable[[str], str] | None
-) -> Task:
-    """Return the task of a wish given as the argument, confirmed where somebody is to be asked. Nothing is saved."""
-    try:
-        task = task_of_wish(terminal, propose, wish, asks=not (given.get("skip_reprompt") or given.get("continuous")))
-    except EOFError:
-        task = None
-    if task is None:
-        raise StopRun(Outcome(Status.STOPPED, "Nothing was started; rephrase the task, or pass --ai-goal."))
-    return replace(task, name=given.get("ai_name") or task.name, role=given.get("ai_role") or task.role)
 
 
 def _saved(here: Session, terminal: ClickTerminal) -> Task:
@@ -237,13 +219,10 @@ def _task_of_flags(given: Mapping[str, Any], here: Session, terminal: ClickTermi
         if given.get("ai_settings_file") and not path.exists():
             raise SettingsError(f"{path}: no such file; leave out -C to be asked for name, role and goals.")
         return None
-    saved = _saved(here, terminal) if is_saved(path) else None
-    goals = goals_of_flags(given, terminal.say) or (saved.goals if saved else ())
+    usual = Task(setup_wizard.DEFAULT_NAME, setup_wizard.PLAIN_ROLE, ())
+    saved = _saved(here, terminal) if is_saved(path) else usual
+    goals = goals_of_flags(given, terminal.say) or saved.goals
     if not goals:
         raise click.UsageError("No goal is given; pass at least one --ai-goal.")
-    return Task(
-        name=given.get("ai_name") or (saved.name if saved else DEFAULT_NAME),
-        role=given.get("ai_role") or (saved.role if saved else PLAIN_ROLE),
-        goals=goals,
-        budget=saved.budget if saved else 0.0,
-    )
+    name, role = given.get("ai_name") or saved.name, given.get("ai_role") or saved.role
+    return Task(name, role, goals, budget=saved.budget)

@@ -57,26 +57,24 @@ def commands(ctx: click.Context, as_json: bool) -> None:
     }
     for problem in filter(None, (one.problem for one in selection.added())):
         echo(f"autoagent: {problem}", err=True)
-    rows: list[dict[str, Any]] = []
-    for command in selection.all_commands():
-        spec = command.spec
-        rows.append(
-            {
-                "name": spec.name,
-                "signature": spec.signature(),
-                "label": spec.label,
-                "category": spec.category,
-                "risk": spec.risk,
-                "aliases": list(spec.aliases),
-                "reason": registry.switched_off.get(spec.name, ""),
-                "plugin": plugins[spec.name].called if spec.name in plugins else "",
-            }
-        )
+    rows: list[dict[str, Any]] = [
+        {
+            "name": spec.name,
+            "signature": spec.signature(),
+            "label": spec.label,
+            "category": spec.category,
+            "risk": spec.risk,
+            "aliases": list(spec.aliases),
+            "reason": registry.switched_off.get(spec.name, ""),
+            "plugin": plugins[spec.name].called if spec.name in plugins else "",
+        }
+        for spec in selection.all_specs()
+    ]
     if as_json:
         echo_json(rows)
         return
     for category in selection.categories():
-        echo(f"{category}")
+        echo(category)
         for row in rows:
             if row["category"] == category:
                 aliases = f" [{', '.join(row['aliases'])}]" if row["aliases"] else ""

@@ -122,9 +122,9 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
 @click.argument("rule", shell_complete=command_names)
 def add(rule: str) -> None:
     """Save RULE: calls that it matches run without a question from the next run on."""
-    from autoagent.commands.selection import all_commands
+    from autoagent.commands.selection import all_specs
 
-    parsed = checked(Rule.parse(rule), [command.spec for command in all_commands()])
+    parsed = checked(Rule.parse(rule), all_specs())
     new = saved_rules().add(parsed)
     echo(f"Saved the rule {parsed}." if new else f"The rule {parsed} exists already.")
 

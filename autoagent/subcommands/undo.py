@@ -6,6 +6,7 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -65,10 +66,7 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
         echo(f"`autoagent undo {run} --redo` reverts this.")
 
 
-def _tell(line: str) -> None:
-    echo(line, err=True)
-
-
+_tell = partial(echo, err=True)
 SHOWN = 600  # characters of what a check printed, its end
 
 

@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autoagent.core.events import (
-    Decided,
-    Event,
-    Hired,
-    Proposed,
-    Published,
-    Returned,
-    RoundBegan,
-    RoundEnded,
-    RunStarted,
-    Started,
-    Thought,
-)
+from autoagent.core import events
 from autoagent.terminal import markup, rendering
 from autoagent.terminal.palette import Ink
 from autoagent.terminal.rendering import Canvas
@@ -38,20 +26,20 @@ class SubAgentText:
 
     def __init__(self, *, replays: bool = False) -> None:
         self._replays = replays
-        self._proposed: dict[str, Proposed] = {}
+        self._proposed: dict[str, events.Proposed] = {}
         self._names: dict[str, str] = {}
         self._commands: dict[str, str] = {}
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 self._names[event.agent] = escape(" ".join(event.task.name.split())[:NAMED])
-            case Proposed():
+            case events.Proposed():
                 self._proposed[event.agent] = event
-            case Started():
+            case events.Started():
                 self._commands[event.agent] = event.call.name
 
-    def lines(self, event: Event, page: Canvas) -> Iterator[str]:
+    def lines(self, event: events.Event, page: Canvas) -> Iterator[str]:
         """Yield the lines that show an event, or none for an event of no interest to a person."""
         self.add(event)
         behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
@@ -59,19 +47,19 @@ class SubAgentText:
             for line in text.split("\n"):
                 yield page.ink("quiet", behind) + line
 
-    def _texts(self, event: Event, page: Canvas) -> Iterator[str]:
+    def _texts(self, event: events.Event, page: Canvas) -> Iterator[str]:
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 yield page.said("STARTED:", "; ".join(goal.text for goal in event.task.goals))
-            case Thought() if event.thoughts.text.strip():
+            case events.Thought() if event.thoughts.text.strip():
                 yield page.said("THOUGHTS:", event.thoughts.text.strip(), "thought")
-            case Decided(allowed=True) if self._replays and event.by.startswith("user"):
+            case events.Decided(allowed=True) if self._replays and event.by.startswith("user"):
                 if proposed := self._proposed.get(event.agent):
                     yield from rendering.proposal(proposed, page)
                 yield page.said("ALLOWED:", event.by, "user")
-            case Started():
+            case events.Started():
                 yield page.said("COMMAND:", shorten(str(event.call), SHOWN), "action")
-            case Returned():
+            case events.Returned():
                 yield from rendering.returned(event, self._commands.get(event.agent, ""), page)
             case _:
                 yield from rendering.event_lines(event, page)
@@ -85,43 +73,46 @@ class TeamText:
     """Take up every event of a team in order. `lines` does so, too."""
 
     def __init__(self) -> None:
-        self._roles: dict[str, Hired] = {}
+        self._roles: dict[str, events.Hired] = {}
         self._last = 0  # the last round that there may be
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         match event:
-            case RunStarted() if not event.agent:
+            case events.RunStarted() if not event.agent:
                 self._last = int((event.settings.get("team") or {}).get("until", 0))
-            case Hired():
+            case events.Hired():
                 self._roles[event.agent] = event
 
-    def knows(self, event: Event) -> bool:
+    def knows(self, event: events.Event) -> bool:
         """Return whether the event is one of a team, or of a role and not of an agent that works for it."""
-        return isinstance(event, (Hired, RoundBegan, RoundEnded, Published)) or event.agent in self._roles
+        return (
+            isinstance(event, (events.Hired, events.RoundBegan, events.RoundEnded, events.Published))
+            or event.agent in self._roles
+        )
 
-    def lines(self, event: Event, page: Canvas, tally: RunStats) -> Iterator[str]:
+    def lines(self, event: events.Event, page: Canvas, tally: RunStats) -> Iterator[str]:
         """Yield the lines that show an event, or none for an event of no interest to a person."""
         self.add(event)
         match event:
-            case Hired():
+            case events.Hired():
                 human = ", a person" if event.human else ""
                 text = f"{event.profile}{human}; watches for {_named(event.watch)}; does {_named(event.actions)}"
                 yield page.said(f"{escape(event.name)}:", text, self._ink(event.agent))
-            case RoundBegan():
+            case events.RoundBegan():
                 last = f" of {self._last}" if self._last else ""
                 acts = f"{', '.join(map(self._name, event.acts))} to act"
                 waits = [f"{self._name(key)} waits for {_named(causes)}" for key, causes in event.waits.items()]
                 yield ""
                 yield page.said(f"ROUND {event.step}{last}:", "; ".join([acts, *waits]), "label")
-            case Published():
+            case events.Published():
                 yield from self._message(event, page)
-            case RoundEnded():
+            case events.RoundEnded():
                 yield rendering.figures(f"round {event.step}", tally, page)
             case _ if event.agent in self._roles:
                 for text in rendering.event_lines(event, page):
                     yield page.ink(self._ink(event.agent), f"[{self._name(event.agent)}] ") + text
 
-    def _message(self, event: Published, page: Canvas) -> Iterator[str]:
+    def _message(self, event: events.Published, page: Canvas) -> Iterator[str]:
         writer = f"{event.sent_from} ({event.role})" if event.sent_from else event.role
         to = "" if "<all>" in event.send_to else f" to {', '.join(event.send_to)}"
         cause = f", {event.cause_by.rpartition('.')[2]}" if event.agent else ""

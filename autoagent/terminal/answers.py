@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from autoagent.settings import user_state_path
-from autoagent.terminal.line_editor import LineEditor, Watch, can_edit, edit_in_editor, watched
+from autoagent.terminal.line_editor import LineEditor, Watch, can_edit, watched
 from autoagent.terminal.output import echo
 from autoagent.text.redaction import Redactor
 from autoagent.text.sanitize import escape, valid
@@ -50,10 +50,22 @@ class Answers:
         """
         if self._editor is not None:
             return valid(self._editor.read("> ", watch=watch, words=words))
-        self._screen.open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
+        screen = self._screen
+        screen.open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
         with watched(watch):
-            line = self._read_line("> ")
-        self._screen.open_line = False
+            if self.at_terminal and self._stdin is sys.stdin and screen.stream is sys.stdout and sys.stdout.isatty():
+                import readline  # noqa: F401 (line editing for input(); loaded only where a person types)
+
+                line = input("> ")
+            else:
+                screen.write("> ")
+                line = self._stdin.readline()
+                if not line:
+                    raise EOFError
+                line = line.rstrip("\n")
+                if not self.at_terminal:
+                    screen.write(f"{escape(line)}\n")  # a terminal has echoed it
+        screen.open_line = False
         return valid(line)
 
     def typed(self) -> str | None:
@@ -65,10 +77,6 @@ class Answers:
             pass
         return None
 
-    def edit(self, text: str, suffix: str) -> str | None:
-        """Return the text as the user leaves it in an editor, or None where there is none or it fails."""
-        return edit_in_editor(text, suffix) if self._editor is not None else None
-
     def rewrite(self, text: str) -> str | None:
         """Return the text as the user leaves it on lines that hold it, or None where lines are not edited."""
         try:
@@ -78,25 +86,10 @@ class Answers:
 
     def discard_typeahead(self) -> None:
         """Discard input typed before the question was shown."""
-        if self._stdin.isatty():
+        if self.at_terminal:
             _flush_input(self._stdin)
         if self._editor is not None:
             self._editor.discard_typeahead()
-
-    def _read_line(self, prompt: str) -> str:
-        screen = self._screen
-        if self._stdin is sys.stdin and screen.stream is sys.stdout and self._stdin.isatty() and sys.stdout.isatty():
-            import readline  # noqa: F401 (line editing for input(); loaded only where a person types)
-
-            return input(prompt)
-        screen.write(prompt)
-        line = self._stdin.readline()
-        if not line:
-            raise EOFError
-        line = line.rstrip("\n")
-        if not self._stdin.isatty():
-            screen.write(f"{escape(line)}\n")  # a terminal has echoed it
-        return line
 
 
 def _flush_input(stdin: TextIO) -> None:

@@ -18,27 +18,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from autoagent.agent.stats import RunStats
+from autoagent.core import events
 from autoagent.core.codec import to_json
 from autoagent.core.commands import ANY_TEXT, Proposal, Question
 from autoagent.core.errors import StateError, StopRun
-from autoagent.core.events import (
-    Changed,
-    Decided,
-    Dropped,
-    Ended,
-    Event,
-    Feedback,
-    Prompted,
-    Proposed,
-    Rejected,
-    Retried,
-    Returned,
-    RoundBegan,
-    RoundEnded,
-    RunStarted,
-    Started,
-    Thought,
-)
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import memory_name
 from autoagent.core.model import Thoughts
@@ -47,7 +30,7 @@ from autoagent.safety.typed_answers import read_answer
 from autoagent.terminal import markup, rendering, run_report
 from autoagent.terminal.agents_text import SubAgentText, TeamText
 from autoagent.terminal.answers import Answers
-from autoagent.terminal.line_editor import Watch, can_edit
+from autoagent.terminal.line_editor import Watch, can_edit, edit_in_editor
 from autoagent.terminal.live_area import Activity
 from autoagent.terminal.output import turn_pages
 from autoagent.terminal.question_desk import Attention, QuestionDesk
@@ -62,8 +45,8 @@ from autoagent.text.wrapping import wrap
 class EventHooks:
     """Hooks on events: `render` returns the text to show for one, None for the usual. `hear` receives it."""
 
-    render: Callable[[Event], str | None] = lambda event: None
-    hear: Callable[[Event], None] = lambda event: None
+    render: Callable[[events.Event], str | None] = lambda event: None
+    hear: Callable[[events.Event], None] = lambda event: None
 
 
 _NO_HOOKS = EventHooks()
@@ -112,7 +95,7 @@ class Console:
         self._replays = replays
         self._heard: set[str] = set()  # reasons for asking the model again that were told as they came
         self._command = ""
-        self._undecided: Thought | None = None  # of a run that is resumed
+        self._undecided: events.Thought | None = None  # of a run that is resumed
         self._cost_unknown = False
         self._ruled = 0  # the step that the last rule on screen begins
         self._proposed = ""  # the id of the call
@@ -121,9 +104,9 @@ class Console:
         self._typed = ""  # the last answer, as it stands on this screen
         self._sub_agents = SubAgentText(replays=replays)
         self._team = TeamText()
-        self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
+        self._held_back: list[events.Event] = []  # of sub-agents, while thoughts stream in
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Show an event of the run. Raises StateError if the output cannot be written. In a replay BrokenPipeError."""
         self._take(event)
         self._hooks.hear(event)
@@ -146,7 +129,7 @@ class Console:
         """The folds that `pass_over` feeds, by name. Its other state concerns the newest step alone."""
         return {"tally": self.tally, "words": self._words, "team": self._team}
 
-    def pass_over(self, event: Event) -> None:
+    def pass_over(self, event: events.Event) -> None:
         """Take up an event that was shown before. Thoughts whose command was not started are shown once more."""
         self._take(event)
         self._team.add(event)
@@ -154,41 +137,41 @@ class Console:
             self._sub_agents.add(event)
             return
         match event:
-            case Thought():
+            case events.Thought():
                 self._undecided = event
-            case Decided(allowed=False):
+            case events.Decided(allowed=False):
                 self._undecided = None
-            case Started():
+            case events.Started():
                 self._undecided = None
                 self._command = event.call.name
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: events.Event) -> None:
         self.tally.add(event)
         if event.agent:
             return
         self._words.add(event)
         match event:
-            case Proposed():
+            case events.Proposed():
                 texts = [text for text in event.call.args.values() if isinstance(text, str)]
                 digests = [hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() for text in texts]
                 for digest in [*digests, *rendering.DIGEST.findall(event.preview)]:
                     self._texts.setdefault(digest, event.step)
-            case Prompted():
+            case events.Prompted():
                 if self._screen.page.color and self._screen.area.moves and not self._prepared:
                     self._prepared = True  # while the model thinks
                     threading.Thread(target=markup.preload, daemon=True).start()
                 self._told = ""
                 self._activity.thinks(self.tally.model, event.tokens)
-            case Started() if event.call.name:
+            case events.Started() if event.call.name:
                 self._activity.runs(event.call)
-            case RunStarted() | Returned():
+            case events.RunStarted() | events.Returned():
                 self._activity.says("remembering")
-            case RoundBegan():
+            case events.RoundBegan():
                 self._activity.attends()
-            case Thought() | Rejected() | Decided() | RoundEnded() | Ended():
+            case events.Thought() | events.Rejected() | events.Decided() | events.RoundEnded() | events.Ended():
                 self._activity.rests()
 
-    def _show(self, event: Event) -> None:
+    def _show(self, event: events.Event) -> None:
         page = self._screen.page
         if (text := self._hooks.render(event)) is not None:
             self.say(text)
@@ -201,46 +184,46 @@ class Console:
         if event.agent:
             self._screen.lines(self._sub_agents.lines(event, page))
             return
-        if isinstance(event, (Prompted, Rejected, Ended)):
+        if isinstance(event, (events.Prompted, events.Rejected, events.Ended)):
             self._thoughts.forget()
-        if isinstance(event, (Prompted, Rejected)):
+        if isinstance(event, (events.Prompted, events.Rejected)):
             self._begin_step(event.step, page)
         match event:
-            case Dropped():
+            case events.Dropped():
                 what = event.attachment or f"memory {memory_name(event.memory)}"
                 self._screen.lines([page.said("DROPPED:", f"{what}, from all later prompts", "user")])
-            case Changed():
+            case events.Changed():
                 self._screen.lines([page.said("CHANGED:", event.what, "user")])
-            case RunStarted():
+            case events.RunStarted():
                 self._screen.lines(rendering.started(event, page, brief=self.goes_on, agreed=event.task == self.agreed))
                 if self._undecided is not None:
                     self._thought(self._undecided, page)
-            case Retried() if event.reason in self._heard:
+            case events.Retried() if event.reason in self._heard:
                 return
-            case Feedback() if event.text == self._typed and not self._replays:
+            case events.Feedback() if event.text == self._typed and not self._replays:
                 return
-            case Thought():
+            case events.Thought():
                 self._thought(event, page)
-            case Proposed() if self._replays:
+            case events.Proposed() if self._replays:
                 self._proposed = event.call.id
                 self._screen.lines(rendering.proposal(event, page))
-            case Decided(allowed=True) if (
+            case events.Decided(allowed=True) if (
                 "rule " in event.by
                 or event.by.startswith("the extension ")
                 or (self._replays and event.by.startswith("user"))
             ):
                 self._screen.lines([page.said("ALLOWED:", event.by + ", elsewhere" * event.elsewhere, "user")])
-            case Started():
+            case events.Started():
                 self._command = event.call.name
                 if self._replays and self._proposed != event.call.id:  # an older log does not say what was proposed
-                    self._screen.lines(rendering.proposal(Proposed(call=event.call), page))
-            case Returned():
+                    self._screen.lines(rendering.proposal(events.Proposed(call=event.call), page))
+            case events.Returned():
                 self._screen.lines(rendering.returned(event, self._command, page))
             case _:
                 if lines := list(rendering.event_lines(event, page)):
                     self._screen.lines(lines)
 
-    def _thought(self, event: Thought, page: Canvas) -> None:
+    def _thought(self, event: events.Thought, page: Canvas) -> None:
         """Write the thoughts that did not stream in, and the further ones: at a terminal in a line, which t opens."""
         if not self._thoughts.begun:
             self._begin_step(event.step, page)
@@ -255,7 +238,6 @@ class Console:
             self._further = None
 
     def _warn_of_cost(self, page: Canvas) -> None:
-        """Say once that the price of the run is unknown, if so."""
         if self.tally.usage.cost is None and not self._cost_unknown:
             self._cost_unknown = True
             warning = f"THE COST OF THIS RUN IS UNKNOWN: no price is known for {self.tally.unpriced}. "
@@ -350,7 +332,7 @@ class Console:
             self._screen.lines(rendering.block(self._words.result, page))
 
     def edit(self, text: str, suffix: str) -> str | None:
-        return self._answers.edit(text, suffix)
+        return edit_in_editor(text, suffix) if self._answers.are_edited else None
 
     def rewrite(self, text: str) -> str | None:
         self._activity.rests()

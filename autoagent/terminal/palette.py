@@ -32,10 +32,6 @@ class Palette:
     codes: Mapping[Ink, str]
     code_theme: str
 
-    def draw(self, ink: Ink, text: str) -> str:
-        """Return the text in a colour."""
-        return f"{code}{text}{Style.RESET_ALL}" if (code := self.codes[ink]) and text else text
-
 
 DARK = Palette(
     {

@@ -12,24 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from colorama import Style
+
+from autoagent.core import events
 from autoagent.core.commands import Proposal
-from autoagent.core.events import (
-    AgentMessage,
-    Answered,
-    Decided,
-    Drafted,
-    Ended,
-    Event,
-    Feedback,
-    Proposed,
-    Rejected,
-    Resumed,
-    Retried,
-    Returned,
-    RunStarted,
-    SystemNotice,
-    Verified,
-)
 from autoagent.core.frozen import dataclass
 from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
@@ -90,7 +76,8 @@ class Canvas:
 
     def ink(self, ink: Ink, text: str) -> str:
         """Return the text in a colour, or unchanged if there are none."""
-        return self.color.draw(ink, text) if self.color else text
+        code = self.color.codes[ink] if self.color and text else ""
+        return f"{code}{text}{Style.RESET_ALL}" if code else text
 
     def said(self, label: str, text: str, ink: Ink = "system") -> str:
         """Render a coloured label, then prose wrapped behind it."""
@@ -120,9 +107,9 @@ def name_of(tally: RunStats) -> str:
     return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
 
 
-def started(event: RunStarted, page: Canvas, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
+def started(event: events.RunStarted, page: Canvas, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
     """Render the agent, its goals and its means. `brief`: the goals alone. `agreed`: the means and the checks alone."""
-    if isinstance(event, Resumed):
+    if isinstance(event, events.Resumed):
         yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
     task = event.task
     if not (brief or agreed):
@@ -216,7 +203,7 @@ def figures(what: str, tally: RunStats, page: Canvas) -> str:
 
 
 def proposal(
-    proposed: Proposal | Proposed,
+    proposed: Proposal | events.Proposed,
     page: Canvas,
     *,
     mask: Callable[[Any], Any] = lambda value: value,
@@ -246,7 +233,7 @@ def proposal(
         yield from _diff(preview, page, call.args.values(), whole)
     elif preview:
         yield from _note(preview, page, "alarm" if proposed.risk == "irreversible" else "quiet", step, whole)
-    masked = isinstance(proposed, Proposed) and proposed.masked
+    masked = isinstance(proposed, events.Proposed) and proposed.masked
     if masked or call.args != proposed.call.args:
         yield page.alarm(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
     if holds_mask(proposed.call.args) and not masked:
@@ -331,7 +318,7 @@ def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
         yield from cut(line, page.columns, "  | ", at_spaces=True)
 
 
-def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
+def returned(event: events.Returned, command: str, page: Canvas) -> Iterator[str]:
     """Render the result of a command, cut to a length that leaves the thoughts in sight."""
     if event.meta.finished is not None:  # the end says it once more
         return
@@ -364,36 +351,36 @@ def _brief(said: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
         yield from block(shorten(line, TOLD_CHARACTERS), page)
 
 
-def event_lines(event: Event, page: Canvas) -> Iterator[str]:
+def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
     """Render an event that looks the same for every agent, or nothing for other events."""
     match event:
-        case Rejected():
+        case events.Rejected():
             yield page.said("UNUSABLE REPLY:", event.problem, "alarm")
-        case Retried():
+        case events.Retried():
             yield page.said("SYSTEM:", event.reason)
-        case Decided(allowed=False) if event.reason:
+        case events.Decided(allowed=False) if event.reason:
             yield page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")
-        case Feedback():
+        case events.Feedback():
             yield page.said("USER:", event.text, "user")
-        case SystemNotice() if page.brief:
+        case events.SystemNotice() if page.brief:
             first, *further = event.text.splitlines() or [""]
             yield page.said("SYSTEM:", first)
             for last in further[-1:]:
                 yield from block(last, page)
-        case SystemNotice():
+        case events.SystemNotice():
             yield page.said("SYSTEM:", event.text)
-        case AgentMessage(attached=True):
+        case events.AgentMessage(attached=True):
             what = event.text if event.image else counted(len(event.text.splitlines()), "line")
             yield page.said("ATTACHED:", f"{event.sender}, {what.strip('()')}", "user")
-        case AgentMessage():
+        case events.AgentMessage():
             yield page.said(f"{escape(event.sender)}:", event.text)
-        case Answered(purpose=purpose) if purpose == PURPOSE:
+        case events.Answered(purpose=purpose) if purpose == PURPOSE:
             if facts := facts_in(event.text, truncated=event.truncated):
                 yield page.said("FACTS:", " | ".join(facts))
-        case Drafted():
+        case events.Drafted():
             found = f"{event.agree or 'no two'} leave the same files" if event.agree != 1 else "one passes what failed"
             yield page.said("DRAFTS:", f"the work was tried {event.drafts} times in copies; {found}")
-        case Verified():
+        case events.Verified():
             alike: dict[str, list[str]] = {}
             for verdict in event.verdicts:
                 quote = f' "{verdict.evidence}"' if verdict.evidence else ""
@@ -401,11 +388,11 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
                 alike.setdefault(f"{verdict.finding}{quote}{why}", []).append(str(verdict.goal + 1))
             for said, goals in alike.items():
                 yield page.said("VERIFIER:", f"goal{'s' * (len(goals) > 1)} {', '.join(goals)} {said}")
-        case Ended():
+        case events.Ended():
             yield from ended(event, page)
 
 
-def ended(event: Ended, page: Canvas) -> Iterator[str]:
+def ended(event: events.Ended, page: Canvas) -> Iterator[str]:
     """Render why the run ends here: words of the agent's where it is finished."""
     if event.status == Status.FINISHED:
         yield from page.told(f"{event.status.words}:", event.reason)

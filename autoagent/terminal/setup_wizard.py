@@ -177,12 +177,9 @@ _NAMES = {"ai_name": "name", "description": "role", "ai_role": "role", "ai_goals
 
 
 def _proposal_json(text: str) -> dict[str, Any]:
-    start = text.find("{")
     try:
-        found = json.JSONDecoder(strict=False).raw_decode(text, start)[0] if start >= 0 else None
+        found, _ = json.JSONDecoder(strict=False).raw_decode(text, text.index("{"))
     except ValueError:
-        return {}
-    if not isinstance(found, dict):
         return {}
     return {_NAMES.get(key.lower(), key.lower()): value for key, value in found.items()}
 
