@@ -371,7 +371,7 @@ def test_a_theme_and_the_users_own_colours() -> None:
     assert palette_of(("none",), xterm, True) is None
     own = palette_of(("light", "thought = bold bright-cyan", "quiet=244", "label=default"), xterm, True)
     assert own is not None
-    assert own.draw("thought", "x") == "\x1b[1m\x1b[96mx\x1b[0m" and own.draw("label", "x") == "x"
+    assert Canvas(80, own).ink("thought", "x") == "\x1b[1m\x1b[96mx\x1b[0m" and Canvas(80, own).ink("label", "x") == "x"
     assert own.codes == {**LIGHT.codes, "thought": "\x1b[1m\x1b[96m", "quiet": "\x1b[38;5;244m", "label": ""}
     for wrong in ("solarized", "thought=", "mood=red", "thought=pink", "thought=256"):
         with pytest.raises(SettingsError, match=r"^AUTOAGENT_THEME: "):

@@ -110,21 +110,11 @@ def _sandboxes() -> str:
 _AGENT_FLAGS = (
     click.option("--ai-name", metavar="TEXT", help="Name of the agent."),
     click.option("--ai-role", metavar="TEXT", help="Role of the agent, after 'You are NAME,'."),
-    click.option(
-        "--ai-goal",
-        "ai_goals",
-        multiple=True,
-        metavar="TEXT",
-        help="A goal, or `goal :: command that checks it`; one to five times.",
-    ),
-)
-_WORKSPACE_FLAG = click.option(
-    "-w",
-    "--workspace-directory",
-    "workspace",
-    metavar="DIR",
-    help="Default: ./autoagent_workspace; for a task in a project, its folder.",
-)
+    click.option("--ai-goal", "ai_goals", multiple=True, metavar="TEXT",
+                 help="A goal, or `goal :: command that checks it`; one to five times."),
+)  # fmt: skip
+_WORKSPACE_FLAG = click.option("-w", "--workspace-directory", "workspace", metavar="DIR",
+                               help="Default: ./autoagent_workspace; for a task in a project, its folder.")  # fmt: skip
 _TASK_FLAGS = (
     click.option("-C", "--ai-settings", "ai_settings_file", metavar="FILE", help="Default: ai_settings.yaml."),
     click.option("-P", "--prompt-settings", "prompt_settings_file", metavar="FILE",
@@ -190,13 +180,10 @@ _SCREEN_FLAGS = (
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
 _AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts
-    click.option(
-        "--install-plugin-deps",
-        is_flag=True,
-        help="Install the requirements of enabled plug-ins, in an environment of their own.",
-    ),
+    click.option("--install-plugin-deps", is_flag=True,
+                 help="Install the requirements of enabled plug-ins, in an environment of their own."),
     click.option("--skip-news", is_flag=True, help="No effect: there is no news to skip."),
-)
+)  # fmt: skip
 
 
 def _keep(ctx: click.Context, flag: click.Parameter, value: Any) -> None:

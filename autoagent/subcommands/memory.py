@@ -32,7 +32,8 @@ SHOWN = 300  # characters of a text in a list
 FATES = 50  # of memories, that a forecast shows
 DREAM_TOKENS = 600
 _OF_USER = "autoagent.memory.of_user"
-_DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
+
+_time = click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"))
 
 file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 as_json = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
@@ -49,7 +50,6 @@ def memory(ctx: click.Context, of_user: bool) -> None:
 def _opened(
     ctx: click.Context, settings: Settings, embedder: Embedder | None = None
 ) -> AbstractContextManager[LivingMemory]:
-    """Open the memory that is meant."""
     if not ctx.meta[_OF_USER]:
         return open_user_command_memory(settings, embedder)
     own = user_memory(settings)
@@ -66,10 +66,8 @@ _filters = flags(
         click.option("--kind", metavar="KIND", help="Only this kind: note, fact, feedback, step, user."),
         click.option("--run", metavar="RUN", help="Only those of this run (any unique prefix of its id)."),
         click.option("--source", metavar="TEXT", help="Only those whose source contains TEXT."),
-        click.option(
-            "--before", type=click.DateTime(_DATES), metavar="TIME", help="Only those before TIME (2026-11-22)."
-        ),
-        click.option("--since", type=click.DateTime(_DATES), metavar="TIME", help="Only those since TIME."),
+        click.option("--before", type=_time, metavar="TIME", help="Only those before TIME (2026-11-22)."),
+        click.option("--since", type=_time, metavar="TIME", help="Only those since TIME."),
     )
 )
 

@@ -203,7 +203,6 @@ def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -
 
 
 def _check_step(settings: Settings, run: str, step: int) -> None:
-    """Raise StateError if the run cannot be taken back to the end of this step."""
     steps = {event.step for event in replies(settings, run)}
     if step and step not in steps:
         there = f"it is at step {max(steps)}" if steps else "it has none yet"

@@ -19,7 +19,7 @@ from autoagent.agent.stats import RunStats
 from autoagent.core.codec import from_line, to_plain
 from autoagent.core.durable_files import read_regular, replacing
 from autoagent.core.errors import StateError
-from autoagent.core.events import Event, Forked, Resumed, RunStarted
+from autoagent.core.events import Forked, Resumed, RunStarted
 from autoagent.fleet.command_line import FOLDER
 from autoagent.log.checkpoint import load
 from autoagent.log.reader import digest, find_run, log_path, read, run_ids
@@ -37,8 +37,6 @@ from autoagent.text.text_file import write_text
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Describe a run in the list."""
-
     id: str
     name: str
     status: str
@@ -203,8 +201,8 @@ def report(ctx: click.Context, /, fleet: Path | None, output: Path | None, **run
     echo(written, err=True)
 
 
-def _show(console: Console, state_dir: Path, run: str, step: int | None) -> None:
-    """Show a run, or one step of its own agent, whose earlier steps a checkpoint may hold."""
+def _show(console: Console, state_dir: Path, run: str, step: int | None, *, paced: bool = False) -> None:
+    """Show a run, `paced` as it went, or one step of its own agent, whose earlier steps a checkpoint may hold."""
     saved = None if step is None else load(log_path(state_dir, run), checkpoint_key(os.environ), step)
     if saved is not None:
         for name, fold in console.folds.items():
@@ -212,16 +210,15 @@ def _show(console: Console, state_dir: Path, run: str, step: int | None) -> None
         events = read(state_dir, run, until=step, begin=(saved.position.size, saved.position.events))
     else:
         events = read(state_dir, run) if step is None else digest(state_dir, run, step)
+    last = None
     for event in events:
-        if belongs(event, step):
-            console.show(event)
-        else:
+        if step is not None and (event.step != step or event.agent or isinstance(event, RunStarted)):
             console.pass_over(event)
-
-
-def belongs(event: Event, step: int | None) -> bool:
-    """Return whether an event is of this step of the run's own agent. None stands for all steps."""
-    return step is None or (event.step == step and not event.agent and not isinstance(event, RunStarted))
+            continue
+        if paced and last is not None:
+            time.sleep(min(max(0.0, event.t - last), LONGEST_PAUSE))
+        last = event.t
+        console.show(event)
 
 
 def end_showing(console: Console, log: Path, step: int | None) -> None:
@@ -256,15 +253,7 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
     at_terminal = sys.stdout.isatty()
     color, plain = build.palette(settings, at_terminal), settings.plain_output or not at_terminal
     console = build.open_replay(settings, sys.stdout, Style(color, plain=plain, whole=full))
-    last = None
-    for event in read(settings.state_dir, run):
-        if not belongs(event, step):
-            console.pass_over(event)
-            continue
-        if not fast and last is not None:
-            time.sleep(min(max(0.0, event.t - last), LONGEST_PAUSE))
-        last = event.t
-        console.show(event)
+    _show(console, settings.state_dir, run, step, paced=not fast)
     end_showing(console, log_path(settings.state_dir, run), step)
 
 

@@ -118,10 +118,7 @@ def search(count: int, fails: Callable[[int], bool]) -> int | None:
 
 
 def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> ProcessExit:
-    """Run the check with the files of a tree, in a new folder that is removed afterwards. Return how it ended.
-
-    Raises StateError, SetupError, CommandError.
-    """
+    """Run the check with the files of a tree, in a new folder that is removed afterwards. Return how it ended."""
     with tempfile.TemporaryDirectory(prefix="autoagent-bisect-") as folder:
         workspace = workspace_of(began, Path(folder))
         restored = open_snapshots(settings.state_dir, workspace).restore(tree)
@@ -132,7 +129,6 @@ def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Proces
 
 
 def _printed(end: ProcessExit) -> str:
-    """Return the end of the output of a check."""
     text = end.output.decode("utf-8", "replace").strip()
     return escape(text if len(text) <= SHOWN else f"…{text[-SHOWN:]}")
 

@@ -159,9 +159,7 @@ class StreamedThoughts:
         """Write the rest of the thoughts, which are this `text`, or all of it where something else is on screen."""
         if not text.startswith(self._shown.strip()):
             self.forget()
-        if not (text or self.begun):
-            return
-        if self._redrawn(text):
+        if not (text or self.begun) or self._redrawn(text):
             return
         flow = self._screen.flow or self._begin()
         unseen = text[len(self._shown.lstrip()) :]

@@ -45,7 +45,7 @@ class Interrupts:
         hook = sys.unraisablehook
         sys.unraisablehook = lambda forgotten: None if self._takes_back(forgotten) else hook(forgotten)
         try:
-            with _looked_after(self._again):
+            with _looked_after(self._note):
                 yield self
         finally:
             sys.unraisablehook = hook
@@ -75,10 +75,8 @@ class Interrupts:
             self._raise_pending()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._pending.append(number)
-        self._again(number, frame)
-
-    def _again(self, number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGURG:
+            self._pending.append(number)
         if self._depth:
             self._raise_pending()
 
