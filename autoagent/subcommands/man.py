@@ -52,22 +52,22 @@ def page(command: click.Command, program: click.Context | None) -> str:
     name = f"autoagent-{command.name}" if program else "autoagent"
     lines = [f'.TH {name.upper()} 1 "" "autoagent {__version__}"', ".SH NAME", f"{name} \\- {_plain(_about(command))}"]
     see_also = [".SH SEE ALSO", ".BR autoagent (1)"] if program else []
-    return "\n".join([*lines, *_sections(ctx, "SH"), *see_also, ""])
+    return "\n".join([*lines, *_sections(ctx), *see_also, ""])
 
 
-def _sections(ctx: click.Context, heading: str) -> Iterator[str]:
+def _sections(ctx: click.Context) -> Iterator[str]:
     """Yield the call of a command, its purpose, its options, and the same of its own subcommands."""
     command = ctx.command
-    yield f".{heading} SYNOPSIS"
+    yield ".SH SYNOPSIS"
     yield f".B {_plain(ctx.command_path)}"
     yield _plain(" ".join(command.collect_usage_pieces(ctx)))
-    yield f".{heading} DESCRIPTION"
+    yield ".SH DESCRIPTION"
     yield from _prose(command.help or "")
-    yield f".{heading} OPTIONS"
+    yield ".SH OPTIONS"
     yield from _options(ctx)
     if not isinstance(command, click.Group):
         return
-    yield f".{heading} SUBCOMMANDS"
+    yield ".SH SUBCOMMANDS"
     for name in command.list_commands(ctx):
         own = command.get_command(ctx, name)
         assert own is not None

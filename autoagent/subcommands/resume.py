@@ -82,11 +82,12 @@ def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None =
     run = find_run(here.settings.state_dir, run) if run else _chosen(here)
     here.check_made_here(run)
     began, status = ends(here.settings.state_dir, run)
+    session = session_of_run(began, here)
     if "team" in began.settings:
-        return _resume_team(session_of_run(began, here), run, began, step)
+        return _resume_team(session, run, began, step)
     if step is None and status == Status.FINISHED and not (given.get("wish") or given.get("ai_goals")):
-        return go_on(here, Leg(run, status.code, _asked_for_more(session_of_run(began, here), run, began)))
-    return go_on(here, _resume(session_of_run(began, here), run, (began, status), step, force=force))
+        return go_on(here, Leg(run, status.code, _asked_for_more(session, run, began)))
+    return go_on(here, _resume(session, run, (began, status), step, force=force))
 
 
 def go_on(here: Session, leg: Leg) -> int:

@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 import sys
+import termios
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -87,21 +88,9 @@ class Answers:
     def discard_typeahead(self) -> None:
         """Discard input typed before the question was shown."""
         if self.at_terminal:
-            _flush_input(self._stdin)
+            termios.tcflush(self._stdin, termios.TCIFLUSH)
         if self._editor is not None:
             self._editor.discard_typeahead()
-
-
-def _flush_input(stdin: TextIO) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        while msvcrt.kbhit():
-            msvcrt.getwch()
-    else:
-        import termios
-
-        termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
 
 
 READING_BEGINS = 0.2  # seconds after a question is written; until then nothing competes with the writing
@@ -140,7 +129,7 @@ class ClickTerminal:
     def decide(self, question: str) -> bool:
         """Ask a yes-or-no question that nobody answers by accident: input typed before it is discarded."""
         if sys.stdin.isatty():
-            _flush_input(sys.stdin)
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
         while (answer := self.ask(question).strip().lower()) not in ("y", "yes", "n", "no"):
             self.say("Please answer y or n.")
         return answer in ("y", "yes")

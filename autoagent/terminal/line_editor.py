@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,8 +47,7 @@ HELD = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 def can_edit(stdin: TextIO, screen: TextIO) -> bool:
     """Return whether lines can be edited here: at a terminal on both sides, and one that can move its cursor."""
-    usual = "" if os.name == "posix" else "windows"
-    return stdin.isatty() and screen.isatty() and os.environ.get("TERM", usual) not in ("", "dumb")
+    return stdin.isatty() and screen.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def preload() -> None:
@@ -241,8 +241,6 @@ def _keys() -> KeyBindings:
 @contextmanager
 def _unechoed(stdin: TextIO) -> Iterator[None]:
     """Have the terminal keep typed input without echo: the editor shows it."""
-    import termios
-
     try:
         before = termios.tcgetattr(stdin)
     except termios.error as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
@@ -64,7 +63,7 @@ def palette_of(theme: Sequence[str], env: Mapping[str, str], isatty: bool) -> Pa
             raise SettingsError(f"AUTOAGENT_THEME: {word!r} is not auto, dark, light, none or NAME=COLOUR ({inks}).")
         else:
             codes[ink] = "".join(map(_code, colors.split()))
-    moves = isatty and env.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb")
+    moves = isatty and env.get("TERM", "") not in ("", "dumb")
     forced = env.get("CLICOLOR_FORCE", "0") not in ("", "0")
     if palette is None or env.get("NO_COLOR") or not (forced or (moves and env.get("CLICOLOR") != "0")):
         return None
