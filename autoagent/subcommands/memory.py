@@ -425,7 +425,7 @@ def _in_all(counts: Counts) -> str:
 
 
 def _line(memory: RetrievedMemory) -> str:
-    origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
+    origin = f"{memory.kind} from {memory.source}" if memory.source else memory.kind
     text = shorten(escape(" ".join(memory.text.split())), SHOWN)
     mark = "" if memory.trusted else " (untrusted)"
     return f"{memory.id}  {minute(memory.t)}  {_level(memory)}  {origin}{mark}: {text}"

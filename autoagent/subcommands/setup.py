@@ -6,6 +6,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,7 @@ def migrate(folder: Path, applies: bool, as_json: bool) -> None:
     if source == here.resolve() and not migration.memories:
         raise SettingsError("This is the current folder, which works as it is: start autoagent in it.")
     if applies:
-        carry_out(migration, here, lambda line: echo(line, err=True))
+        carry_out(migration, here, partial(echo, err=True))
     if as_json:
         echo_json([dataclasses.asdict(row) for row in migration.rows])
         return

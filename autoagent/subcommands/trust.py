@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from autoagent.settings import user_state_path
 from autoagent.subcommands.flags import command_names
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.output import echo, echo_list, minute
-from autoagent.text.sanitize import escape
 
 
 @click.command("trust")
@@ -106,7 +106,7 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
     """List the rules, those of the settings first."""
     settings = Session.read(ctx.obj).settings
     saved = saved_rules()
-    warn_of_old_rules(settings, lambda line: echo(escape(line), err=True))
+    warn_of_old_rules(settings, partial(echo, err=True))
     found = [("settings", Rule.parse(text)) for text in settings.allow]
     found += [("saved", rule) for rule in saved.load()]
     echo_list(

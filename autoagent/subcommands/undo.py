@@ -26,7 +26,7 @@ from autoagent.settings import Settings
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.text.figures import counted
-from autoagent.text.sanitize import escape, shorten
+from autoagent.text.sanitize import shorten
 from autoagent.workspace.lock import sole_writer
 
 
@@ -103,8 +103,9 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
         ctx.exit(1)
     first = turns[found]
     echo(f"First fails after step {first.step} ({first.command}); {steps}.")
-    if printed := _printed(ends[found]):  # what is found has been checked
-        echo(printed)
+    printed = ends[found].output.decode("utf-8", "replace").strip()  # what is found has been checked
+    if printed:
+        echo(printed if len(printed) <= SHOWN else f"…{printed[-SHOWN:]}")
 
 
 def search(count: int, fails: Callable[[int], bool]) -> int | None:
@@ -123,14 +124,9 @@ def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Proces
         workspace = workspace_of(began, Path(folder))
         restored = open_snapshots(settings.state_dir, workspace).restore(tree)
         if restored.left:
-            echo(f"Without {', '.join(map(escape, restored.left))}.", err=True)
+            echo(f"Without {', '.join(restored.left)}.", err=True)
         with closing(open_sandbox(settings, workspace)) as sandbox:
             return sandbox.run(["/bin/sh", "-c", check])
-
-
-def _printed(end: ProcessExit) -> str:
-    text = end.output.decode("utf-8", "replace").strip()
-    return escape(text if len(text) <= SHOWN else f"…{text[-SHOWN:]}")
 
 
 def _outcome(end: ProcessExit) -> str:

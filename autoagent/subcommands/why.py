@@ -148,7 +148,7 @@ def _scored(memory: RetrievedMemory | LeftOut, gate: float) -> str:
 
 def _origin(memory: RetrievedMemory) -> str:
     source, newer = origin_of(memory.source), memory.superseded_by
-    origin = escape(f"{memory.kind} from {source}" if source else memory.kind)
+    origin = f"{memory.kind} from {source}" if source else memory.kind
     superseded = "" if newer is None else f"  superseded by mem:{memory_name(newer)}"
     return f"{minute(memory.t)}  {origin}{'' if memory.trusted else ' (untrusted)'}{superseded}"
 
