@@ -271,7 +271,7 @@ def _followed_by(tracer: int) -> list[str]:
 
 def _load() -> None:
     """Import what a run imports, and do what it does once."""
-    for name in ("encodings.idna", "requests"):
+    for name in ("encodings.idna", "prompt_toolkit.input.vt100", "prompt_toolkit.output.vt100", "requests"):
         importlib.import_module(name)
     for package in (ROOT / "autoagent", *(ROOT / "extensions").glob("autoagent_*")):
         for path in sorted(package.rglob("*.py")):
@@ -280,11 +280,10 @@ def _load() -> None:
                 with contextlib.suppress(ImportError):  # an extension whose package is not installed here
                     importlib.import_module(name)
     from autoagent.models.openai import endpoint
-    from autoagent.terminal import line_editor, markup
+    from autoagent.terminal import markup
     from autoagent.text.tokens import counter
 
     endpoint.preload()
-    line_editor.preload()
     markup.preload()
     counter("")("warm")
     gc.collect()

@@ -70,7 +70,7 @@ _INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # of 
 
 
 class TeamText:
-    """Take up every event of a team in order. `lines` does so, too."""
+    """Take up every event of a team in order by `add`."""
 
     def __init__(self) -> None:
         self._roles: dict[str, events.Hired] = {}
@@ -92,7 +92,6 @@ class TeamText:
 
     def lines(self, event: events.Event, page: Canvas, tally: RunStats) -> Iterator[str]:
         """Yield the lines that show an event, or none for an event of no interest to a person."""
-        self.add(event)
         match event:
             case events.Hired():
                 human = ", a person" if event.human else ""
@@ -108,7 +107,7 @@ class TeamText:
                 yield from self._message(event, page)
             case events.RoundEnded():
                 yield rendering.figures(f"round {event.step}", tally, page)
-            case _ if event.agent in self._roles:
+            case _:
                 for text in rendering.event_lines(event, page):
                     yield page.ink(self._ink(event.agent), f"[{self._name(event.agent)}] ") + text
 

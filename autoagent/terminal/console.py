@@ -176,11 +176,11 @@ class Console:
         if (text := self._hooks.render(event)) is not None:
             self.say(text)
             return
+        self._team.add(event)
         if self._team.knows(event):
             self._warn_of_cost(page)
             self._screen.lines(self._team.lines(event, page, self.tally))
             return
-        self._team.add(event)
         if event.agent:
             self._screen.lines(self._sub_agents.lines(event, page))
             return

@@ -50,14 +50,6 @@ def can_edit(stdin: TextIO, screen: TextIO) -> bool:
     return stdin.isatty() and screen.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def preload() -> None:
-    """Import the line editor, which takes a tenth of a second."""
-    import prompt_toolkit.application
-    import prompt_toolkit.input.vt100
-    import prompt_toolkit.output.vt100
-    import prompt_toolkit.shortcuts.prompt  # noqa: F401
-
-
 class LineEditor:
     """Reads lines from `stdin` with the prompt on `screen`.
 

@@ -146,10 +146,10 @@ def test_lines_typed_at_once_stay_two_and_a_wish_comes_back(home: Home) -> None:
 
 SIGNALLED = """
 import os, signal, sys
-from autoagent.terminal.line_editor import LineEditor, preload
+import prompt_toolkit.input.vt100, prompt_toolkit.output.vt100
+from autoagent.terminal.line_editor import LineEditor
 number = signal.Signals[sys.argv[1]]
 signal.signal(signal.SIGTERM, lambda *_: print("ended by SIGTERM"))
-preload()
 came = []
 def loop_opened(event, arguments):
     if event == "socket.__new__" and not came:
