@@ -66,12 +66,9 @@ def _lines(question: OpenQuestion) -> Iterator[str]:
     yield f"{question.id}  {_age(question)}  {' '.join(question.workspace.splitlines())}{agent}"
     if question.command:
         yield f"  {_about(question)}"
-        for name in ("warning", "preview"):
-            if text := question.command[name]:
-                yield from _indented(text)
-    if question.text:
-        yield from _indented(question.text)
-    yield from _indented(question.question)
+    command = question.command
+    for text in (command.get("warning", ""), command.get("preview", ""), question.text, question.question):
+        yield from (f"  {line}" for line in shorten(text, _SHOWN).splitlines())
     yield f"  autoagent inbox {question.id} TEXT"
 
 
@@ -81,10 +78,6 @@ def _about(question: OpenQuestion) -> str:
         return shorten(question.question.replace("\n", " "), _SHOWN)
     args = json.dumps(question.command["arguments"], ensure_ascii=False)
     return f"{question.command['name']} ({question.command['risk']}) {shorten(args, _SHOWN)}"
-
-
-def _indented(text: str) -> Iterator[str]:
-    yield from (f"  {line}" for line in shorten(text, _SHOWN).splitlines())
 
 
 def _age(question: OpenQuestion) -> str:
