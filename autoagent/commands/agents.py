@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from autoagent.commands.context import Context
@@ -14,10 +15,9 @@ from autoagent.commands.registry import CommandOutput, command
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.protocols import SubAgent
 from autoagent.settings import Settings
+from autoagent.text.figures import counted
 
 Key = Annotated[str, "as start_agent gave it", "text"]
-
-_AUTOGPT = ("autogpt.app",)
 
 
 def _switched_on(settings: Settings) -> str:
@@ -28,15 +28,15 @@ def _switched_on(settings: Settings) -> str:
     return settings.model_choice.provider.one_agent
 
 
-@command(
+_agent_command = partial(command, rare=True, available=_switched_on, autogpt=("autogpt.app",))
+
+
+@_agent_command(
     "start_agent",
     "Start a sub-agent that works in the background",
     risk="write",
-    rare=True,
-    available=_switched_on,
     effects=Effects(tells_agents=True),
     levels=(),
-    autogpt=_AUTOGPT,
 )
 def start_agent(
     context: Context,
@@ -54,16 +54,13 @@ def start_agent(
     return CommandOutput(text, ResultMeta(details={"agent": agent.key}))
 
 
-@command(
+@_agent_command(
     "message_agent",
     "Tell a sub-agent something",
     risk="write",
-    rare=True,
-    available=_switched_on,
     repeatable=True,
     effects=Effects(tells_agents=True),
     levels=(),
-    autogpt=_AUTOGPT,
 )
 def message_agent(
     context: Context, key: Key, message: Annotated[str, "it reads this before its next step"]
@@ -72,16 +69,8 @@ def message_agent(
     return CommandOutput(f"It was told. {_line(agent)}", _meta([agent]))
 
 
-@command(
-    "list_agents",
-    "List your sub-agents, or wait for one",
-    risk="read",
-    rare=True,
-    available=_switched_on,
-    repeatable=True,
-    effects=Effects(),
-    levels=(),
-    autogpt=_AUTOGPT,
+@_agent_command(
+    "list_agents", "List your sub-agents, or wait for one", risk="read", repeatable=True, effects=Effects(), levels=()
 )
 def list_agents(
     context: Context, wait: Annotated[float | None, "seconds to wait until one ends"] = None
@@ -92,22 +81,14 @@ def list_agents(
     return CommandOutput(text, replace(_meta(agents), waits=waits))
 
 
-@command(
-    "delete_agent",
-    "End a sub-agent",
-    risk="write",
-    rare=True,
-    available=_switched_on,
-    effects=Effects(),
-    autogpt=_AUTOGPT,
-)
+@_agent_command("delete_agent", "End a sub-agent", risk="write", effects=Effects())
 def delete_agent(context: Context, key: Key) -> CommandOutput:
     agent = context.agents.end(key)
     return CommandOutput(_line(agent), _meta([agent]))
 
 
 def _line(agent: SubAgent) -> str:
-    steps = f"{agent.steps} step{'' if agent.steps == 1 else 's'}"
+    steps = counted(agent.steps, "step")
     if agent.status == "running":
         status = f"running for {agent.seconds:.0f} s, {steps}."
     elif agent.status == "asking":

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from autoagent.commands.context import Context, in_a_shell
@@ -33,6 +34,7 @@ Code = Annotated[str, "the whole code", "exact", CODE]
 
 _AUTOGPT = ("execute_code",)
 
+_run_command = partial(command, risk="run", repeatable=True, effects=Effects(runs_programs=True))
 
 # Python ------------------------------------------------------------------------------------------------------------
 
@@ -64,13 +66,10 @@ def _preview_code(context: Context, code: str, name: str = _NAME) -> str:
     return diff or f"Runs {filename}, which holds this code already:\n{code}"
 
 
-@command(
+@_run_command(
     "execute_python_code",
     "Count, filter, sort, convert or compute with Python code, kept in the folder executed_code",
-    risk="run",
     preview=_preview_code,
-    repeatable=True,
-    effects=Effects(runs_programs=True),
     autogpt=_AUTOGPT,
     always_offered=True,
 )
@@ -83,17 +82,10 @@ def execute_python_code(
     return _result(_run_python(context, filename, code.encode(), []), written.meta)
 
 
-def _preview_file(context: Context, filename: str, args: list[str] | None = None) -> str:
-    return _source_note(context, filename, *_source(context, filename))
-
-
-@command(
+@_run_command(
     "execute_python_file",
     "Run a Python file",
-    risk="run",
-    preview=_preview_file,
-    repeatable=True,
-    effects=Effects(runs_programs=True),
+    preview=lambda context, filename, args=None: _source_note(context, filename, *_source(context, filename)),
     autogpt=_AUTOGPT,
     always_offered=True,
 )
@@ -116,7 +108,6 @@ def _code_file(name: str) -> str:
 
 
 def _source(context: Context, filename: str) -> tuple[bytes, str]:
-    """Read a Python file to run. Return its bytes and its text."""
     entry = context.workspace.find(filename, follow=False)
     if entry is not None and entry.kind == "link":
         raise CommandError(f"{shown(filename)} is a symbolic link; name the file itself.")
@@ -132,7 +123,6 @@ def _source(context: Context, filename: str) -> tuple[bytes, str]:
 
 
 def _source_note(context: Context, filename: str, source: bytes, text: str) -> str:
-    """Describe a file before it runs. The note changes with the content."""
     digest = hashlib.sha256(source).hexdigest()
     name = context.workspace.display(filename)
     return f"Runs {name} ({len(source):,} bytes, SHA-256 {digest}):\n{text}"
@@ -162,15 +152,12 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
     return risk_of(command_line[:LINE_LIMIT])  # a longer one is refused, and to read it takes long
 
 
-@command(
+@_run_command(
     "execute_shell",
     "Run a shell command and wait for its end",
-    risk="run",
     available=_shell_allowed,
     preview=_preview_shell,
     assess=_assess_shell,
-    repeatable=True,
-    effects=Effects(runs_programs=True),
     autogpt=_AUTOGPT,
     always_offered=True,
 )
@@ -180,15 +167,12 @@ def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     return _result(exit, ResultMeta(waits=waits))
 
 
-@command(
+@_run_command(
     "verify",
     "Check a goal with a shell command that exits 0 if it is met",
-    risk="run",
     available=_shell_allowed,
     preview=lambda context, goal, command_line: _preview_shell(context, command_line),
     assess=lambda context, goal, command_line: _assess_shell(context, command_line),
-    repeatable=True,
-    effects=Effects(runs_programs=True),
 )
 def verify(
     context: Context, goal: Annotated[int, "the number of the goal"], command_line: CommandLine
@@ -196,16 +180,13 @@ def verify(
     return _result(context.sandbox.run(_arguments(context, command_line)))
 
 
-@command(
+@_run_command(
     "execute_shell_popen",
     "Start a shell command that runs on in the background",
-    risk="run",
     rare=True,
     available=_shell_allowed,
     preview=_preview_shell,
     assess=_assess_shell,
-    repeatable=True,
-    effects=Effects(runs_programs=True),
     autogpt=_AUTOGPT,
 )
 def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandOutput:
@@ -217,31 +198,17 @@ def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandO
     return CommandOutput(text, ResultMeta(changed=(started.output,), details={"pid": started.pid}))
 
 
-@command(
-    "list_programs",
-    "List the programs in the background",
-    risk="read",
-    rare=True,
-    available=_shell_allowed,
-    repeatable=True,
-    effects=Effects(),
-    autogpt=_AUTOGPT,
-)
+_background_command = partial(command, rare=True, available=_shell_allowed, effects=Effects(), autogpt=_AUTOGPT)
+
+
+@_background_command("list_programs", "List the programs in the background", risk="read", repeatable=True)
 def list_programs(context: Context) -> CommandOutput:
     background = context.sandbox.programs()
     text = "\n".join(map(_program_line, background)) or "No program was started in the background."
     return CommandOutput(text, ResultMeta(waits=_any_running(background)))
 
 
-@command(
-    "stop_program",
-    "End a program in the background",
-    risk="run",
-    rare=True,
-    available=_shell_allowed,
-    effects=Effects(),
-    autogpt=_AUTOGPT,
-)
+@_background_command("stop_program", "End a program in the background", risk="run")
 def stop_program(context: Context, pid: Annotated[int, "as list_programs shows it", "text"]) -> str:
     return _program_line(context.sandbox.stop(pid))
 
@@ -283,36 +250,30 @@ def _any_running(programs: Sequence[BackgroundProcess]) -> bool:
 
 
 def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
-    """Build the result of a finished program. A failing program is no failure of the command."""
+    # A failing program is no failure of the command.
     details = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
     return CommandOutput(described(exit), replace(meta, failed=has_failed(exit), details=details))
 
 
 # Asking the model --------------------------------------------------------------------------------------------------
 
+_advice_command = partial(command, risk="read", rare=True, effects=Effects())
 
-@command(
-    "analyze_code",
-    "Have code analyzed",
-    risk="read",
-    rare=True,
-    aliases=["evaluate_code"],
-    effects=Effects(),
-    autogpt=["analyze_code", "evaluate_code"],
+
+@_advice_command(
+    "analyze_code", "Have code analyzed", aliases=["evaluate_code"], autogpt=["analyze_code", "evaluate_code"]
 )
 def analyze_code(context: Context, code: Code) -> str:
     return _answer(context, "List what should be improved in this code: faults first, then clarity. Be specific.", code)
 
 
-@command("improve_code", "Have code improved", risk="read", rare=True, effects=Effects(), autogpt=["improve_code"])
+@_advice_command("improve_code", "Have code improved", autogpt=["improve_code"])
 def improve_code(context: Context, suggestions: Annotated[list[str], "what to improve"], code: Code) -> str:
     task = "Improve this code as suggested, and answer with the whole improved code alone. The suggestions:"
     return _answer(context, "\n".join([task, *(f"- {suggestion}" for suggestion in suggestions)]), code)
 
 
-@command(
-    "write_tests", "Have tests written for code", risk="read", rare=True, effects=Effects(), autogpt=["write_tests"]
-)
+@_advice_command("write_tests", "Have tests written for code", autogpt=["write_tests"])
 def write_tests(context: Context, code: Code, focus: Annotated[list[str], "what the tests should cover"]) -> str:
     task = "Write tests for this code, and answer with the whole test file alone. What they should cover above all:"
     return _answer(context, "\n".join([task, *(f"- {topic}" for topic in focus)]), code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from functools import partial
 from itertools import islice
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from autoagent.commands.support.encoding import Decoded, decode
 from autoagent.core.commands import DETAIL, EXISTING, FILE_TEXT, Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
+from autoagent.text.figures import counted
 from autoagent.text.file_forms import form_error
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.redaction import MASK
@@ -36,10 +38,11 @@ Deleted = Annotated[str, "path relative to the workspace", "entry", EXISTING]
 WholeText = Annotated[str, "the whole content", "exact", FILE_TEXT]
 Directory = Annotated[str, "folder relative to the workspace", "path"]
 
-_AUTOGPT = ("file_operations",)
+_AMENDS = Effects(amends=True)
+_file_command = partial(command, always_offered=True, autogpt=("file_operations",))
 
 
-@command("read_file", "Read a file", risk="read", effects=Effects(), always_offered=True, autogpt=_AUTOGPT)
+@_file_command("read_file", "Read a file", risk="read", effects=Effects())
 def read_file(
     context: Context, filename: Present, first_line: FirstLine = 1, lines: Lines = None, column: Column = 1
 ) -> CommandOutput:
@@ -73,11 +76,11 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     _refuse_mask(context, filename, text)
     before = decode(context.workspace.read(filename, READ_LIMIT + 1))
     if before is None or entry.size > READ_LIMIT:
-        return f"Replaces all {_count(entry.size, 'byte')} of {entry.path}.\n{_diff(context, filename, '', text)}"
+        return f"Replaces all {counted(entry.size, 'byte')} of {entry.path}.\n{_diff(context, filename, '', text)}"
     return _diff(context, filename, before.text, text)
 
 
-@command(
+@_file_command(
     "write_to_file",
     "Write to file",
     risk="write",
@@ -85,16 +88,13 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     meant_by=["make_directory", "create_directory", "make_folder", "create_folder", "mkdir"],
     preview=_preview_write,
     effects=Effects(writes_whole=True),
-    always_offered=True,
-    autogpt=_AUTOGPT,
 )
 def write_to_file(context: Context, filename: Filename, text: WholeText) -> CommandOutput:
     _refuse_mask(context, filename, text)
     data = _encode_text(text, Decoded(""))
     if context.workspace.size(filename) == len(data) and context.workspace.read(filename, len(data) + 1) == data:
-        return CommandOutput(
-            f"{context.workspace.display(filename)} holds this very text already; nothing was changed."
-        )
+        name = context.workspace.display(filename)
+        return CommandOutput(f"{name} holds this very text already; nothing was changed.")
     context.workspace.write(filename, data)
     return _change_report(context, filename, f"Wrote {_size(text)} to", text=text)
 
@@ -111,6 +111,12 @@ def _refuse_mask(context: Context, filename: str, text: str) -> None:
         )
 
 
+def _text_so_far(context: Context, filename: str) -> tuple[Decoded, bool]:
+    """Return the text of a file, empty for a missing file, and whether it was cut."""
+    exists = context.workspace.find(filename) is not None
+    return _decode_text(filename, context.workspace.read(filename, READ_LIMIT + 1) if exists else b"")
+
+
 def _preview_append(context: Context, filename: str, text: str) -> str:
     before, cut = _text_so_far(context, filename)
     if cut:
@@ -118,15 +124,8 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
     return _diff(context, filename, before.text, before.text + _with_line_ends_of(before.text, text))
 
 
-@command(
-    "append_to_file",
-    "Append to file",
-    risk="write",
-    preview=_preview_append,
-    repeatable=True,
-    effects=Effects(amends=True),
-    always_offered=True,
-    autogpt=_AUTOGPT,
+@_file_command(
+    "append_to_file", "Append to file", risk="write", preview=_preview_append, repeatable=True, effects=_AMENDS
 )
 def append_to_file(
     context: Context, filename: Filename, text: Annotated[str, "what to add at the end", "exact", FILE_TEXT]
@@ -146,15 +145,7 @@ def _preview_edit(context: Context, filename: str, old: str, new: str, everywher
     return _diff(context, filename, before.text, after)
 
 
-@command(
-    "edit_file",
-    "Replace a passage in a file",
-    risk="write",
-    preview=_preview_edit,
-    effects=Effects(amends=True),
-    always_offered=True,
-    autogpt=_AUTOGPT,
-)
+@_file_command("edit_file", "Replace a passage in a file", risk="write", preview=_preview_edit, effects=_AMENDS)
 def edit_file(
     context: Context,
     filename: Present,
@@ -176,37 +167,25 @@ def _preview_delete(context: Context, filename: str) -> str:
         return f"Deletes {_entry_line(entry)}."
     decoded = decode(context.workspace.read(filename, READ_LIMIT))
     lines = f"{_lines(decoded.text)}, " if decoded and entry.size <= READ_LIMIT else ""
-    return f"Deletes {entry.path} ({lines}{_count(entry.size, 'byte')})."
+    return f"Deletes {entry.path} ({lines}{counted(entry.size, 'byte')})."
 
 
-@command(
-    "delete_file",
-    "Delete file",
-    risk="irreversible",
-    preview=_preview_delete,
-    effects=Effects(amends=True),
-    always_offered=True,
-    autogpt=_AUTOGPT,
-)
+@_file_command("delete_file", "Delete file", risk="irreversible", preview=_preview_delete, effects=_AMENDS)
 def delete_file(context: Context, filename: Deleted) -> CommandOutput:
     context.workspace.delete(filename)
     return _change_report(context, filename, "Deleted")
 
 
-def _preview_move(context: Context, filename: str, new_name: str) -> str:
-    return f"Moves {context.workspace.display(filename)} to {_free_place(context, filename, new_name)}."
-
-
-@command(
+@_file_command(
     "move_file",
     "Rename or move a file",
     risk="write",
     aliases=["rename_file"],
     meant_by=["move", "rename", "mv"],
-    preview=_preview_move,
-    effects=Effects(amends=True),
-    always_offered=True,
-    autogpt=_AUTOGPT,
+    preview=lambda context, filename, new_name: (
+        f"Moves {context.workspace.display(filename)} to {_free_place(context, filename, new_name)}."
+    ),
+    effects=_AMENDS,
 )
 def move_file(
     context: Context, filename: Deleted, new_name: Annotated[str, "its new path relative to the workspace", "path"]
@@ -236,14 +215,8 @@ def _free_place(context: Context, filename: str, new_name: str) -> str:
 # list and search ---------------------------------------------------------------------------------------------------
 
 
-@command(
-    "list_files",
-    "List files in a folder and below",
-    risk="read",
-    aliases=["search_files"],
-    effects=Effects(),
-    always_offered=True,
-    autogpt=_AUTOGPT,
+@_file_command(
+    "list_files", "List files in a folder and below", risk="read", aliases=["search_files"], effects=Effects()
 )
 def list_files(context: Context, directory: Directory = ".") -> str:
     names: list[str] = []
@@ -262,14 +235,7 @@ def list_files(context: Context, directory: Directory = ".") -> str:
     return "\n".join(names)
 
 
-@command(
-    "search_in_files",
-    "Search in files with a regular expression",
-    risk="read",
-    effects=Effects(),
-    always_offered=True,
-    autogpt=_AUTOGPT,
-)
+@_file_command("search_in_files", "Search in files with a regular expression", risk="read", effects=Effects())
 def search_in_files(
     context: Context,
     pattern: Annotated[str, "regular expression, matched line by line", "text"],
@@ -287,7 +253,7 @@ def search_in_files(
         ) from None
     lines = [f"{_printable(name)}:{number}: {line}" for name, number, line in matches[:MAX_MATCHES]]
     if not lines:
-        lines.append(f"Nothing matches {shown(pattern)} in {_count(len(texts), 'file')}.")
+        lines.append(f"Nothing matches {shown(pattern)} in {counted(len(texts), 'file')}.")
     if len(matches) > MAX_MATCHES:
         lines.append(f"[the first {MAX_MATCHES} matches; there are more: use a narrower pattern or a smaller folder]")
     if skipped:
@@ -329,7 +295,7 @@ def _read_texts(context: Context, directory: str) -> tuple[dict[str, str], list[
 
 def _apply_edit(context: Context, filename: str, old: str, new: str, everywhere: bool) -> tuple[Decoded, str, int]:
     """Return the file before the edit, its text afterwards, and the number of replacements."""
-    before, cut = _text(context, filename)
+    before, cut = _decode_text(filename, context.workspace.read(filename, READ_LIMIT + 1))
     if cut:
         raise CommandError(f"{filename} is larger than {READ_LIMIT:,} bytes, too large to edit.")
     if before.damaged:
@@ -392,18 +358,8 @@ def _document(context: Context, filename: str, begins: bytes) -> DocumentText | 
     return documents.read(filename, data, kind)
 
 
-def _text(context: Context, filename: str) -> tuple[Decoded, bool]:
-    """Return the text of a file up to the limit, and whether it was cut."""
-    return _decode_text(filename, context.workspace.read(filename, READ_LIMIT + 1))
-
-
-def _text_so_far(context: Context, filename: str) -> tuple[Decoded, bool]:
-    """Return the same as `_text`, but an empty text for a missing file: appending creates it."""
-    return (Decoded(""), False) if context.workspace.find(filename) is None else _text(context, filename)
-
-
 def _decode_text(filename: str, data: bytes, limit: int = READ_LIMIT) -> tuple[Decoded, bool]:
-    """Decode the bytes up to the limit. Return the text and whether it was cut."""
+    """Return the text up to the limit, and whether it was cut."""
     cut = len(data) > limit
     decoded = decode(data[:limit], whole=not cut)
     if decoded is None:
@@ -436,18 +392,13 @@ def _change_report(context: Context, filename: str, action: str, text: str = "")
 
 
 def _entry_line(entry: WorkspaceEntry) -> str:
-    name = _printable(entry.path)
-    match entry.kind:
-        case "folder":
-            return f"{name}/"
-        case "link":
-            return f"{name} (symbolic link)"
-        case "special":
-            return f"{name} (not a regular file)"
-        case "unreadable":
-            return f"{name}/ (cannot be opened)"
-        case _:
-            return name
+    endings = {
+        "folder": "/",
+        "link": " (symbolic link)",
+        "special": " (not a regular file)",
+        "unreadable": "/ (cannot be opened)",
+    }
+    return _printable(entry.path) + endings.get(entry.kind, "")
 
 
 def _printable(name: str) -> str:
@@ -455,15 +406,11 @@ def _printable(name: str) -> str:
 
 
 def _size(text: str) -> str:
-    return f"{_count(len(text), 'character')} ({_lines(text)})"
+    return f"{counted(len(text), 'character')} ({_lines(text)})"
 
 
 def _lines(text: str) -> str:
-    return _count(text.count("\n") + (not text.endswith("\n") and text != ""), "line")
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+    return counted(text.count("\n") + (not text.endswith("\n") and text != ""), "line")
 
 
 COMMANDS: tuple[Command, ...] = (

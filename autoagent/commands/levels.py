@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from autoagent.commands.context import Context
@@ -15,16 +16,12 @@ def in_levels(settings: Settings) -> str:
     return "" if settings.hierarchical else "the run has no levels (--hierarchical)"
 
 
-@command(
-    "execute_task",
-    "Have the executor do a task, and wait for its result",
-    risk="read",
-    available=in_levels,
-    repeatable=True,
-    effects=Effects(tells_agents=True),
-    always_offered=True,
-    levels=("planner",),
+_delegating_command = partial(
+    command, risk="read", available=in_levels, repeatable=True, effects=Effects(tells_agents=True), always_offered=True
 )
+
+
+@_delegating_command("execute_task", "Have the executor do a task, and wait for its result", levels=("planner",))
 def execute_task(
     here: Context,
     task: Annotated[str, "what is to be done", "text"],
@@ -33,15 +30,7 @@ def execute_task(
     return _delegate(here, task, context)
 
 
-@command(
-    "think",
-    "Have a question thought through step by step, and wait for the result",
-    risk="read",
-    available=in_levels,
-    repeatable=True,
-    effects=Effects(tells_agents=True),
-    always_offered=True,
-)
+@_delegating_command("think", "Have a question thought through step by step, and wait for the result")
 def think(
     here: Context,
     question: Annotated[str, "what is to be thought through", "text"],

@@ -28,17 +28,17 @@ def _switched_on(settings: Settings) -> str:
     return f"the memory is switched off (MEMORY_BACKEND={settings.memory_backend})" if is_off else ""
 
 
-@command(
-    "memory_add",
-    "Remember a text",
-    risk="write",
-    aliases=["remember"],
+_memory_command = partial(
+    command,
     available=_switched_on,
     effects=Effects(),
     levels=("planner", "executor", "thinker"),
     always_offered=True,
     distracts=True,
 )
+
+
+@_memory_command("memory_add", "Remember a text", risk="write", aliases=["remember"])
 def memory_add(
     context: Context,
     text: Annotated[str, "what to remember, in full sentences", "text"],
@@ -58,16 +58,7 @@ def memory_add(
     )
 
 
-@command(
-    "recall",
-    "Search the long-term memory",
-    risk="read",
-    available=_switched_on,
-    effects=Effects(),
-    levels=("planner", "executor", "thinker"),
-    always_offered=True,
-    distracts=True,
-)
+@_memory_command("recall", "Search the long-term memory", risk="read")
 def recall(
     context: Context,
     query: Annotated[str, "what the memories are about; empty: the newest that the rest fits", "text"] = "",
@@ -129,7 +120,7 @@ def sleep(context: Context) -> CommandOutput:
 
 
 def _timestamp(text: str, name: str, *, whole_day: bool = False) -> float:
-    """Convert a local date to seconds since the epoch, 0 for none. With `whole_day`, return the end of that day."""
+    """Convert a local date to seconds since the epoch, 0 for none."""
     try:
         day = timedelta(days=1 if whole_day and len(text) <= len("2026-11-24") else 0)
         return (datetime.fromisoformat(text) + day).timestamp() if text else 0.0
@@ -138,7 +129,6 @@ def _timestamp(text: str, name: str, *, whole_day: bool = False) -> float:
 
 
 def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
-    """Return the labels of a recall: the first untrusted source, and whether any result is private."""
     outside = [memory.source or f"memory {memory_name(memory.id)}" for memory in memories if not memory.trusted]
     return ResultMeta(
         untrusted=outside[0] if outside else "",

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
@@ -114,13 +115,14 @@ def command(
     """
 
     def register(function: Callable[..., str | CommandOutput]) -> Command:
-        belongs_to = category or function.__module__.rpartition(".")[2]
+        hints = typing.get_type_hints(function, include_extras=True)
+        signature = list(inspect.signature(function).parameters.values())[1:]  # without the Context
         spec = CommandSpec(
             name,
             label,
-            belongs_to,
+            category or function.__module__.rpartition(".")[2],
             risk,
-            _parameters(function),
+            tuple(_parameter(p, hints[p.name]) for p in signature),
             tuple(aliases),
             repeatable,
             effects,
@@ -139,18 +141,14 @@ def command(
     return register
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    hints = typing.get_type_hints(function, include_extras=True)
-    signature = list(inspect.signature(function).parameters.values())[1:]  # without the Context
-    return tuple(_parameter(p, hints[p.name]) for p in signature)
-
-
-_KINDS: Mapping[Any, Literal["string", "integer", "number", "boolean", "array"]] = {
-    str: "string",
-    int: "integer",
-    float: "number",
-    bool: "boolean",
-    list: "array",
+_Kind = Literal["string", "integer", "number", "boolean", "array", "object"]
+_TYPES: Mapping[_Kind, type] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
 }
 
 
@@ -169,13 +167,12 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
     if get_origin(hint) is Literal:
         choices, hint = get_args(hint), str
     required = parameter.default is inspect.Parameter.empty
-    default = None if required else parameter.default
-    kind = _KINDS[get_origin(hint) or hint]
+    kinds = {known: kind for kind, known in _TYPES.items()}
     return Parameter(
         parameter.name,
-        kind,
+        kinds[get_origin(hint) or hint],
         required,
-        default,
+        None if required else parameter.default,
         help_text,
         tuple(choices),
         meaning,
@@ -198,7 +195,7 @@ class Registry:
         commands: Iterable[Command],
         switched_off: Mapping[str, str] | None = None,
         stand_ins: Mapping[str, str] | None = None,
-        around: Around | None = None,
+        around: Around = lambda call, run: run(),
     ) -> None:
         self._commands = {c.spec.name: c for c in commands}
         self.switched_off = dict(switched_off or {})
@@ -241,11 +238,12 @@ class Registry:
     def around(self, hook: Around) -> Registry:
         """Return the registry with a hook around each execution, outside any earlier hook."""
         inner = self._around
-
-        def both(call: Call, run: Callable[[], Result]) -> Result:
-            return hook(call, run if inner is None else lambda: inner(call, run))
-
-        return Registry(self._commands.values(), self.switched_off, self.stand_ins, both)
+        return Registry(
+            self._commands.values(),
+            self.switched_off,
+            self.stand_ins,
+            lambda call, run: hook(call, lambda: inner(call, run)),
+        )
 
     def without(self, names: Collection[str], reason: str) -> Registry:
         """Return the registry with these commands switched off for a reason."""
@@ -301,9 +299,7 @@ class Registry:
 
     def execute(self, call: Call, context: Context) -> Result:
         """Run a checked call. A CommandError or OSError becomes a failed Result, anything else propagates."""
-        if self._around is None:
-            return self._execute(call, context)
-        return self._around(call, lambda: self._execute(call, context))
+        return self._around(call, partial(self._execute, call, context))
 
     def _execute(self, call: Call, context: Context) -> Result:
         try:
@@ -354,71 +350,53 @@ def folded(name: str) -> str:
 
 def _converted(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
     """Convert the value to the parameter's type, including numbers and booleans written as strings."""
-    kind = parameter.kind
+    kind, argument = parameter.kind, f"The argument {parameter.name!r} of {spec.name}"
     if kind == "any":
         return value
     if isinstance(value, str) and kind != "string":
         value = _from_text(kind, value)
     if kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
-        value = _finite(spec, parameter, value)
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):  # as JSON parsing accepts NaN and infinities
+            raise ReplyError(f"{argument} is not a usable number.")
     if kind == "array" and parameter.item == "integer" and isinstance(value, int) and not isinstance(value, bool):
         value = [value]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
-    types_of_kind = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
-    has_type = isinstance(value, types_of_kind[kind]) and (kind == "boolean" or not isinstance(value, bool))
-    if not has_type:
-        raise ReplyError(
-            f"The argument {parameter.name!r} of {spec.name} must be of type {kind}, not {type(value).__name__}; "
-            f"the command is {spec.signature()}."
-        )
+    if not _is_of(kind, value):
+        must = f"must be of type {kind}, not {type(value).__name__}"
+        raise ReplyError(f"{argument} {must}; the command is {spec.signature()}.")
     if kind == "array" and parameter.schema is None:
-        item_type = types_of_kind[parameter.item]
-        if item_type is int:
-            value = [_from_text(parameter.item, item) if isinstance(item, str) else item for item in value]
+        if parameter.item == "integer":
+            value = [_from_text("integer", item) if isinstance(item, str) else item for item in value]
         for number, item in enumerate(value, 1):
-            if not isinstance(item, item_type) or isinstance(item, bool):
-                raise ReplyError(
-                    f"The argument {parameter.name!r} of {spec.name} must be a list of {parameter.item}s; item "
-                    f"{number} of it is of type {type(item).__name__}."
-                )
+            if not _is_of(parameter.item, item):
+                must = f"must be a list of {parameter.item}s"
+                raise ReplyError(f"{argument} {must}; item {number} of it is of type {type(item).__name__}.")
     if parameter.choices and value not in parameter.choices:
-        choices = ", ".join(parameter.choices)
-        raise ReplyError(f"The argument {parameter.name!r} of {spec.name} must be one of {choices}.")
+        raise ReplyError(f"{argument} must be one of {', '.join(parameter.choices)}.")
     return value
 
 
-def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
-    """Refuse NaN, infinities and integers beyond the range of floats, all of which JSON parsing accepts."""
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ReplyError(f"The argument {parameter.name!r} of {spec.name} is not a usable number.")
-    return number
+def _is_of(kind: _Kind, value: Any) -> bool:
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def _from_text(kind: str, text: str) -> Any:
+def _from_text(kind: _Kind, text: str) -> Any:
     """Parse a text as another type, or return it unchanged. A plain text becomes a list of one item."""
     word = text.strip().lower()
-    if kind == "array":
-        return _list_from_text(text)
-    if kind == "object":
+    if kind == "array" and not word.startswith("["):
+        return [text] if word else []
+    if kind in ("array", "object"):
         with suppress(ValueError, RecursionError):
             return json.loads(text)
-        return text
+        return [text] if kind == "array" else text  # one item that begins with a bracket
     if kind == "boolean":
         return {"true": True, "false": False}.get(word, text)
     try:
         return int(word) if kind == "integer" else float(word)
     except ValueError:
         return text
-
-
-def _list_from_text(text: str) -> list[Any]:
-    if text.strip().startswith("["):
-        with suppress(ValueError, RecursionError):  # not JSON: one item that begins with a bracket
-            items = json.loads(text)
-            return items if isinstance(items, list) else [text]
-    return [text] if text.strip() else []

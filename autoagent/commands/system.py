@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from autoagent.core.errors import CommandError
 from autoagent.text.figures import moment
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.quoting import split
+from autoagent.workspace.gate import WorkspaceEntry
 
 MAX_WAIT_SECONDS = 3600.0
 _POLL_SECONDS = 0.2
@@ -66,11 +66,14 @@ def wait_for(
 ) -> CommandOutput:
     if (program is None) == (filename is None):
         raise CommandError("Name either a program or a filename to wait for.")
-    poll = _program_watch(context, program) if program is not None else _file_watch(context, filename or "")
+    before = context.workspace.find(filename) if filename is not None else None
     seconds = min(max(seconds, 0.0), MAX_WAIT_SECONDS)
     end = time.monotonic() + seconds
     while True:
-        done, text = poll()
+        if program is not None:
+            done, text = _program_state(context, program)
+        else:
+            done, text = _file_state(context, filename or "", before)
         remaining = end - time.monotonic()
         if done:
             return CommandOutput(text, ResultMeta(waits=False))
@@ -79,35 +82,24 @@ def wait_for(
         context.pause(min(remaining, _POLL_SECONDS))
 
 
-_Poll = Callable[[], tuple[bool, str]]
-"""Returns whether the wait is over, and the current status."""
+def _program_state(context: Context, pid: int) -> tuple[bool, str]:
+    """Return whether the wait is over, and the current state."""
+    # The newest: the system may reuse the pid of an ended program.
+    program = next((known for known in reversed(context.sandbox.programs()) if known.pid == pid), None)
+    if program is None:
+        raise CommandError(f"There is no started program with pid {pid}; list_programs shows them.")
+    if program.exit is None:
+        return False, f"program {pid} still runs; what it prints goes to {program.output}."
+    return True, f"Program {pid} has ended: {ending(program.exit)}. What it printed is in {program.output}."
 
 
-def _program_watch(context: Context, pid: int) -> _Poll:
-    def poll() -> tuple[bool, str]:
-        # The newest: the system may reuse the pid of an ended program.
-        program = next((known for known in reversed(context.sandbox.programs()) if known.pid == pid), None)
-        if program is None:
-            raise CommandError(f"There is no started program with pid {pid}; list_programs shows them.")
-        if program.exit is None:
-            return False, f"program {pid} still runs; what it prints goes to {program.output}."
-        return True, f"Program {pid} has ended: {ending(program.exit)}. What it printed is in {program.output}."
-
-    return poll
-
-
-def _file_watch(context: Context, filename: str) -> _Poll:
-    name, before = context.workspace.display(filename), context.workspace.find(filename)
-
-    def poll() -> tuple[bool, str]:
-        after = context.workspace.find(filename)
-        if after == before:
-            return False, f"{name} {'is not there' if after is None else 'has not changed'}."
-        if after is None:
-            return True, f"{name} is gone."
-        return True, f"{name} {'is there now' if before is None else 'has changed'} ({after.size:,} bytes)."
-
-    return poll
+def _file_state(context: Context, filename: str, before: WorkspaceEntry | None) -> tuple[bool, str]:
+    name, after = context.workspace.display(filename), context.workspace.find(filename)
+    if after == before:
+        return False, f"{name} {'is not there' if after is None else 'has not changed'}."
+    if after is None:
+        return True, f"{name} is gone."
+    return True, f"{name} {'is there now' if before is None else 'has changed'} ({after.size:,} bytes)."
 
 
 @command(

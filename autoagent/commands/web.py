@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, BinaryIO
 from urllib.parse import unquote, urlsplit
 
@@ -38,8 +39,6 @@ GoogleCount = Annotated[int, "how many results, at most 10"]
 
 _OUTSIDE = Effects(from_outside=True)
 _NO_DOWNLOADS = "downloads are switched off (--allow-downloads allows them)"
-
-_SEARCH = ("google_search", "web_search")
 _PAGES = ("web_selenium", "web_playwright", "web_requests")
 
 
@@ -52,35 +51,23 @@ def _has_google(settings: Settings) -> str:
     return "it needs GOOGLE_API_KEY and GOOGLE_CUSTOM_SEARCH_ENGINE_ID; web_search needs neither"
 
 
-@command("web_search", "Search the web", risk="network", aliases=["search"], effects=_OUTSIDE, autogpt=_SEARCH)
+_search_command = partial(command, risk="network", effects=_OUTSIDE, autogpt=("google_search", "web_search"))
+
+
+@_search_command("web_search", "Search the web", aliases=["search"])
 def web_search(context: Context, query: Query, num_results: Count = 8) -> CommandOutput:
-    return _hit_list(query, context.web.search(_stripped_query(query), _clamp(num_results)))
+    return _search(context.web.search, query, num_results)
 
 
-@command(
-    "google",
-    "Search with Google",
-    risk="network",
-    available=_has_google,
-    effects=_OUTSIDE,
-    autogpt=_SEARCH,
-    stand_in="web_search",
-)
+@_search_command("google", "Search with Google", available=_has_google, stand_in="web_search")
 def google(context: Context, query: Query, num_results: GoogleCount = 8) -> CommandOutput:
-    return _hit_list(query, context.web.google(_stripped_query(query), _clamp(num_results)))
+    return _search(context.web.google, query, num_results)
 
 
-def _stripped_query(query: str) -> str:
+def _search(engine: Callable[[str, int], SearchResults], query: str, count: int) -> CommandOutput:
     if not query.strip():
         raise CommandError("The query is empty; give words to search for.")
-    return query.strip()
-
-
-def _clamp(count: int) -> int:
-    return max(1, min(count, MAX_HITS))
-
-
-def _hit_list(query: str, results: SearchResults) -> CommandOutput:
+    results = engine(query.strip(), max(1, min(count, MAX_HITS)))
     meta = ResultMeta(untrusted=f"results of {results.engine}", details={"engine": results.engine})
     if not results.hits:
         return CommandOutput(f"Nothing was found for {query!r} ({results.engine}); try other or fewer words.", meta)
@@ -133,7 +120,7 @@ def _read(context: Context, url: str) -> tuple[WebPage, DocumentText]:
 
 
 def _remember(context: Context, url: str, parts: list[str]) -> list[str]:
-    """Store the parts in the memory. Return a note on failure, as the page is readable all the same."""
+    """Store the parts in the memory. Return a note on failure."""
     try:
         for part in parts:
             context.memory.add(part, kind="page", source=url, trusted=False, run=context.run)
@@ -155,7 +142,6 @@ def _summary(context: Context, url: str, parts: list[str], question: str) -> tup
 
 
 def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *, links: int) -> CommandOutput:
-    """Build the result: address, title, text, links and notes."""
     lines = [page.url, *([f"Title: {reading.title}"] if reading.title else []), "", text]
     if not reading.text:
         lines.append("There is no text on it; it may need a browser to show (--browser-name chromium).")
@@ -184,7 +170,7 @@ def _preview_download(context: Context, url: str, filename: str) -> str:
     available=lambda settings: "" if settings.allow_downloads else _NO_DOWNLOADS,
     preview=_preview_download,
     repeatable=True,
-    effects=Effects(from_outside=True),
+    effects=_OUTSIDE,
     autogpt=["file_operations"],
 )
 def download_file(
@@ -213,7 +199,6 @@ def download_file(
 
 
 def _target(context: Context, filename: str) -> str:
-    """Return the plain path of the file to write."""
     entry = context.workspace.find(filename)
     if entry is not None and entry.kind != "file":
         raise CommandError(f"{filename} is not a file that could be replaced; choose another name.")
@@ -229,7 +214,6 @@ def _is_kept(context: Context, path: str) -> bool:
 
 
 def _progress_reporter(context: Context, name: str) -> Callable[[int, int | None], None]:
-    """Return a function to report the progress of a download."""
     shown = time.monotonic()
 
     def tell(done: int, total: int | None) -> None:
