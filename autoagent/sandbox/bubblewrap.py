@@ -11,23 +11,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, getrlimit
 
 from autoagent.core.errors import SetupError
-from autoagent.sandbox import seccomp
-from autoagent.sandbox.mounts import (
-    NETWORK,
-    SETTINGS,
-    SYSTEM,
-    is_beneath,
-    python_places,
-    search_path,
-    shared_files,
-    variables,
-)
+from autoagent.sandbox import mounts, seccomp
 from autoagent.sandbox.process import HeldStart, Launch, ProcessLimits
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
@@ -56,16 +46,15 @@ class Bubblewrap:
         if not found:
             raise SetupError("bubblewrap is not installed; get it with your package manager (apt install bubblewrap).")
         self._program = str(Path(found).resolve())
-        self._cover = Cover(workspace)
         self._workspace = workspace
-        self._shared = shared_files(workspace)
+        self._hidden = [workspace.root / place for place in sorted(workspace.protected)]
+        self._shared = mounts.shared_files(workspace)
         # Of processes there is a limit for an ordinary user alone; the kernel lets root have any number.
         wanted = {RLIMIT_CORE: 0, RLIMIT_FSIZE: limits.file, RLIMIT_NPROC: limits.threads}
         most = {which: getrlimit(which)[1] for which in wanted}  # which this process is under itself
         self._own_limits = {
             which: limit if most[which] == RLIM_INFINITY else min(limit, most[which]) for which, limit in wanted.items()
         }
-        self._root = str(workspace.root)
         uid, gid = os.getuid(), os.getgid()
         user, group = ("root" if id == 0 else "user" for id in (uid, gid))
         users = f"{user}:x:{uid}:{gid}::{_HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
@@ -78,34 +67,38 @@ class Bubblewrap:
             f"{_GIT}/config": _FILTER,
         }
         self._filter = seccomp.guard(sockets=True, groups=True) if seccomp.is_known() else b""
-        self._mounts = [*_read_only(SYSTEM), "--proc", "/proc", "--dev", "/dev"]
+        self._mounts = [*_read_only(mounts.SYSTEM), "--proc", "/proc", "--dev", "/dev"]
         for place in _IN_MEMORY:
             self._mounts += ("--size", str(limits.memory // 2), "--tmpfs", place)
         # What sets the kernel up lies in /proc/sys, and root may write there without any capability.
         self._mounts += ("--remount-ro", "/proc", "--remount-ro", "/dev", "--symlink", "../tmp", "/var/tmp")  # noqa: S108
-        self._mounts += _read_only((*SETTINGS, *python_places(python)), workspace.root)
-        self.path: Sequence[str] = search_path(python)
+        self._mounts += _read_only((*mounts.SETTINGS, *mounts.python_places(python)), workspace.root)
+        self.path: Sequence[str] = mounts.search_path(python)
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """Return its gaps, as in protocols.Sandbox."""
         no_filter = "System calls are not filtered: there is no filter for this kind of processor."
-        links = self._shared.gaps(self._workspace.root, held=_MAX_READ_ONLY_FILES)
-        return (*(() if self._filter else (no_filter,)), *self._cover.gaps(), *links)
+        links = [place for place in self._hidden if place.is_symlink()]
+        return (
+            *(() if self._filter else (no_filter,)),
+            *(f"Programs can replace {link}: it is a symbolic link, which cannot be covered." for link in links),
+            *self._shared.gaps(self._workspace.root, held=_MAX_READ_ONLY_FILES),
+        )
 
     def launch(
         self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
     ) -> Launch:
         """Launch as Boundary does. bubblewrap's own environment is empty, as programs can read it."""
-        setup = [*self._mounts, *(("--share-net", *_read_only(NETWORK)) if network else ())]
+        setup = [*self._mounts, *(("--share-net", *_read_only(mounts.NETWORK)) if network else ())]
         given: list[int] = []
-        bind = "--ro-bind" if read_only else "--bind"
-        setup += [bind, self._root, self._root, *self._cover.mounts(given, self._workspace.watch.read_only)]
+        root = str(self._workspace.root)
+        setup += ["--ro-bind" if read_only else "--bind", root, root, *self._covers(given)]
         if self._shared.have_moved():
-            self._shared = shared_files(self._workspace)
+            self._shared = mounts.shared_files(self._workspace)
         for path in islice(self._shared.identities, _MAX_READ_ONLY_FILES):
             setup += ["--ro-bind", path, path]
-        for name, value in variables(self.path, _HOME, env).items():
+        for name, value in mounts.variables(self.path, _HOME, env).items():
             setup += ["--setenv", name, value]
         for place, content in self._files.items():
             given.append(_readable(content.encode()))
@@ -121,45 +114,29 @@ class Bubblewrap:
     def close(self) -> None:
         """Leave nothing behind."""
 
+    def _covers(self, given: list[int]) -> Iterator[str]:
+        """Yield the options that hide the agent's own files. The descriptors that they name are added to `given`.
 
-class Cover:
-    """Hide the agent's own files in a workspace. Its Watch removes any file put in the place of a missing one.
-
-    A placeholder to mount over would disturb git and the user.
-    """
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._root = workspace.root
-        self._places = [self._root / place for place in sorted(workspace.protected)]
-
-    def mounts(self, given: list[int], read_only: Iterable[str] = ()) -> Iterator[str]:
-        """Yield the options for bubblewrap. Folders that hold such a file, or a `read_only` one, cannot be renamed.
-
-        The descriptors that they name are added to `given`.
+        Folders that hold such a file, or a read-only one, cannot be renamed. The workspace's Watch removes any file put
+        in the place of a missing one: a placeholder to mount over would disturb git and the user.
         """
-        guarded = [self._root / place for place in read_only]
-        held = {above for place in (*self._places, *guarded) for above in place.parents}
-        for above in sorted(above for above in held if above != self._root and above.is_relative_to(self._root)):
+        root = self._workspace.root
+        guarded = [root / place for place in self._workspace.watch.read_only]
+        held = {above for place in (*self._hidden, *guarded) for above in place.parents}
+        for above in sorted(above for above in held if above != root and above.is_relative_to(root)):
             if above.is_dir() and not above.is_symlink():
                 yield from ("--bind", str(above), str(above))
         for place in guarded:
             if not place.is_symlink():
                 yield from ("--ro-bind-try", str(place), str(place))
-        for place in self._places:
+        for place in self._hidden:
             if place.is_symlink():
                 continue
             if place.is_dir():
                 yield from ("--size", str(_PAGE), "--tmpfs", str(place), "--remount-ro", str(place))
             elif place.exists():
-                given.append(
-                    _readable(b"")
-                )  # an empty one: the user's git then reads the file, else it goes by its size
+                given.append(_readable(b""))  # empty: the user's git then reads the file, else it goes by its size
                 yield from ("--ro-bind-data", str(given[-1]), str(place))
-
-    def gaps(self) -> tuple[str, ...]:
-        """Return the files that bubblewrap cannot hide."""
-        links = [place for place in self._places if place.is_symlink()]
-        return tuple(f"Programs can replace {link}: it is a symbolic link, which cannot be covered." for link in links)
 
 
 def _read_only(places: Sequence[str], root: Path | None = None) -> Iterator[str]:
@@ -168,7 +145,7 @@ def _read_only(places: Sequence[str], root: Path | None = None) -> Iterator[str]
     So does a path into the workspace `root`, where a program may put a link to elsewhere in its place.
     """
     for place in map(Path, places):
-        if place.is_symlink() and is_beneath(str(place.resolve()), (*SYSTEM, *places)):
+        if place.is_symlink() and mounts.is_beneath(str(place.resolve()), (*mounts.SYSTEM, *places)):
             yield from ("--symlink", str(place.readlink()), str(place))
         elif root and is_inside(root, place):
             yield from ("--symlink", str(place.resolve()), str(place)) if not place.is_relative_to(root) else ()

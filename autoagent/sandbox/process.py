@@ -121,7 +121,7 @@ def _is_tied(pid: int) -> bool:
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
-    """Return the state of a process, as a letter of proc(5), and the pid of its parent."""
+    """Return the state, as a letter of proc(5), and the pid of the parent."""
     state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
     return state, int(parent)
 
@@ -234,13 +234,9 @@ class Process:
                 raise
             finally:
                 os.close(write)
-        self._ended = os.pidfd_open(self._process.pid)
+        self.pid = self._process.pid  # the root process of the tree
+        self._ended = os.pidfd_open(self.pid)
         self._lock = threading.Lock()  # around what must not meet another process with the same number
-
-    @property
-    def pid(self) -> int:
-        """Return the root process of the tree."""
-        return self._process.pid
 
     def wait(self) -> ProcessExit:
         """Wait for the end of the tree, or end it at a limit."""
@@ -262,7 +258,7 @@ class Process:
         """End the program. Any thread may call this."""
         with self._lock:
             if self._process.returncode is None:  # or the pid may be another's by now
-                os.killpg(self._process.pid, self._launch.ending)
+                os.killpg(self.pid, self._launch.ending)
 
     def _watch(self) -> str:
         """Read until the program ends, and return '', or the name of an exceeded limit."""
@@ -309,24 +305,21 @@ class Process:
         return ""
 
     def _read(self, pipe: int) -> bool:
-        """Read the content of the pipe, or False at its end."""
+        """Return False at the end of the pipe."""
         piece = os.read(pipe, 65536)
         self._kept.add(piece)
         self._printed(piece)
         return bool(piece)
 
     def _end(self) -> None:
-        if not self._has_ended(0):
+        if not select.select([self._ended], [], [], 0)[0]:
             self.end()
-            if not self._has_ended(_END_SECONDS):
+            if not select.select([self._ended], [], [], _END_SECONDS)[0]:
                 for pid in use_of(self.pid).pids:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
         with self._lock:
             self._process.wait()
-
-    def _has_ended(self, patience: float) -> bool:
-        return bool(select.select([self._ended], [], [], patience)[0])
 
     def _exit(self, limit: str) -> ProcessExit:
         output, total = self._kept.kept(), self._kept.total
@@ -349,7 +342,6 @@ def _next_poll(began: float, pause: float) -> float:
 
 
 def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
-    """Start the program with its limits. Raises CommandError."""
     held = launch.held
     given = os.memfd_create("data") if data else os.open(os.devnull, os.O_RDONLY)
     if data:  # which is never on a disk

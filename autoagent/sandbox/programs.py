@@ -24,14 +24,13 @@ _END_SECONDS = 30.0  # seconds that the trial of a kind may take
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """Hold a program in the background, and its exit once it has ended."""
+    """A program in the background."""
 
     background: BackgroundProcess
     program: Process
     ended: Future[ProcessExit]
 
     def now(self) -> BackgroundProcess:
-        """Return the present record of the program."""
         return replace(self.background, exit=self.ended.result() if self.ended.done() else None)
 
 
@@ -50,6 +49,7 @@ class Programs:
         network: bool = False,
         reasons: Sequence[str] = (),
     ) -> None:
+        self.name, self.confines = boundary.name, boundary.confines
         self._workspace, self._boundary, self._limits = workspace, boundary, limits
         self._watch = workspace.watch
         self._watch.holds = getattr(boundary, "holds_guarded", False)
@@ -57,14 +57,6 @@ class Programs:
         self._printed: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
         self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than the one that closes
-
-    @property
-    def name(self) -> str:
-        return self._boundary.name
-
-    @property
-    def confines(self) -> bool:
-        return self._boundary.confines
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -220,7 +212,7 @@ def open_sandbox(
 
 
 def _working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
-    """Return the boundary after a test program has run in it. Raises SetupError with the reason for a failure."""
+    """Return the boundary after a test program has run in it. Raises SetupError."""
     if not sys.platform.startswith("linux"):
         raise SetupError("programs run only on Linux.")
     boundary: Boundary = kind.open(workspace, limits, python)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Iterable
 
 # Of each architecture: its name in linux/audit.h, and its column in the table.
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -61,13 +62,12 @@ def guard(*, sockets: bool, groups: bool) -> bytes:
     memory without a name (memfd), because no limit would see it; without `sockets` making any, but for pairs; without
     `groups` see `group_keeper`.
     """
-    column = _column()
-    code = _refusals([numbers[column] for numbers in _REFUSED.values()], errno.EPERM)
-    code += _refusals([numbers[column] for numbers in _UNKNOWN.values()], errno.ENOSYS)
+    column = _ARCHITECTURES[os.uname().machine][1]
+    code = [*_refusals(_REFUSED.values(), errno.EPERM), *_refusals(_UNKNOWN.values(), errno.ENOSYS)]
     if not sockets:
-        code += _refusals([_SOCKET[column]], errno.EACCES)
+        code += _refusals([_SOCKET], errno.EACCES)
     if not groups:
-        code += _kept_in_group()
+        code += _refusals(_LEAVE_GROUP.values(), 0)
     code += _with_argument(_CLONE[column], _FIRST, _when(_ANY_BIT, _NEW_NAMESPACE, errno.EPERM))
     for name, numbers in _CHMOD.items():
         if numbers[column]:
@@ -82,15 +82,7 @@ def group_keeper() -> bytes:
 
     A program that needs a session of its own, to have a terminal in it, fails.
     """
-    return _whole(_kept_in_group())
-
-
-def _column() -> int:
-    return _ARCHITECTURES[os.uname().machine][1]
-
-
-def _kept_in_group() -> list[bytes]:
-    return _refusals([numbers[_column()] for numbers in _LEAVE_GROUP.values()], 0)
+    return _whole(_refusals(_LEAVE_GROUP.values(), 0))
 
 
 def _whole(code: list[bytes]) -> bytes:
@@ -102,8 +94,9 @@ def _whole(code: list[bytes]) -> bytes:
     return b"".join([*begin, *x32, *code, _step(_RETURN, _ALLOW)])
 
 
-def _refusals(numbers: list[int], error: int) -> list[bytes]:
-    return [step for number in numbers for step in _when(_EQUAL, number, error)]
+def _refusals(calls: Iterable[tuple[int, int]], error: int) -> list[bytes]:
+    column = _ARCHITECTURES[os.uname().machine][1]
+    return [step for call in calls for step in _when(_EQUAL, call[column], error)]
 
 
 def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:

@@ -13,19 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SetupError
-from autoagent.sandbox import seccomp, supervisor
+from autoagent.sandbox import mounts, seccomp, supervisor
 from autoagent.sandbox.landlock_rules import ABI_OF_SIGNALS, OLDEST_ABI, landlock_abi
-from autoagent.sandbox.mounts import (
-    DEVICES,
-    NETWORK,
-    SETTINGS,
-    SYSTEM,
-    USERS,
-    python_places,
-    search_path,
-    shared_files,
-    variables,
-)
 from autoagent.sandbox.process import Launch, ProcessLimits
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
@@ -42,14 +31,14 @@ class _Supervised:
             raise SetupError("there is no filter of system calls for this kind of processor.")
         self._limits = limits
         self._home = Path(tempfile.mkdtemp(prefix="autoagent-"))
-        self.path: Sequence[str] = search_path(python)
+        self.path: Sequence[str] = mounts.search_path(python)
 
     def launch(
         self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
     ) -> Launch:
         """Launch as Boundary does. Without a confinement, programs always have the network."""
         command = supervisor.command(str(folder), self._limits.file, argv, self._confinement(network, read_only))
-        return Launch(command, variables(self.path, str(self._home), env))
+        return Launch(command, mounts.variables(self.path, str(self._home), env))
 
     def close(self) -> None:
         """Delete the programs' home."""
@@ -91,8 +80,8 @@ class Landlock(_Supervised):
         self._root = str(workspace.root)
         self._out_of_reach = tuple(str(workspace.root / place) for place in sorted(workspace.protected))
         # A program may put a link to elsewhere in the place of what is in the workspace, which it may read in any case.
-        python_outside = (place for place in python_places(python) if not is_inside(workspace.root, Path(place)))
-        self._visible = (*SYSTEM, *SETTINGS, *USERS, *_OF_GIT, *python_outside)
+        python_outside = (place for place in mounts.python_places(python) if not is_inside(workspace.root, Path(place)))
+        self._visible = (*mounts.SYSTEM, *mounts.SETTINGS, *mounts.USERS, *_OF_GIT, *python_outside)
         self.gaps: tuple[str, ...] = (
             "Programs can see the sizes and times of files outside the workspace, though not what is in them.",
             "Programs can change the mode and the times of files outside the workspace that are your user's.",
@@ -110,14 +99,14 @@ class Landlock(_Supervised):
                 "Because the agent's own files lie in the workspace, programs can make no files at its top, and see "
                 "the names of the agent's files.",
             )
-        self.gaps += shared_files(workspace).gaps(workspace.root)
+        self.gaps += mounts.shared_files(workspace).gaps(workspace.root)
         super().__init__(workspace, limits, python)
 
     def _confinement(self, network: bool, read_only: bool) -> dict[str, Any]:
         return {
-            "visible": (*self._visible, *(NETWORK if network else ()), *((self._root,) if read_only else ())),
+            "visible": (*self._visible, *(mounts.NETWORK if network else ()), *((self._root,) if read_only else ())),
             "writable": (str(self._home), *(() if read_only else (self._root,))),
-            "devices": DEVICES,
+            "devices": mounts.DEVICES,
             "out_of_reach": self._out_of_reach,
             "network": network,
         }

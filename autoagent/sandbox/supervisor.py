@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -52,7 +52,6 @@ def main() -> None:
 
 
 def _become(options: dict[str, Any], argv: list[str]) -> None:
-    """Apply the limits and the confinement in the child, and execute the program."""
     try:
         os.setsid()  # a group without the supervisor
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["file"],) * 2)
@@ -115,7 +114,15 @@ def tree_of(root: int) -> dict[int, list[bytes]]:
 
     With each come the fields of /proc/PID/stat from the state on, which is the third there (proc(5)).
     """
-    processes = dict(_processes())
+    processes: dict[int, list[bytes]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - faster, and done many times a second
+        with suppress(OSError):  # gone meanwhile
+            descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+            try:
+                line = os.read(descriptor, 4096)
+            finally:
+                os.close(descriptor)
+            processes[int(name)] = line[line.rfind(b")") + 2 :].split()  # a name may hold spaces and brackets
     children: dict[int, list[int]] = {}
     for pid, fields in processes.items():
         children.setdefault(int(fields[_PARENT]), []).append(pid)
@@ -123,20 +130,3 @@ def tree_of(root: int) -> dict[int, list[bytes]]:
     for pid in pids:  # grows while it is walked
         pids += children.get(pid, [])
     return {pid: processes[pid] for pid in pids}
-
-
-def _processes() -> Iterator[tuple[int, list[bytes]]]:
-    for name in os.listdir("/proc"):  # noqa: PTH208 - several times faster, and done many times a second
-        if not name.isdigit():
-            continue
-        try:
-            descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY)
-        except OSError:  # gone meanwhile
-            continue
-        try:
-            line = os.read(descriptor, 4096)
-        except OSError:  # gone meanwhile
-            continue
-        finally:
-            os.close(descriptor)
-        yield int(name), line[line.rfind(b")") + 2 :].split()  # the name of the program may hold spaces and brackets
