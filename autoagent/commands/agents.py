@@ -1,6 +1,7 @@
-"""Commands on sub-agents: they work in the background while the agent that started them goes on.
+"""Start sub-agents, which work in the background, and hand work to the next level of a hierarchical run.
 
-A sub-agent's messages carry the labels of its sources: they are as untrusted, and as private.
+A sub-agent's messages carry the labels of its sources: they are as untrusted, and as private. The calls of a level are
+authorized one by one.
 """
 
 from __future__ import annotations
@@ -106,4 +107,47 @@ def _meta(agents: Sequence[SubAgent]) -> ResultMeta:
     return ResultMeta(untrusted=", ".join(sources), private=any(meta.private for meta in labels))
 
 
-COMMANDS = (start_agent, message_agent, list_agents, delete_agent)
+# Levels ------------------------------------------------------------------------------------------------------------
+
+
+def in_levels(settings: Settings) -> str:
+    """Explain why a command of levels cannot be used, or ''."""
+    return "" if settings.hierarchical else "the run has no levels (--hierarchical)"
+
+
+_delegating_command = partial(
+    command,
+    risk="read",
+    available=in_levels,
+    repeatable=True,
+    category="levels",
+    effects=Effects(tells_agents=True),
+    always_offered=True,
+)
+
+
+@_delegating_command("execute_task", "Have the executor do a task, and wait for its result", levels=("planner",))
+def execute_task(
+    here: Context,
+    task: Annotated[str, "what is to be done", "text"],
+    context: Annotated[str, "all that must be known for it", "text"] = "",
+) -> CommandOutput:
+    return _delegate(here, task, context)
+
+
+@_delegating_command("think", "Have a question thought through step by step, and wait for the result")
+def think(
+    here: Context,
+    question: Annotated[str, "what is to be thought through", "text"],
+    context: Annotated[str, "all that must be known for it", "text"] = "",
+) -> CommandOutput:
+    return _delegate(here, question, context)
+
+
+def _delegate(here: Context, task: str, context: str) -> CommandOutput:
+    result, meta = here.agents.delegate(task, context, call=here.call, origin=here.origin())
+    files = f"\nFiles changed: {', '.join(meta.changed)}." if meta.changed else ""
+    return CommandOutput(f"{result}{files}", meta)
+
+
+COMMANDS = (start_agent, message_agent, list_agents, delete_agent, execute_task, think)

@@ -22,7 +22,7 @@ LOADER = "more_commands"
 TAKEN = "the name is taken, or reserved for the tools of servers"
 
 # Each module here declares COMMANDS.
-_OWN = ("files", "code", "web", "agents", "levels", "memory", "system")
+_OWN = ("files", "code", "web", "agents", "memory", "system")
 
 _AUTOGPT = "autogpt.commands."  # the prefix of its module names, as its settings have them
 _AUTOGPT_ALONE = ("times",)  # its modules without a counterpart among the commands here
@@ -87,7 +87,7 @@ def all_commands() -> tuple[Command, ...]:
 
 def categories() -> list[str]:
     """Return the categories of all commands."""
-    return list(dict.fromkeys((*_OWN, *(spec.category for spec in all_specs()))))
+    return list(dict.fromkeys(spec.category for spec in all_specs()))
 
 
 def all_specs() -> tuple[CommandSpec, ...]:

@@ -6,8 +6,8 @@ import time
 from datetime import datetime
 from typing import Annotated
 
+from autoagent.commands.agents import in_levels
 from autoagent.commands.context import Context
-from autoagent.commands.levels import in_levels
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.commands.support.program_output import ending
 from autoagent.core.commands import Effects, ResultMeta

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from autoagent.core import events
 from autoagent.core.commands import (
     OUTWARD,
     PLAIN,
@@ -26,21 +27,7 @@ from autoagent.core.commands import (
     Risk,
     source_in,
 )
-from autoagent.core.events import (
-    AgentMessage,
-    Checked,
-    Decided,
-    Drafted,
-    Dropped,
-    Event,
-    Proposed,
-    Returned,
-    RunStarted,
-    Started,
-    Tainted,
-    Thought,
-    Undone,
-)
+from autoagent.core.events import AgentMessage, Event, Returned
 from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory, memory_name
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.text.quoting import marked, name_source
@@ -133,15 +120,15 @@ class ExfiltrationGuard:
         """Apply one event."""
         self._run, self._step = event.run, event.step
         match event:
-            case RunStarted():
-                self._agents_reach_out = any(map(self._reaches_out, event.commands))
-                for origin in filter(
-                    None, dict.fromkeys(source_in(n) for n in event.commands if not self._effects_of(n))
-                ):
+            case events.RunStarted():
+                specs = {name: self._specs.get(name) for name in event.commands}
+                self._agents_reach_out = any(spec is None or spec.outward for spec in specs.values())
+                undeclared = [name for name, spec in specs.items() if spec is None or spec.effects is None]
+                for origin in filter(None, dict.fromkeys(map(source_in, undeclared))):
                     self._add_labels(ResultMeta(untrusted=origin), "the descriptions of its tools")
-            case Tainted():
+            case events.Tainted():
                 self._add_labels(event.meta, _describe_memory(event.memory), event.memory)
-            case Dropped():
+            case events.Dropped():
                 source = self._memory_sources.pop(event.memory, "")
                 if source and source not in self._read_sources:  # brought by this memory alone
                     del self._sources[source]
@@ -149,13 +136,13 @@ class ExfiltrationGuard:
                     if (newer := next(others, None)) is not None:
                         self._sources[source] = f"{name_source(source)}: {_describe_memory(newer)}"
                 self._dropped_at.update(self._proposed_keys)
-            case Thought():
+            case events.Thought():
                 self._proposed_keys = []
-            case Proposed():
+            case events.Proposed():
                 self._proposed_keys.append(event.call.name if event.masked else event.call.key)
-            case Decided(allowed=True) if self._proposed_keys:
+            case events.Decided(allowed=True) if self._proposed_keys:
                 self._dropped_at.discard(self._proposed_keys[-1])
-            case Started():
+            case events.Started():
                 self._pending = event.call
             case Returned():
                 call, self._pending = self._pending, None
@@ -168,11 +155,11 @@ class ExfiltrationGuard:
                 effects = self._effects(call)
                 if event.known and effects is not None and not (effects.amends or effects.tells_agents):
                     self._own_files.update(event.meta.changed)
-            case Checked():
+            case events.Checked():
                 self._add_labels(event.meta, f"the check of goal {event.goal + 1}, step {event.step}")
-            case Drafted() if event.shown:
+            case events.Drafted() if event.shown:
                 self._add_labels(ResultMeta(private=True), f"the drafts, step {event.step}")
-            case Undone():
+            case events.Undone():
                 self._own_files.clear()  # the user's files may be back
             case AgentMessage():
                 self._add_labels(event.meta, f"words of {event.sender}, step {event.step}")
@@ -272,16 +259,8 @@ class ExfiltrationGuard:
 
     def _effects(self, call: Call | None) -> Effects | None:
         """Return the command's declared effects, or None if undeclared or unknown."""
-        return self._effects_of(call.name) if call else None
-
-    def _effects_of(self, command: str) -> Effects | None:
-        spec = self._specs.get(command)
+        spec = self._specs.get(call.name) if call else None
         return spec.effects if spec else None
-
-    def _reaches_out(self, command: str) -> bool:
-        """Return whether this command can act outward. Assumed if undeclared."""
-        spec = self._specs.get(command)
-        return spec is None or spec.outward
 
     def _outside_source(self, call: Call) -> str:
         """Return the source of an outside command's result: its address, else the command."""

@@ -78,9 +78,7 @@ class HeldQuestion:
     @property
     def is_answered(self) -> bool:
         """Return whether there is an answer. After `close` there is none."""
-        if self._folder < 0:
-            return False
-        return _is_there(self._folder, self.id + _ANSWER)
+        return self._folder >= 0 and _is_there(self._folder, self.id + _ANSWER)
 
     def close(self) -> str | None:
         """Close the question, and return an answer that came before, or None."""
@@ -216,11 +214,10 @@ def _is_private(status: os.stat_result) -> bool:
 
 
 def _is_there(folder: int, name: str) -> bool:
-    try:
+    with suppress(OSError):
         os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _is_held(folder: int, name: str) -> bool:

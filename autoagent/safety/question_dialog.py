@@ -151,7 +151,6 @@ class Ask:
             self._respond(answer, proposal)
 
     def _respond(self, answer: UserAnswer, proposal: Proposal) -> None:
-        """Respond to an answer that does not decide."""
         if answer.kind == "whole":
             self._terminal.show_whole(proposal)
         elif answer.kind == "explain" or (answer.kind == "word" and answer.text in ("help", "")):
@@ -227,7 +226,6 @@ class Ask:
 
     @property
     def _words(self) -> Mapping[str, str]:
-        """Return everything available here with a slash."""
         return {**self._terminal.words, **(self._steering.words if self._steering else {}), **OWN_WORDS}
 
     def _revoke(self) -> None:
@@ -320,7 +318,6 @@ class Ask:
         return "\n".join([head, *(f"{answer:<12}{what}" for answer, what in rows.items())])
 
     def _confirm_rule(self, text: str, proposal: Proposal) -> Rule | None:
-        """Return the rule once the user has confirmed and saved it, or None if it stays unsaved."""
         if self._rulebook is None:
             self._terminal.say("No rules can be saved here. Nothing was run.")
             return None

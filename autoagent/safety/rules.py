@@ -169,7 +169,6 @@ class SavedRules:
             raise StateError(f"The rules {self.path} are damaged ({error}); fix or delete the file.") from error
 
     def _folders(self) -> dict[str, list[str]]:
-        """Return the rules of all folders."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -214,7 +213,6 @@ class SavedRules:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock for a single writer, for all folders."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with sole_writer_of(self.path.parent):
@@ -246,11 +244,7 @@ class Rulebook:
         self._place = place
         self._rules = [*map(self.parse, given), *(saved.load() if saved else ())]
         self._proposed: dict[tuple[str, str], Call] = {}  # by agent and id, as last proposed
-        self._earlier_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple
-
-    def follow(self, earlier_calls: Callable[[], Iterable[tuple[str, Call]]]) -> None:
-        """Set the source of the run's earlier calls, each with its agent's key, read on demand."""
-        self._earlier_calls = earlier_calls
+        self.earlier_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple  # of the run, each with its agent's key
 
     def note(self, call: Call, agent: str = "") -> None:
         """Note a proposed call."""
@@ -271,7 +265,7 @@ class Rulebook:
 
     def forecast(self, rule: Rule) -> str:
         """List the calls so far that the rule would have allowed, one per line."""
-        earlier = {(agent, call.id): call for agent, call in self._earlier_calls()}
+        earlier = {(agent, call.id): call for agent, call in self.earlier_calls()}
         calls = list((earlier | self._proposed).values())  # sub-agents propose calls meanwhile
         matching = [call for call in calls if self.fits(rule, call)]
         head = f"{rule} would have allowed {len(matching)} of the {len(calls)} calls of this run:"

@@ -54,9 +54,7 @@ class TaintedFiles:
     def __init__(self, path: Path, workspace_root: Path) -> None:
         self._path = path
         self._root = Path(os.path.realpath(workspace_root))
-        self._marks: dict[str, Mark] = {}
-        for mark in self._saved_marks():
-            self._marks[mark.path] = mark
+        self._marks = {mark.path: mark for mark in self._saved_marks()}
 
     def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
         """Record files or folders as tainted by `source` from this event on, skipping missing ones.
@@ -147,7 +145,7 @@ class TaintedFiles:
         return (status.st_size, status.st_ctime_ns) == (mark.size, mark.changed)
 
     def _equals(self, other: TaintedFiles, file: str) -> bool:
-        """Return whether the file is the same in the other workspace, or False if that is unknown."""
+        """Return whether the file is known to be the same in the other workspace."""
         with suppress(OSError):
             return filecmp.cmp(self._root / file, other._root / file, shallow=False)
         return False
