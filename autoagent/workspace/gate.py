@@ -30,7 +30,7 @@ from typing import BinaryIO, Literal, Self
 from autoagent.core.durable_files import DRAFT, is_draft, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.frozen import dataclass
-from autoagent.workspace.guarded import Watch
+from autoagent.workspace.guarded import Watch, join
 from autoagent.workspace.syscalls import call
 
 Gate = Callable[[int, str, int], int]
@@ -279,9 +279,7 @@ class Workspace:
         So is the draft of a file: it is never shown or kept.
         """
         parts = where.casefold().split("/")
-        if is_draft(where):
-            return True
-        return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
+        return is_draft(where) or any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
 
     def folder(self, where: str) -> AbstractContextManager[int]:
         """Open the folder at a place (relative to the root, '.' for it) through the gate. Raises OSError."""
@@ -363,13 +361,13 @@ class Workspace:
         for part in folder.split("/") if folder else ():
             with self._opened(above or ".", _FOLDER) as parent, suppress(FileExistsError):
                 os.mkdir(part, dir_fd=parent)
-            above = _join(above, part)
+            above = join(above, part)
 
     def _entries(self, folder: str) -> list[WorkspaceEntry]:
         entries = []
         with self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as found:
             for item in found:
-                path = _join("" if folder == "." else folder, item.name)
+                path = join("" if folder == "." else folder, item.name)
                 if path.casefold() in self._protected or is_draft(path):
                     continue
                 with suppress(FileNotFoundError):  # gone since the folder was read
@@ -469,10 +467,6 @@ def _too_many_links(path: Path) -> bool:
     return False
 
 
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
-
-
 def _kind(mode: int) -> Literal["file", "folder", "link", "special"]:
     if stat.S_ISREG(mode):
         return "file"
@@ -482,10 +476,9 @@ def _kind(mode: int) -> Literal["file", "folder", "link", "special"]:
 
 
 def _require_file(mode: int, path: str) -> None:
-    if stat.S_ISDIR(mode):
-        raise CommandError(f"{shown(path)} is a folder, not a file.")
     if not stat.S_ISREG(mode):
-        raise CommandError(f"{shown(path)} is not a regular file.")
+        what = "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
+        raise CommandError(f"{shown(path)} is {what}.")
 
 
 def _mode_to_keep(parent: int, name: str, path: str) -> int | None:
@@ -507,7 +500,6 @@ def _sync_folder(descriptor: int) -> None:
 
 @contextmanager
 def _translated_errors(path: str) -> Iterator[None]:
-    """Turn the operating system's errors into ours."""
     try:
         yield
     except OSError as error:

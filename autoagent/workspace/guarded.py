@@ -68,6 +68,17 @@ _GIT_FILES = frozenset({"config", "config.worktree", "commondir"})
 _REPOSITORY, _WORKTREE = {"HEAD", "objects", "refs"}, {"HEAD", "commondir"}  # their typical entries
 
 Stamp = tuple[int, int, int, int, int]
+"""Inode, mode, size and both times of a file: as long as they stay the same, so does the content."""
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return the stamp of a file with this status."""
+    return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def join(folder: str, name: str) -> str:
+    """Return the place of a name in a folder, '' for the root."""
+    return f"{folder}/{name}" if folder else name
 
 
 def program_in(root: Path) -> Iterator[str]:
@@ -189,10 +200,6 @@ class _Kept:
     data: bytes | None
     digest: bytes = b""
 
-    def equals(self, other: _Kept) -> bool:
-        """Return whether type, permissions and content are the same."""
-        return (self.mode, self.data, self.digest) == (other.mode, other.data, other.digest)
-
 
 class Watch:
     """Watch the guarded files of a workspace while programs run in it. Any thread may use it.
@@ -313,16 +320,16 @@ class Watch:
         self._covered = {place for place in self._hidden.values() if os.path.lexists(self._root / place)}
         found = self._scan()
         self._known = {where: kept for where, status in found.items() if (kept := self._snapshot(where, status))}
-        self._closed |= {where: _stamp(status) for where, status in found.items() if where not in self._known}
+        self._closed |= {where: stamp_of(status) for where, status in found.items() if where not in self._known}
         users = self._gitdirs - self._own
-        configs = [(gitdir, self._known.get(_join(gitdir, "config"))) for gitdir in users]
+        configs = [(gitdir, self._known.get(join(gitdir, "config"))) for gitdir in users]
         self._named = {
             posixpath.normpath(posixpath.join(base, os.fsdecode(path).strip()))
             for gitdir, kept in configs if kept
             for _, path in _PATH_ENTRY.findall(kept.data or b"")
             for base in (gitdir, posixpath.dirname(gitdir))  # of included files, and of hooks
         }  # fmt: skip
-        hooks = (_join(gitdir, "hooks") for gitdir in users)
+        hooks = (join(gitdir, "hooks") for gitdir in users)
         places = {*filter(None, map(self._top, found)), *(place for place in hooks if (self._root / place).is_dir())}
         self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MAX_READ_ONLY_PLACES])
 
@@ -330,7 +337,7 @@ class Watch:
         """Return the place to make read-only for a guarded file, or '' in a repository made by a program."""
         gitdir = self._gitdir_of(where)
         if gitdir is not None:
-            hooks = _join(gitdir, "hooks")
+            hooks = join(gitdir, "hooks")
             return "" if gitdir in self._own else hooks if where.startswith(f"{hooks}/") else where
         parts = where.split("/")
         tops = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
@@ -338,7 +345,7 @@ class Watch:
         return "" if top in self._own else top
 
     def _gitdir_of(self, where: str) -> str | None:
-        """Return the innermost repository with this file as configuration, hook or info, or None."""
+        """Return the innermost repository with this file as configuration, hook or info."""
         within = (gitdir for gitdir in self._gitdirs if where.startswith(f"{gitdir}/") or not gitdir)
         found = max(within, key=len, default=None)
         rest = where[len(found) + bool(found) :] if found is not None else ""
@@ -360,7 +367,7 @@ class Watch:
             may_match = guarded or not where or bool(self._named) or self.names.may_match_in(where)
             may_match = may_match or any(place.rpartition("/")[0] == where.casefold() for place in self._hidden)
             for name in entries if may_match else self._folders[where]:
-                path = _join(where, name)
+                path = join(where, name)
                 inner = guarded or name.casefold() in self.names.anywhere
                 inner = inner or (may_match and (self.names.match(path) or path in self._named))
                 if is_draft(path) or path in self._covered:
@@ -377,15 +384,15 @@ class Watch:
         """Add the files of a repository that make git run programs."""
         for name, is_folder in entries.items():
             if name in _GIT_FILES or (name == "hooks" and not is_folder):
-                self._note(_join(gitdir, name), found)
+                self._note(join(gitdir, name), found)
             elif name == "hooks":
-                for hook in self._entries(_join(gitdir, name)):
+                for hook in self._entries(join(gitdir, name)):
                     if not hook.endswith(".sample"):
-                        self._note(_join(gitdir, f"{name}/{hook}"), found)
-        self._note(_join(gitdir, "info/attributes"), found)
+                        self._note(join(gitdir, f"{name}/{hook}"), found)
+        self._note(join(gitdir, "info/attributes"), found)
         for name in (*entries, "logs/HEAD"):  # through a link, the user's next commit would write elsewhere
             if (self._root / gitdir / name).is_symlink():
-                self._note(_join(gitdir, name), found)
+                self._note(join(gitdir, name), found)
 
     def _note(self, where: str, found: dict[str, os.stat_result]) -> None:
         with suppress(OSError):
@@ -394,7 +401,7 @@ class Watch:
     def _entries(self, where: str) -> Mapping[str, bool]:
         """Return the names in a folder, and whether each is a folder; nothing for an unreadable folder."""
         try:
-            stamp = _stamp((self._root / where).lstat())
+            stamp = stamp_of((self._root / where).lstat())
             if (known := self._listed.get(where)) and known[0] == stamp:
                 return known[1]
             if not os.access(self._root / where, os.R_OK | os.X_OK):
@@ -420,27 +427,27 @@ class Watch:
     def _snapshot(self, where: str, status: os.stat_result) -> _Kept | None:
         """Return the present state of a file, or None for a folder or a missing file."""
         known = self._known.get(where)
-        if known and known.stamp == _stamp(status):
+        if known and known.stamp == stamp_of(status):
             return known
         folder, _, name = where.rpartition("/")
         with suppress(OSError), self._opened(folder or ".") as parent:
             if stat.S_ISLNK(status.st_mode):
-                return _Kept(_stamp(status), stat.S_IFLNK, os.fsencode(os.readlink(name, dir_fd=parent)))
+                return _Kept(stamp_of(status), stat.S_IFLNK, os.fsencode(os.readlink(name, dir_fd=parent)))
             if stat.S_ISREG(status.st_mode):
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 with os.fdopen(os.open(name, flags, dir_fd=parent), "rb") as file:
                     data = file.read(_MAX_KEPT_BYTES + 1)
                     if len(data) <= _MAX_KEPT_BYTES:
-                        return _Kept(_stamp(status), status.st_mode & 0o777, data)
+                        return _Kept(stamp_of(status), status.st_mode & 0o777, data)
                     digest = str(status.st_size).encode()
                     if not self.holds and (known.stamp[2] == status.st_size if known else not self._mends):
                         of_program = any(Path(where).is_relative_to(place) for place in self._program)
                         if of_program or status.st_size <= _MAX_DIGEST_BYTES:
                             file.seek(0)
                             digest = hashlib.file_digest(file, "sha256").digest()
-                return _Kept(_stamp(status), status.st_mode & 0o777, None, digest)
+                return _Kept(stamp_of(status), status.st_mode & 0o777, None, digest)
             if not stat.S_ISDIR(status.st_mode):  # a pipe: its program would answer
-                return _Kept(_stamp(status), stat.S_IFMT(status.st_mode), None)
+                return _Kept(stamp_of(status), stat.S_IFMT(status.st_mode), None)
         return None
 
     # Putting back ------------------------------------------------------------------------------------------------
@@ -478,11 +485,11 @@ class Watch:
             if where in found and (now := self._snapshot(where, found[where])) is None:
                 if stat.S_ISREG(found[where].st_mode):
                     with suppress(OSError):
-                        self._mend(where, _stamp(found[where]))
+                        self._mend(where, stamp_of(found[where]))
                         now = self._snapshot(where, (self._root / where).lstat())
                 if now is None:
                     continue
-            if now and known and known.equals(now):
+            if now and known and (known.mode, known.data, known.digest) == (now.mode, now.data, now.digest):
                 continue
             by_user = self.holds and self._top(where) in self.read_only
             target = (
@@ -555,11 +562,3 @@ class Watch:
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as copy:
             copy.write(now.data if now.data is not None else b"(more than can be kept)\n")
         return f"; what the program wrote is in {target}"
-
-
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
-
-
-def _stamp(status: os.stat_result) -> Stamp:
-    return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

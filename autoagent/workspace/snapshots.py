@@ -30,6 +30,7 @@ from autoagent.core.durable_files import held, replace_in
 from autoagent.core.errors import StateError
 from autoagent.workspace.changes import Changes
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, shown
+from autoagent.workspace.guarded import Stamp, join, stamp_of
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
 
 LARGEST_FILE = 32 << 20  # bytes
@@ -44,9 +45,6 @@ _FOLDER_BITS = 0o3777  # with setgid and sticky, for shared folders; on a file, 
 _TOO_MANY = f"the workspace has more than {MOST_ENTRIES:,} entries"
 _CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a cache as of bford.info/cachedir; a virtual environment
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-Stamp = tuple[int, int, int, int, int]
-"""Inode, mode, size and both times of a file: as long as they stay the same, so does the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,7 @@ class Snapshots:
             return into
         old, new, tree = self._tree(base.id) if _is_folder(base) else {}, self._tree(own.id), dict(self._tree(into.id))
         for name in sorted(changed_names(old, new)):
-            path = f"{where}/{name}" if where else name
+            path = join(where, name)
             node = self._merged(path, old.get(name), new.get(name), tree.pop(name, None), conflicts)
             if node is not None:
                 tree[name] = node
@@ -252,12 +250,12 @@ class Snapshots:
                 if (known := before.get(entry.name)) and scan.entries < MOST_ENTRIES:
                     with suppress(OSError):
                         fits = scan.bytes + known[0][2] <= MOST_BYTES
-                        if fits and _stamp(entry.stat(follow_symlinks=False)) == known[0]:
+                        if fits and stamp_of(entry.stat(follow_symlinks=False)) == known[0]:
                             tree[entry.name], stamps[entry.name] = known[1], known
                             scan.entries += 1
                             scan.bytes += known[0][2]
                             continue
-                path = f"{where}/{entry.name}" if where else entry.name
+                path = join(where, entry.name)
                 if self._workspace.is_protected(path):
                     continue
                 scan.entries += 1
@@ -278,7 +276,7 @@ class Snapshots:
 
     def _add_entry(self, parent: int, name: str, where: str, status: os.stat_result, scan: _Scan) -> None:
         """Add an entry that is not a folder to scan. Raises FileNotFoundError."""
-        path = f"{where}/{name}" if where else name
+        path = join(where, name)
         if reason := _reason_to_skip(status, scan):
             scan.left_out[path] = reason
             scan.trees[where][name] = _absent(reason, status)
@@ -300,7 +298,7 @@ class Snapshots:
             scan.trees[where], scan.stamps[where] = {**last.trees[where]}, {**last.stamps[where]}
             with suppress(OSError), self._workspace.folder(where or ".") as descriptor:
                 for name in names:
-                    path = f"{where}/{name}" if where else name
+                    path = join(where, name)
                     if self._workspace.is_protected(path):
                         continue
                     scan.left_out.pop(path, None)
@@ -334,7 +332,7 @@ class Snapshots:
 
     def _file(self, parent: int, name: str, path: str, status: os.stat_result, scan: _Scan) -> tuple[Node, Stamp]:
         """Read a file or a link. Return its node and its stamp, without a time if it may still change unseen."""
-        now, stamp = time.time_ns(), _stamp(status)
+        now, stamp = time.time_ns(), stamp_of(status)
         try:
             if stat.S_ISLNK(status.st_mode):
                 data, mode = os.fsencode(os.readlink(name, dir_fd=parent)), _LINK
@@ -380,7 +378,7 @@ class Snapshots:
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         for name in sorted(changed_names(old, new)):
             old_node, new_node = old.get(name), new.get(name)
-            path = f"{where}/{name}" if where else name
+            path = join(where, name)
             folders = [node.id if _is_folder(node) else "" for node in (old_node, new_node)]
             if any(folders):
                 yield from self._differences(folders[0], folders[1], path)
@@ -407,7 +405,7 @@ class _Restoration:
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         differing = []
         for name in sorted(changed_names(old, new)):
-            path = f"{where}/{name}" if where else name
+            path = join(where, name)
             if not self._is_skipped(path, old.get(name), new.get(name)):
                 differing.append((name, path, old.get(name), new.get(name)))
         try:
@@ -461,10 +459,6 @@ class _Restoration:
         elif new_node is not None:
             mode = stat.S_IFLNK if new_node.mode == _LINK else new_node.mode & 0o777
             replace_in(parent, name, self._objects.read("blob", new_node.id), mode)
-
-
-def _stamp(status: os.stat_result) -> Stamp:
-    return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _reason_to_skip(status: os.stat_result, scan: _Scan) -> str:
