@@ -101,7 +101,6 @@ def _line(agent: SubAgent) -> str:
 
 
 def _meta(agents: Sequence[SubAgent]) -> ResultMeta:
-    """Combine the labels of everything these agents have read."""
     labels = [agent.origin.labels for agent in agents]
     sources = dict.fromkeys(meta.untrusted for meta in labels if meta.untrusted)
     return ResultMeta(untrusted=", ".join(sources), private=any(meta.private for meta in labels))

@@ -101,7 +101,6 @@ def execute_python_file(
 
 
 def _code_file(name: str) -> str:
-    """Return the path of a code file, given its plain name. The suffix `.py` is optional."""
     if "/" in name or not name.strip() or name in (".", ".."):
         raise CommandError(f"{shown(name)} is not a plain file name; use one without a folder, such as 'main.py'.")
     return f"{CODE_FOLDER}/{name}" if name.endswith(".py") else f"{CODE_FOLDER}/{name}.py"
@@ -214,7 +213,6 @@ def stop_program(context: Context, pid: Annotated[int, "as list_programs shows i
 
 
 def _arguments(context: Context, line: str) -> list[str]:
-    """Return the argument vector for a shell line. Raises CommandError if it may not run."""
     if "\0" in line:
         raise CommandError("The command holds a null character, which no argument of a program can hold.")
     if not line.strip():

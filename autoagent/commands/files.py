@@ -334,7 +334,6 @@ def _with_crlf(text: str) -> str:
 
 
 def _nearest_hint(old: str, text: str, filename: str) -> str:
-    """Describe the closest match for the first line of the missing text, or another likely meaning."""
     first_line = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
     lines = [line.strip()[:200] for line in text.splitlines()]
     matches = difflib.get_close_matches(first_line, lines, n=1, cutoff=0.5)
@@ -384,7 +383,6 @@ def _diff(context: Context, filename: str, before: str, after: str) -> str:
 
 
 def _change_report(context: Context, filename: str, action: str, text: str = "") -> CommandOutput:
-    """Report the change, and any syntax problem in the new text."""
     name = context.workspace.display(filename)
     problem = form_error(name, text)
     report = f"{action} {name}. It {problem}." if problem else f"{action} {name}."

@@ -12,7 +12,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -287,8 +287,14 @@ class Registry:
         """Return a checked call with its preview, if its command has one."""
         command = self._commands[call.name]
         risk = command.assess(context, **call.args) if command.assess else command.spec.risk
-        guarded = tuple(_guarded_paths(call, command.spec, context)) if risk != "read" else ()
-        proposal = Proposal(call, command.spec, risk=risk, guarded=guarded)
+        guarded = []  # what needs the user's permission to be written
+        for parameter in command.spec.parameters if risk != "read" else ():
+            if parameter.meaning in ("path", "entry") and isinstance(path := call.args.get(parameter.name), str):
+                with suppress(CommandError):
+                    where = context.workspace.display(path, follow=parameter.meaning == "path")
+                    if context.workspace.watch.is_guarded(where):
+                        guarded.append(where)
+        proposal = Proposal(call, command.spec, risk=risk, guarded=tuple(guarded))
         if command.preview is None:
             return proposal
         try:
@@ -331,16 +337,6 @@ class Registry:
         suggestion = suggestion or (self._named[similar[0]] if similar else None)
         hint = f" Did you mean {suggestion.spec.signature()}?" if suggestion else ""
         raise ReplyError(f"There is no command {original!r}.{hint} The commands are: {offered}.")
-
-
-def _guarded_paths(call: Call, spec: CommandSpec, context: Context) -> Iterator[str]:
-    """Yield the paths in a call's arguments that need the user's permission to write."""
-    for parameter in spec.parameters:
-        if parameter.meaning in ("path", "entry") and isinstance(path := call.args.get(parameter.name), str):
-            with suppress(CommandError):
-                where = context.workspace.display(path, follow=parameter.meaning == "path")
-                if context.workspace.watch.is_guarded(where):
-                    yield where
 
 
 def folded(name: str) -> str:

@@ -128,7 +128,6 @@ def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
 
 
 def _reason(command: Command, settings: Settings) -> str:
-    """Explain why a command cannot be used with these settings, or '' if it can."""
     try:
         return command.available(settings) if command.available else ""
     except SetupError as error:  # raised by the plug-in chosen in the settings
@@ -187,10 +186,7 @@ def grouped(registry: Registry, *, guided: bool, small: bool) -> Registry:
 
 
 def _command_names(setting: str, name: str, specs: Iterable[CommandSpec]) -> list[str]:
-    """Return the commands of a category, a command name (or alias) or a module of AutoGPT.
-
-    Raises SettingsError, naming the `setting`, for any other name.
-    """
+    """Return the commands of a category, a name, an alias or a module of AutoGPT. Raises SettingsError."""
     known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ALONE}
     for spec in specs:
         modules = (module if "." in module else _AUTOGPT + module for module in spec.autogpt)

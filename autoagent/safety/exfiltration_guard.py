@@ -322,7 +322,6 @@ def _undeclared(call: Call) -> str:
 
 
 def _list_newest(names: Iterable[str]) -> str:
-    """List the newest few, the newest first."""
     newest = list(names)[::-1]
     suffix = f" and {len(newest) - NAMED} more" if len(newest) > NAMED else ""
     return "; ".join(newest[:NAMED]) + suffix

@@ -221,7 +221,6 @@ def _is_there(folder: int, name: str) -> bool:
 
 
 def _is_held(folder: int, name: str) -> bool:
-    """Return whether a process holds this question."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:

@@ -127,7 +127,6 @@ class TaintedFiles:
             yield from (os.path.relpath(os.path.join(folder, name), self._root) for name in names)  # noqa: PTH118
 
     def _present_mark(self, location: str, source: str, run: str, seq: int) -> Mark | None:
-        """Return the mark of the present file or folder, or None."""
         try:
             status = (self._root / location).lstat()
         except OSError:  # deleted since: nothing is left to read

@@ -68,7 +68,6 @@ def is_beneath(place: str, places: Sequence[str]) -> bool:
 
 
 def _prefixes(python: str) -> tuple[str, str]:
-    """Return the prefixes of another interpreter. Raises SetupError."""
     prefix = Path(python).absolute().parent.parent
     try:
         made_by = re.search(r"^home *= *(.+)$", read_text(prefix / "pyvenv.cfg"), re.MULTILINE)

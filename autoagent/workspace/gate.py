@@ -286,10 +286,7 @@ class Workspace:
         return self._opened(where, _FOLDER)
 
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True, to_write: bool = False) -> str:
-        """Return the physical place of a path, relative to the root, or '.' for the root.
-
-        With `of_file`, refuse a path that can only name a folder. Without `follow`, keep a link at the end.
-        """
+        """Return the physical place of a path, relative to the root, or '.' for the root."""
         if problem := _malformed(path):
             raise CommandError(f"{shown(path)} {problem}.")
         if of_file and path.endswith(("/", "/.", "/..")):
@@ -325,7 +322,6 @@ class Workspace:
         return where
 
     def _protected_inside(self, protected: Iterable[Path]) -> frozenset[str]:
-        """Return the protected places inside the workspace, relative to its root."""
         places: set[str] = set()
         for path in protected:
             absolute = path.absolute()
@@ -432,7 +428,6 @@ def _best_gate(root: Path) -> Gate:
 
 
 def _malformed(path: str) -> str:
-    """Explain why a path is unusable on any disk, or '' if it is fine."""
     if not path.strip():
         return "is no file name: it is blank"
     if any("\ud800" <= character <= "\udfff" for character in path):

@@ -182,7 +182,6 @@ class ObjectStore:
             os.close(descriptor)
 
     def _keep(self, name: str, head: bytes, data: bytes) -> None:
-        """Store an object with this head in its own file."""
         if not self._has(name, head):
             level = zlib.Z_BEST_SPEED if len(data) <= _MAX_COMPRESSED_BYTES else zlib.Z_NO_COMPRESSION
             self._write(self._path(name), zlib.compress(head + data, level))

@@ -462,7 +462,6 @@ class _Restoration:
 
 
 def _reason_to_skip(status: os.stat_result, scan: _Scan) -> str:
-    """Explain why an entry is left out, or return ''."""
     mode = status.st_mode
     if stat.S_ISDIR(mode):
         return f"it is more than {DEEPEST} folders deep"

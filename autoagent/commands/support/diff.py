@@ -16,26 +16,24 @@ def unified(filename: str, before: str, after: str, *, is_new: bool = False) -> 
     names = "/dev/null" if is_new else f"a/{filename}", f"b/{filename}"
     if len(old) + len(new) <= _MAX_DIFFLIB_LINES:
         return "\n".join(difflib.unified_diff(old, new, *names, n=_CONTEXT, lineterm=""))
-    return "\n".join([f"--- {names[0]}", f"+++ {names[1]}", *_single_hunk(old, new)])
-
-
-def _single_hunk(old: list[str], new: list[str]) -> list[str]:
     same = _common_prefix(old, new)
     same_at_end = _common_prefix(old[same:][::-1], new[same:][::-1])
     end_old, end_new = len(old) - same_at_end, len(new) - same_at_end
     start = max(0, same - _CONTEXT)
-    after = old[end_old : end_old + _CONTEXT]
-    return [
-        f"@@ -{_range(start, end_old + len(after))} +{_range(start, end_new + len(after))} @@",
+    rest = old[end_old : end_old + _CONTEXT]
+    lines = [
+        f"--- {names[0]}",
+        f"+++ {names[1]}",
+        f"@@ -{_range(start, end_old + len(rest))} +{_range(start, end_new + len(rest))} @@",
         *(f" {line}" for line in old[start:same]),
         *(f"-{line}" for line in old[same:end_old]),
         *(f"+{line}" for line in new[same:end_new]),
-        *(f" {line}" for line in after),
+        *(f" {line}" for line in rest),
     ]
+    return "\n".join(lines)
 
 
 def _common_prefix(old: list[str], new: list[str]) -> int:
-    """Count the leading lines that two texts have in common."""
     pairs = zip(old, new, strict=False)
     return next((n for n, (left, right) in enumerate(pairs) if left != right), min(len(old), len(new)))
 

@@ -72,7 +72,6 @@ class _Lists:
         return (words[0] if "/" in words[0] else program, *words[1:])
 
     def _checked_words(self, line: str) -> list[str]:
-        """Split a line into words. Raises CommandError if any of them is refused."""
         if syntax := shell_syntax(line):
             raise CommandError(f"The line holds {syntax}. {_WITHOUT_SHELL}")
         try:
@@ -133,12 +132,10 @@ class _Lists:
         return any(entry is not None and os.path.realpath(entry) == real for entry in entries)
 
     def _locate(self, word: str) -> str | None:
-        """Return the path of a program, or None if it does not exist."""
         if "/" in word:
             return shutil.which(str(self.root / word))
         return shutil.which(word, path=self.search)
 
     def _resolved_name(self, word: str) -> str:
-        """Return the name of a word's program with links resolved."""
         name = name_of(os.path.realpath(self._locate(word) or word))
         return name_of(word) if name in MULTI_CALL else name
