@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
 
 from autoagent.core.services import ProcessExit
 
@@ -16,11 +15,7 @@ def ending(exit: ProcessExit) -> str:
         return f"stopped at the limit of {exit.limit}"
     if exit.signal:
         return f"ended by {exit.signal}"
-    status = exit.status or 0
-    meanings = {_NOT_EXECUTABLE: "is not executable", _NOT_FOUND: "was not found"}
-    with suppress(ValueError):
-        meanings[status] = f"was ended by {signal.Signals(status - _BY_SIGNAL).name}"
-    return f"exit status {exit.status}" + (f" (a program in it {meanings[status]})" if status in meanings else "")
+    return f"exit status {exit.status}{_meaning(exit.status or 0)}"
 
 
 def has_failed(exit: ProcessExit) -> bool:
@@ -30,9 +25,7 @@ def has_failed(exit: ProcessExit) -> bool:
 
 def described(exit: ProcessExit) -> str:
     """Describe the exit of the program and its kept output."""
-    printed = exit.output.decode("utf-8", "replace")
-    if "\r" in printed:  # as a terminal finally shows it
-        printed = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in printed.split("\n"))
+    printed = _last_states(exit.output.decode("utf-8", "replace"))
     end = ending(exit)
     end = end[0].upper() + end[1:]
     text = f"{end}. It printed:\n{printed}" if printed.strip() else f"{end}; nothing was printed."
@@ -40,3 +33,22 @@ def described(exit: ProcessExit) -> str:
         return text
     lines = "\n".join(exit.put_back)
     return f"{text}\nOnly the user may allow what runs as the user later; write_to_file asks about it:\n{lines}"
+
+
+def _meaning(status: int) -> str:
+    if status == _NOT_EXECUTABLE:
+        return " (a program in it is not executable)"
+    if status == _NOT_FOUND:
+        return " (a program in it was not found)"
+    try:
+        return f" (a program in it was ended by {signal.Signals(status - _BY_SIGNAL).name})"
+    except ValueError:
+        return ""
+
+
+def _last_states(text: str) -> str:
+    r"""Return the text as a terminal finally shows it: each line in its last state after `\r`."""
+    if "\r" not in text:
+        return text
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return "\n".join(lines)
