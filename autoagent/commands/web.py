@@ -15,19 +15,26 @@ from urllib.parse import unquote, urlsplit
 from autoagent import documents
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, CommandOutput, command
-from autoagent.commands.support.summarize import digest, split
 from autoagent.core.commands import Effects, ResultMeta
-from autoagent.core.errors import CommandError, ModelError, StateError
+from autoagent.core.errors import CommandError, ContextOverflow, ModelError, StateError
 from autoagent.core.services import SearchResults, WebPage
 from autoagent.documents import DOCUMENT_LIMIT, DocumentText
 from autoagent.network.addresses import parse
 from autoagent.settings import Settings
+from autoagent.text.figures import counted
+from autoagent.text.quoting import EXPLANATION, marked
 
 MAX_WHOLE_CHARACTERS = 6_000  # a longer page is summarised
 MAX_PARTS = 20  # summarised of a long page
 MAX_PAGE_LINKS = 30  # below the text of a page
 MAX_LINKS = 300  # in a list of links
 MAX_HITS = 25
+PART_CHARACTERS = 8_000  # about 2,000 tokens of English, at most 8,000 of anything
+MIN_PART_CHARACTERS = 500  # a smaller part is not halved again
+MAX_SUMMARY_CHARACTERS = 2_500  # so that at least three summaries make a part
+
+_DIGEST = "Say in short what this text holds that matters for the question. Keep names, numbers and dates as they are."
+_MERGE = "These notes are on the parts of one text. Merge them into one answer to the question, in short."
 
 _PROGRESS_SECONDS = 0.5  # between two lines
 
@@ -131,14 +138,54 @@ def _remember(context: Context, url: str, parts: list[str]) -> list[str]:
 
 def _summary(context: Context, url: str, parts: list[str], question: str) -> tuple[str, str]:
     """Summarise the parts against the question. Return the summary and a note on its coverage."""
-    used = parts[:MAX_PARTS]
+    used, summaries = parts[:MAX_PARTS], []
     try:
-        text = digest(context.summarise, used, question, url, run=context.run, progress=context.progress)
+        for number, part in enumerate(used, 1):
+            context.progress(f"{url}: part {number} of {len(used)}")
+            summaries.append(_answer(context, _DIGEST, part, question, url))
+        while len(summaries) > 1:
+            context.progress(f"{url}: merging {len(summaries)} summaries")
+            summaries = [_answer(context, _MERGE, group, question, url) for group in _groups(summaries)]
     except ModelError as error:  # the run can go on without this summary
         raise CommandError(f"{url} could not be summarised: {error}") from error
     if len(used) < len(parts):
-        return text, f"a summary of the first {len(used)} of {len(parts)} parts; the others were not read"
-    return text, f"a summary of {len(used)} part{'s' if len(used) > 1 else ''}"
+        return summaries[0], f"a summary of the first {len(used)} of {len(parts)} parts; the others were not read"
+    return summaries[0], f"a summary of {counted(len(used), 'part')}"
+
+
+def split(text: str, size: int = PART_CHARACTERS) -> list[str]:
+    """Split the text into parts of at most `size` characters, preferably at a paragraph, line, sentence or word."""
+    parts, begin = [], 0
+    while len(text) - begin > size:
+        earliest, latest = begin + size // 2, begin + size
+        ends = (text.rfind(mark, earliest, latest) for mark in ("\n\n", "\n", ". ", " "))
+        end = next((position + 1 for position in ends if position >= 0), latest)
+        parts.append(text[begin:end].strip())
+        begin = end
+    return [part for part in (*parts, text[begin:].strip()) if part]
+
+
+def _answer(context: Context, task: str, text: str, question: str, url: str) -> str:
+    """Ask the model about a text, in halves if it does not fit."""
+    prompt = f"{task}\n{EXPLANATION}\n\n{marked(text, url, run=context.run)}\n\nThe question: {question}\nThe answer:"
+    try:
+        return context.summarise(prompt).strip()[:MAX_SUMMARY_CHARACTERS]
+    except ContextOverflow:
+        if len(text) <= MIN_PART_CHARACTERS:
+            raise
+    halves = split(text, len(text) // 2 + 1)
+    return "\n".join(_answer(context, task, half, question, url) for half in halves)[:MAX_SUMMARY_CHARACTERS]
+
+
+def _groups(summaries: list[str]) -> Iterator[str]:
+    """Join the summaries in order into texts of up to a part each. Several fit into each, so that grouping ends."""
+    group: list[str] = []
+    for summary in summaries:
+        if group and sum(map(len, group)) + len(summary) > PART_CHARACTERS:
+            yield "\n\n".join(group)
+            group = []
+        group.append(summary)
+    yield "\n\n".join(group)
 
 
 def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *, links: int) -> CommandOutput:

@@ -18,7 +18,6 @@ from website import page, resource, search
 from autoagent.commands import web
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.commands.support import summarize
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import ContextOverflow, ModelError, StateError
 from autoagent.memory.embedders.builtin import embedded
@@ -268,7 +267,7 @@ def test_a_page_cannot_close_its_marks_in_a_prompt(room: Room) -> None:
 @pytest.mark.parametrize("size", [10, 100, 8_000])
 @pytest.mark.parametrize("text", ["", "x" * 30_000, "word " * 5_000, "One. Two.\n\nThree\n" * 2_000, "日本" * 9_000])
 def test_parts_hold_the_whole_text_within_their_size(text: str, size: int) -> None:
-    parts = summarize.split(text, size)
+    parts = web.split(text, size)
     assert all(0 < len(part) <= size for part in parts)
     assert "".join("".join(parts).split()) == "".join(text.split())
 
