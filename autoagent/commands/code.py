@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -162,7 +161,8 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
 )
 def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     exit = context.sandbox.run(_arguments(context, command_line))
-    waits = _any_running(context.sandbox.programs()) if "sleep" in programs(command_line) else None
+    sleeps = "sleep" in programs(command_line)
+    waits = any(program.exit is None for program in context.sandbox.programs()) if sleeps else None
     return _result(exit, ResultMeta(waits=waits))
 
 
@@ -189,7 +189,12 @@ def verify(
     autogpt=_AUTOGPT,
 )
 def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandOutput:
-    started = context.sandbox.start(_arguments(context, command_line), output=_new_log(context, command_line))
+    arguments = _arguments(context, command_line)
+    program = name_of(next(iter(programs(command_line)), "program"))
+    name, number = re.sub(r"[^\w.-]", "_", program)[:40].lstrip(".-") or "program", 1
+    while context.workspace.find(log := f"{LOG_FOLDER}/{name}-{number}.log", follow=False) is not None:
+        number += 1
+    started = context.sandbox.start(arguments, output=log)
     text = (
         f"Started as program {started.pid}. What it prints goes to {started.output}; wait_for waits for its end, "
         "stop_program ends it."
@@ -204,7 +209,7 @@ _background_command = partial(command, rare=True, available=_shell_allowed, effe
 def list_programs(context: Context) -> CommandOutput:
     background = context.sandbox.programs()
     text = "\n".join(map(_program_line, background)) or "No program was started in the background."
-    return CommandOutput(text, ResultMeta(waits=_any_running(background)))
+    return CommandOutput(text, ResultMeta(waits=any(program.exit is None for program in background)))
 
 
 @_background_command("stop_program", "End a program in the background", risk="run")
@@ -229,22 +234,9 @@ def _arguments(context: Context, line: str) -> list[str]:
     return list(context.shell_rule(line))
 
 
-def _new_log(context: Context, line: str) -> str:
-    """Return an unused path for a program's output, named after the program."""
-    name = re.sub(r"[^\w.-]", "_", name_of(next(iter(programs(line)), "program")))[:40].lstrip(".-") or "program"
-    number = 1
-    while context.workspace.find(path := f"{LOG_FOLDER}/{name}-{number}.log", follow=False) is not None:
-        number += 1
-    return path
-
-
 def _program_line(program: BackgroundProcess) -> str:
     state = "running" if program.exit is None else ending(program.exit)
     return f"{program.pid}: {state}; {program.command}; prints to {program.output}"
-
-
-def _any_running(programs: Sequence[BackgroundProcess]) -> bool:
-    return any(program.exit is None for program in programs)
 
 
 def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:

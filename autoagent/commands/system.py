@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 from autoagent.commands.agents import in_levels
@@ -49,15 +50,10 @@ def do_nothing(context: Context) -> str:
     return "No action performed."
 
 
-@command(
-    "wait_for",
-    "Wait, at no cost, until a program in the background ends or a file changes",
-    risk="read",
-    rare=True,
-    repeatable=True,
-    effects=Effects(),
-    levels=("planner", "executor"),
-)
+_waiting_command = partial(command, risk="read", repeatable=True, effects=Effects(), levels=("planner", "executor"))
+
+
+@_waiting_command("wait_for", "Wait, at no cost, until a program in the background ends or a file changes", rare=True)
 def wait_for(
     context: Context,
     program: Annotated[int | None, "its pid, as list_programs shows it"] = None,
@@ -102,15 +98,7 @@ def _file_state(context: Context, filename: str, before: WorkspaceEntry | None) 
     return True, f"{name} {'is there now' if before is None else 'has changed'} ({after.size:,} bytes)."
 
 
-@command(
-    "wait_until",
-    "Wait, at no cost, until a time",
-    risk="read",
-    available=in_levels,
-    repeatable=True,
-    effects=Effects(),
-    levels=("planner", "executor"),
-)
+@_waiting_command("wait_until", "Wait, at no cost, until a time", available=in_levels)
 def wait_until(
     context: Context, when: Annotated[str, "18:00, 2026-11-23T08:00, or 2h30m for so long from now"]
 ) -> CommandOutput:

@@ -96,7 +96,7 @@ class Ask:
         self._mask = mask
         self._yes = yes
         self._no = no
-        self._rulebook = rulebook
+        self._rulebook = rulebook or Rulebook([])
         self._credit = 0  # commands that still run without a question
         self._always: set[str] = set()
         self._all = False  # whether only warnings are asked about
@@ -318,9 +318,6 @@ class Ask:
         return "\n".join([head, *(f"{answer:<12}{what}" for answer, what in rows.items())])
 
     def _confirm_rule(self, text: str, proposal: Proposal) -> Rule | None:
-        if self._rulebook is None:
-            self._terminal.say("No rules can be saved here. Nothing was run.")
-            return None
         try:
             rule = self._rulebook.parse(text)
             if not self._rulebook.fits(rule, proposal.call):
