@@ -12,7 +12,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -279,12 +279,12 @@ class Process:
             if self._deadline is not None and now >= self._deadline:
                 return f"{self._seconds:,g} s"
             if now >= next_poll:
-                use = use_of(self.pid)
-                if limit := self._limit_reached(use):
+                tree = tree_of(self.pid)
+                if limit := self._limit_reached(tree):
                     return limit
                 if not offered:
                     offered = True
-                    for pid in use.pids:  # they, not the agent, are to go first if the machine's memory runs out
+                    for pid in tree:  # they, not the agent, are to go first if the machine's memory runs out
                         with suppress(OSError):  # ended meanwhile, or not ours to change
                             Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
                 next_poll = _next_poll(now, _POLL_SECONDS)
@@ -292,15 +292,16 @@ class Process:
                 self._between()
                 between = _next_poll(now, _BETWEEN_SECONDS)
 
-    def _limit_reached(self, use: Use) -> str:
+    def _limit_reached(self, tree: Mapping[int, Sequence[bytes]]) -> str:
         limits = self._limits
-        if len(use.pids) > limits.processes:
+        if len(tree) > limits.processes:
             return f"{limits.processes:,} processes"
-        if use.threads > limits.threads:
+        if sum(int(fields[_THREADS]) for fields in tree.values()) > limits.threads:
             return f"{limits.threads:,} threads"
-        if use.cpu > limits.cpu:
+        if sum(int(time) for fields in tree.values() for time in fields[_TIMES]) > limits.cpu * _TICK:
             return f"{limits.cpu:,g} s of processor time"
-        if use.memory > limits.memory and shared_memory(use) > limits.memory:
+        memory = sum(int(fields[_PAGES]) for fields in tree.values()) * _PAGE  # a shared page counts for each process
+        if memory > limits.memory and _shared_memory(tree) > limits.memory:
             return f"{limits.memory / MB:,g} MB of memory"
         return ""
 
@@ -315,7 +316,7 @@ class Process:
         if not select.select([self._ended], [], [], 0)[0]:
             self.end()
             if not select.select([self._ended], [], [], _END_SECONDS)[0]:
-                for pid in use_of(self.pid).pids:
+                for pid in tree_of(self.pid):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
         with self._lock:
@@ -377,40 +378,13 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
             held.close()
 
 
-# What a program and its descendants use -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Hold the usage of a process tree: processes and their threads, bytes of memory, seconds of CPU.
-
-    `memory` counts a page once for each process that maps it. `cpu` includes the time of ended children.
-    """
-
-    pids: tuple[int, ...]
-    threads: int
-    memory: int
-    cpu: float
-
-
-def use_of(root: int) -> Use:
-    """Return the present usage of the process `root` and its descendants, or nothing if it is gone."""
-    tree = tree_of(root)
-    return Use(
-        tuple(tree),
-        sum(int(fields[_THREADS]) for fields in tree.values()),
-        sum(int(fields[_PAGES]) for fields in tree.values()) * _PAGE,
-        sum(int(time) for fields in tree.values() for time in fields[_TIMES]) / _TICK,
-    )
-
-
-def shared_memory(use: Use) -> int:
+def _shared_memory(pids: Iterable[int]) -> int:
     """Return the bytes of memory of these processes. A page shared by n counts 1/n for each. Slow.
 
     A process whose share cannot be read counts for nothing.
     """
     total = 0
-    for pid in use.pids:
+    for pid in pids:
         with suppress(OSError):
             found = re.search(rb"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_bytes(), re.MULTILINE)
             total += 1024 * int(found[1]) if found else 0
