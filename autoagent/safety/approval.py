@@ -14,10 +14,7 @@ NOBODY = "nobody"  # refuses a call that nobody decided on in time
 
 
 class Continuous:
-    """Allow every command without a warning. Ask about others, or refuse them if nobody can answer.
-
-    Ctrl-C ends the run, or asks if somebody can be asked.
-    """
+    """Allow every command without a warning. `ask` about others and after Ctrl-C; without it, refuse and end."""
 
     def __init__(self, ask: Authorizer | None = None) -> None:
         self._ask = ask

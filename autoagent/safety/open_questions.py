@@ -120,10 +120,7 @@ class OpenQuestions:
             raise StateError(f"A question cannot be kept in {self._path}: {error.strerror}.") from error
 
     def all(self) -> list[OpenQuestion]:
-        """Return the open questions, the oldest first. Remove those of ended processes.
-
-        Raises StateError.
-        """
+        """Return the open questions, the oldest first. Remove those of ended processes. Raises StateError."""
         try:
             with self._listing() as (_, questions):
                 return questions

@@ -55,10 +55,7 @@ class Questioner(Protocol):
         """Show a proposal with its complete arguments and diff."""
 
     def edit(self, text: str, suffix: str) -> str | None:
-        """Return the text edited in the user's editor, or None without an editor or if it fails.
-
-        `suffix` is that of a file with such a text (`.py`).
-        """
+        """Return the text edited in the user's editor as a file with this suffix, or None without one or on failure."""
 
     def rewrite(self, text: str) -> str | None:
         """Return the text edited on prefilled lines, or None without line editing."""
@@ -102,29 +99,23 @@ class Ask:
         self._all = False  # whether only warnings are asked about
 
     def decide(self, proposal: Proposal) -> Verdict:
-        if (verdict := self._in_advance(proposal)) is not None:
-            return verdict
+        name, effects = proposal.call.name, proposal.spec.effects
+        if not proposal.warning:
+            if effects is not None and effects.asks_user:
+                return Verdict(True, ASKS_AT_ONCE)
+            if self._all:
+                return Verdict(True, "user (continuous)")
+            if name in self._always:
+                return Verdict(True, f"user (always {name})")
+            if self._credit:
+                self._credit -= 1
+                remainder = f"{self._credit} more to come" if self._credit else "the last one"
+                self._terminal.say(f"Authorized in advance; {remainder}.")
+                return Verdict(True, "user (in advance)")
         try:
             return replace(self._asked(proposal), elsewhere=self._terminal.elsewhere)
         except TimeoutError as error:
             return Verdict(False, NOBODY, f"{error} So it was not run. Go on with what can be done without it.")
-
-    def _in_advance(self, proposal: Proposal) -> Verdict | None:
-        name, effects = proposal.call.name, proposal.spec.effects
-        if proposal.warning:
-            return None
-        if effects is not None and effects.asks_user:
-            return Verdict(True, ASKS_AT_ONCE)
-        if self._all:
-            return Verdict(True, "user (continuous)")
-        if name in self._always:
-            return Verdict(True, f"user (always {name})")
-        if self._credit:
-            self._credit -= 1
-            remainder = f"{self._credit} more to come" if self._credit else "the last one"
-            self._terminal.say(f"Authorized in advance; {remainder}.")
-            return Verdict(True, "user (in advance)")
-        return None
 
     def _asked(self, proposal: Proposal) -> Verdict:
         name, words = proposal.call.name, self._question(proposal)
@@ -148,20 +139,17 @@ class Ask:
                 return Verdict(False, "user", args=args)
             if answer.kind == "word" and (verdict := self._word(answer.text, proposal)) is not None:
                 return verdict
-            self._respond(answer, proposal)
-
-    def _respond(self, answer: UserAnswer, proposal: Proposal) -> None:
-        if answer.kind == "whole":
-            self._terminal.show_whole(proposal)
-        elif answer.kind == "explain" or (answer.kind == "word" and answer.text in ("help", "")):
-            self._terminal.say(self._explanation(proposal))
-        elif answer.kind == "always":
-            self._terminal.say(
-                f"'a' does not cover a warning: {self._yes} runs it this once, and a rule, such as "
-                f"'a {proposal.call.name}', holds from now on. Nothing was run."
-            )
-        elif answer.kind == "again" and answer.text:
-            self._terminal.say(f"{answer.text} Nothing was run.")
+            if answer.kind == "whole":
+                self._terminal.show_whole(proposal)
+            elif answer.kind == "explain" or (answer.kind == "word" and answer.text in ("help", "")):
+                self._terminal.say(self._explanation(proposal))
+            elif answer.kind == "always":
+                self._terminal.say(
+                    f"'a' does not cover a warning: {self._yes} runs it this once, and a rule, such as 'a {name}', "
+                    "holds from now on. Nothing was run."
+                )
+            elif answer.kind == "again" and answer.text:
+                self._terminal.say(f"{answer.text} Nothing was run.")
 
     def _word(self, text: str, proposal: Proposal) -> Verdict | None:
         """Execute a word after a slash. Return the verdict if it decides on the proposal."""

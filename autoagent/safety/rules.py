@@ -152,10 +152,7 @@ def _single_spaced(line: str) -> str:
 
 
 class SavedRules:
-    """Save the rules for one folder, in a JSON file among the user's own settings, which nobody else may write.
-
-    All methods raise StateError where the file cannot be used.
-    """
+    """Save the rules for one folder in a file that the user alone may write. All methods raise StateError."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path = path

@@ -47,8 +47,7 @@ class Mark:
 class TaintedFiles:
     """Manage the tainted files beneath `workspace_root`. `path` is the record, in a folder of the agent's own.
 
-    Paths are relative to the root, or absolute inside it. Raises StateError if the record cannot be used. The agents of
-    a run share one across threads.
+    Paths are relative to the root, or absolute inside it. Raises StateError. The threads of a run share one.
     """
 
     def __init__(self, path: Path, workspace_root: Path) -> None:
@@ -59,8 +58,7 @@ class TaintedFiles:
     def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
         """Record files or folders as tainted by `source` from this event on, skipping missing ones.
 
-        `shared`: they may hold the user's own data as well. Folding events again, for a resumed run, changes
-        nothing.
+        `shared`: they may hold the user's own data as well. Folding events again, for a resumed run, changes nothing.
         """
         fresh = []
         for path in paths:

@@ -379,10 +379,7 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
 
 
 def _shared_memory(pids: Iterable[int]) -> int:
-    """Return the bytes of memory of these processes. A page shared by n counts 1/n for each. Slow.
-
-    A process whose share cannot be read counts for nothing.
-    """
+    """Return the bytes of memory of these processes. A page shared by n counts 1/n for each. Slow."""
     total = 0
     for pid in pids:
         with suppress(OSError):

@@ -35,10 +35,7 @@ class _Running:
 
 
 class Programs:
-    """Run programs in a workspace, within a boundary, under limits. Satisfies protocols.Sandbox.
-
-    `reasons` explain why no stronger boundary is used.
-    """
+    """Run programs in a workspace, within a boundary, under limits. `reasons`: why no stronger boundary is used."""
 
     def __init__(
         self,
@@ -157,10 +154,7 @@ class Programs:
 
 
 def find_program(name: str, folder: Path, path: Sequence[str]) -> str:
-    """Find the program called `name`: with a slash a file relative to `folder`, else a file in `path`.
-
-    Raises CommandError for a missing or non-executable program.
-    """
+    """Find an executable file: with a slash relative to `folder`, else in `path`. Raises CommandError."""
     places = [str(folder / name)] if "/" in name else [f"{place}/{name}" for place in path]
     candidates = [place for place in places if name and Path(place).is_file()]
     if not candidates:

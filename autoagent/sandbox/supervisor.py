@@ -82,10 +82,7 @@ def _wait(program: int) -> int:
 
 
 def _end_all(program: int) -> None:
-    """Kill the group, and then any remaining descendants until there are none.
-
-    Orphans are reparented to this process, so without a child it has no descendant.
-    """
+    """Kill the group, and then any remaining descendants: orphans become children, so without a child there is none."""
     with suppress(ProcessLookupError):
         os.killpg(program, signal.SIGKILL)
     with suppress(ChildProcessError):

@@ -56,10 +56,7 @@ class Changes:
                 self.forget()
 
     def taken(self) -> dict[str, set[str]] | None:
-        """Return the names changed since the last call, by folder, or None if unknown.
-
-        They are unknown once a folder is created, deleted or changes its mode.
-        """
+        """Return the names changed since the last call, by folder, or None if unknown, as once a folder changes."""
         changed: dict[str, set[str]] = {}
         with suppress(BlockingIOError):  # no more events
             while self._descriptor >= 0:

@@ -50,16 +50,12 @@ _MAX_NAME = 255  # bytes; NAME_MAX of Linux
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceEntry:
-    """Describe an entry of the workspace: its path relative to the root, its size in bytes, and, from `find`, the time
-    of its last change in nanoseconds since the epoch.
+    """Describe an entry of the workspace. An unreadable folder appears twice: as `folder`, and as `unreadable`."""
 
-    An unreadable folder appears twice: as `folder`, and as `unreadable`.
-    """
-
-    path: str
+    path: str  # relative to the root
     kind: Literal["file", "folder", "link", "special", "unreadable"]
-    size: int = 0
-    written_ns: int = 0  # for comparison: a folder may change without changing its size
+    size: int = 0  # in bytes
+    written_ns: int = 0  # from `find`, since the epoch: a folder may change without changing its size
 
 
 # Large folders made by tools: one line in a list, and not searched unless named.
@@ -103,7 +99,15 @@ class Workspace:
                 f"The workspace {root} cannot be used: {error.strerror}. Choose another with --workspace-directory."
             ) from error
         self._observer: Observer | None = None
-        self.protected = self._protected_inside(protected)
+        inside: set[str] = set()
+        for path in protected:
+            absolute = path.absolute()
+            for place in (Path(os.path.realpath(absolute)), Path(os.path.realpath(absolute.parent), absolute.name)):
+                if place == self.root:
+                    raise SettingsError(f"{path} holds the agent's own files and cannot be the workspace as well.")
+                if place.is_relative_to(self.root):
+                    inside.add(str(place.relative_to(self.root)))
+        self.protected = frozenset(inside)
         self._protected = frozenset(place.casefold() for place in self.protected)
         self._granted: Collection[str] = ()
         self._copy_of: Path | None = None
@@ -230,10 +234,7 @@ class Workspace:
             _sync_folder(parent)
 
     def sync(self, places: Collection[str]) -> None:
-        """Sync the existing files among these places (relative to the root).
-
-        For more than MAX_SYNCED_FILES files, sync all disks instead.
-        """
+        """Sync the existing files among these places (relative to the root), or all disks for very many places."""
         if len(places) > MAX_SYNCED_FILES:
             os.sync()
             return
@@ -320,17 +321,6 @@ class Workspace:
                 f"{shown(path)} can only be read: it would run as the user later, who has not allowed it."
             )
         return where
-
-    def _protected_inside(self, protected: Iterable[Path]) -> frozenset[str]:
-        places: set[str] = set()
-        for path in protected:
-            absolute = path.absolute()
-            for place in (Path(os.path.realpath(absolute)), Path(os.path.realpath(absolute.parent), absolute.name)):
-                if place == self.root:
-                    raise SettingsError(f"{path} holds the agent's own files and cannot be the workspace as well.")
-                if place.is_relative_to(self.root):
-                    places.add(str(place.relative_to(self.root)))
-        return frozenset(places)
 
     @contextmanager
     def _opened(self, where: str, flags: int) -> Iterator[int]:

@@ -99,10 +99,7 @@ def program_in(root: Path) -> Iterator[str]:
 
 
 class GuardedNames:
-    """Match the guarded names: PATTERNS with the user's `changes`. `!NAME` removes a pattern.
-
-    Raises ValueError for a meaningless change.
-    """
+    """Match PATTERNS with the user's `changes`: `!NAME` removes one. Raises ValueError for a meaningless change."""
 
     def __init__(self, changes: Iterable[str] = ()) -> None:
         patterns = dict.fromkeys(PATTERNS)

@@ -75,7 +75,7 @@ class _Scan:
 
 
 class Snapshots:
-    """Take snapshots of one workspace in the folder `store`. Satisfies the protocol of that name.
+    """Take snapshots of one workspace in the folder `store`.
 
     Files with unchanged size, times and inode are not read again. `tell` reports each omission once, and a long scan.
     """
@@ -134,10 +134,7 @@ class Snapshots:
         )
 
     def read(self, tree: str, path: str) -> bytes | None:
-        """Return the content of a file in this tree, or None if it did not exist or was not kept.
-
-        Raises StateError if the snapshot is missing or damaged.
-        """
+        """Return the content of a file in this tree, or None if it did not exist or was not kept. Raises StateError."""
         *folders, name = path.split("/")
         for folder in folders:
             node = self._tree(tree).get(folder)
@@ -492,8 +489,21 @@ def _is_folder(node: Node | None) -> TypeGuard[Node]:
 
 
 def _content(parent: int, name: str) -> tuple[bytes, int]:
-    """Return the content and mode of a regular file. Raises OSError, also for other kinds or if it is too large."""
-    descriptor = _open_to_read(parent, name)
+    """Return the content and mode of a regular file. Raises OSError, also for other kinds or if it is too large.
+
+    It needs no permission to read if the user owns the file: a program may hide its changes that way.
+    """
+    try:
+        descriptor = os.open(name, _READ_FLAGS, dir_fd=parent)
+    except PermissionError:
+        with held(parent, name) as (place, status):
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                raise
+            os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRUSR)  # noqa: PTH101 - no path of Python's
+            try:
+                descriptor = os.open(place, _READ_FLAGS & ~os.O_NOFOLLOW)
+            finally:
+                os.chmod(place, stat.S_IMODE(status.st_mode))  # noqa: PTH101
     try:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE:
@@ -503,18 +513,3 @@ def _content(parent: int, name: str) -> tuple[bytes, int]:
     finally:
         os.close(descriptor)
     raise OSError(errno.EBUSY, "something else changes it")
-
-
-def _open_to_read(parent: int, name: str) -> int:
-    """Open a file to read, even without permission if the user owns it: a program may hide its changes that way."""
-    try:
-        return os.open(name, _READ_FLAGS, dir_fd=parent)
-    except PermissionError:
-        with held(parent, name) as (place, status):
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-                raise
-            os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRUSR)  # noqa: PTH101 - no path of Python's
-            try:
-                return os.open(place, _READ_FLAGS & ~os.O_NOFOLLOW)
-            finally:
-                os.chmod(place, stat.S_IMODE(status.st_mode))  # noqa: PTH101

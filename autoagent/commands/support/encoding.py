@@ -15,15 +15,12 @@ _REPLACED = "\ufffd"
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Hold a file's text without its byte order mark, the mark, and the encoding.
-
-    `damaged`: the text has replacement characters for bytes invalid in the encoding.
-    """
+    """Hold a file's text without its byte order mark, the mark, and the encoding."""
 
     text: str
     encoding: str = "utf-8"
     mark: bytes = b""
-    damaged: bool = False
+    damaged: bool = False  # whether the text has replacement characters for bytes invalid in the encoding
 
     @property
     def note(self) -> str:
