@@ -15,18 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from autoagent.core import events
-from autoagent.core.commands import (
-    OUTWARD,
-    PLAIN,
-    Call,
-    CommandSpec,
-    Effects,
-    Proposal,
-    Result,
-    ResultMeta,
-    Risk,
-    source_in,
-)
+from autoagent.core.commands import OUTWARD, PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, source_in
 from autoagent.core.events import AgentMessage, Event, Returned
 from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory, memory_name
 from autoagent.safety.tainted_files import TaintedFiles
@@ -304,7 +293,7 @@ class ExfiltrationGuard:
             self._tainted.mark([path], source, run=run, seq=seq, shared=shared)
 
 
-_DOES: dict[Risk, str] = {
+_DOES = {
     "network": "reaches out to the network",
     "run": "runs a program",
     "irreversible": "cannot be undone",

@@ -75,7 +75,14 @@ def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) 
     value = str(call.args.get(first.name, first.default))
     match first.meaning:
         case "path" | "entry":
-            return _path_matches(rule.pattern, value, place, follow=first.meaning == "path")
+            try:
+                resolved = place(value, follow=first.meaning == "path")
+            except CommandError:
+                return False
+            stars = {"**": ".*", "*": "[^/]*"}
+            parts = re.split(r"(\*\*|\*)", posixpath.normpath(rule.pattern))
+            expression = "".join(stars.get(part, re.escape(part)) for part in parts)
+            return re.fullmatch(expression, resolved, re.DOTALL) is not None
         case "url":
             return _url_matches(rule.pattern, value)
         case "shell":
@@ -108,16 +115,6 @@ def _fits(pattern: str, value: str, star: str) -> bool:
     """Return whether the whole value fits a pattern whose `*` is any number of the expression `star`."""
     parts = (re.escape(part) for part in re.split(r"\*+", pattern))
     return re.fullmatch(f"(?:{star})*".join(parts), value, re.DOTALL) is not None
-
-
-def _path_matches(pattern: str, path: str, place: Place, *, follow: bool) -> bool:
-    try:
-        resolved = place(path, follow=follow)
-    except CommandError:
-        return False
-    stars = {"**": ".*", "*": "[^/]*"}
-    parts = re.split(r"(\*\*|\*)", posixpath.normpath(pattern))
-    return re.fullmatch("".join(stars.get(part, re.escape(part)) for part in parts), resolved, re.DOTALL) is not None
 
 
 def _url_matches(pattern: str, url: str) -> bool:

@@ -13,7 +13,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 _MAX_LINE = 200  # characters
@@ -47,16 +48,12 @@ def search(pattern: str, texts: Mapping[str, str], *, limit: int, seconds: float
     return [(name, number, line) for name, number, line in answer["matches"]]
 
 
-def _matches(pattern: str, texts: Mapping[str, str], limit: int) -> list[tuple[str, int, str]]:
+def _matches(pattern: str, texts: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
     compiled = re.compile(pattern)
-    matches: list[tuple[str, int, str]] = []
     for name, text in texts.items():
         for number, line in enumerate(text.split("\n"), 1):
             if match := compiled.search(line.removesuffix("\r")):
-                matches.append((name, number, _excerpt(line.removesuffix("\r"), match.start())))
-                if len(matches) == limit:
-                    return matches
-    return matches
+                yield name, number, _excerpt(line.removesuffix("\r"), match.start())
 
 
 def _excerpt(line: str, position: int) -> str:
@@ -70,7 +67,7 @@ def _main() -> None:
     question = json.load(sys.stdin.buffer)
     answer: dict[str, Any]
     try:
-        answer = {"matches": _matches(question["pattern"], question["texts"], question["limit"])}
+        answer = {"matches": list(islice(_matches(question["pattern"], question["texts"]), question["limit"]))}
     except (re.error, RecursionError, OverflowError) as error:
         answer = {"problem": str(error)}
     json.dump(answer, sys.stdout)

@@ -117,17 +117,16 @@ def risk_of(line: str) -> Risk:
 
     Everything else is `run`, even a mere look: a program's name does not reveal its effects.
     """
-    risks = {_risk(words) for words in _commands(line)}
+    risks: set[Risk] = set()
+    for words in _commands(line):
+        names = {name_of(word) for word in (words if starts_others(words) else words[:1])}
+        if names & _IRREVERSIBLE or ("find" in names and "-delete" in words):
+            risks.add("irreversible")
+        elif "git" in names:
+            risks.add(next((_GIT[word] for word in words if word in _GIT), "run"))
+        elif names & _NETWORK:
+            risks.add("network")
     return next((risk for risk in ("irreversible", "network") if risk in risks), "run")
-
-
-def _risk(words: Sequence[str]) -> Risk:
-    names = {name_of(word) for word in (words if starts_others(words) else words[:1])}
-    if names & _IRREVERSIBLE or ("find" in names and "-delete" in words):
-        return "irreversible"
-    if "git" in names:
-        return next((_GIT[word] for word in words if word in _GIT), "run")
-    return "network" if names & _NETWORK else "run"
 
 
 def _commands(line: str) -> Iterator[list[str]]:
