@@ -282,7 +282,22 @@ class Snapshots:
         if scan.files == MANY_FILES and self._tell is not None and not self._many_reported:
             self._many_reported = True
             self._tell(f"Saving {MANY_FILES:,} files or more, so that steps can be undone.")
-        node, stamp = self._file(parent, name, path, status, scan)
+        now, stamp = time.time_ns(), stamp_of(status)
+        try:
+            if stat.S_ISLNK(status.st_mode):
+                data, mode = os.fsencode(os.readlink(name, dir_fd=parent)), _LINK
+            else:
+                data, mode = _content(parent, name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            scan.left_out[path] = reason = error.strerror or str(error)
+            node, is_sure = _absent(reason, status), False
+        else:
+            scan.bytes += len(data)
+            node, is_sure = Node(mode, self._objects.put("blob", data)), now - status.st_ctime_ns > RACY_NS
+        if not is_sure:  # it may still change unseen, so it is read again
+            stamp = (*stamp[:4], -1)
         scan.trees[where][name], scan.stamps[where][name] = node, (stamp, node)
 
     def _scan_changes(self, changed: Mapping[str, Collection[str]]) -> _Scan | None:
@@ -319,41 +334,19 @@ class Snapshots:
         selected = None if changed is None else above | {""}
         for where, mode in reversed([("", _FOLDER), *scan.folders.items()]):  # children first
             if selected is None or where in selected:
-                nodes[where] = self._folder_node(where, mode, scan)
+                tree, node = scan.trees.get(where), self._nodes.get(where)
+                if tree is None:
+                    node = _absent(scan.left_out[where])
+                elif node is None or node.mode != mode or tree != self._scan.trees.get(where):
+                    self._stored[where] = stored = self._objects.put_tree(tree, self._stored.get(where))
+                    node = Node(mode, stored.id)
+                nodes[where] = node
                 if where:
                     parent, _, name = where.rpartition("/")
                     if selected is not None and scan.trees[parent] is self._scan.trees.get(parent):
                         scan.trees[parent] = {**scan.trees[parent]}
-                    scan.trees[parent][name] = nodes[where]
+                    scan.trees[parent][name] = node
         return nodes
-
-    def _file(self, parent: int, name: str, path: str, status: os.stat_result, scan: _Scan) -> tuple[Node, Stamp]:
-        """Read a file or a link. Return its node and its stamp, without a time if it may still change unseen."""
-        now, stamp = time.time_ns(), stamp_of(status)
-        try:
-            if stat.S_ISLNK(status.st_mode):
-                data, mode = os.fsencode(os.readlink(name, dir_fd=parent)), _LINK
-            else:
-                data, mode = _content(parent, name)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            scan.left_out[path] = reason = error.strerror or str(error)
-            return _absent(reason, status), (*stamp[:4], -1)
-        scan.bytes += len(data)
-        node = Node(mode, self._objects.put("blob", data))
-        return node, stamp if now - status.st_ctime_ns > RACY_NS else (*stamp[:4], -1)
-
-    def _folder_node(self, where: str, mode: int, scan: _Scan) -> Node:
-        """Return the node of a folder, once its subfolders are in its tree."""
-        tree = scan.trees.get(where)
-        if tree is None:
-            return _absent(scan.left_out[where])
-        node = self._nodes.get(where)
-        if node is not None and node.mode == mode and tree == self._scan.trees.get(where):
-            return node
-        self._stored[where] = stored = self._objects.put_tree(tree, self._stored.get(where))
-        return Node(mode, stored.id)
 
     # Comparing ---------------------------------------------------------------------------------------------------
 
