@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -46,11 +46,8 @@ class AddedCommands:
 @cache
 def added() -> tuple[AddedCommands, ...]:
     """Return the plug-ins' commands and problems. A name or alias already taken keeps its meaning."""
-    specs = [command.spec for command in own_commands()]
-    return tuple(_plugin_commands({name for spec in specs for name in (spec.name, *spec.aliases)}))
-
-
-def _plugin_commands(taken: set[str]) -> Iterator[AddedCommands]:
+    taken = {name for known in own_commands() for name in (known.spec.name, *known.spec.aliases)}
+    found = []
     for plugin in plugins("commands"):
         try:
             offered = tuple(plugin.load().COMMANDS)
@@ -58,13 +55,15 @@ def _plugin_commands(taken: set[str]) -> Iterator[AddedCommands]:
             if invalid is not None:
                 raise plugin.refuse(f"cannot be used: {invalid!r} in its COMMANDS is not made by @command")
         except SetupError as error:
-            yield AddedCommands(plugin, (), str(error))
+            found.append(AddedCommands(plugin, (), str(error)))
         except (AttributeError, TypeError):
-            yield AddedCommands(plugin, (), str(plugin.refuse("cannot be used: it has no list of COMMANDS")))
+            problem = "cannot be used: it has no list of COMMANDS"
+            found.append(AddedCommands(plugin, (), str(plugin.refuse(problem))))
         else:
             free, left_out = with_free_names(offered, taken)
             problem = f"adds {', '.join(left_out)}, which is left out: {TAKEN}"
-            yield AddedCommands(plugin, free, str(plugin.refuse(problem)) if left_out else "")
+            found.append(AddedCommands(plugin, free, str(plugin.refuse(problem)) if left_out else ""))
+    return tuple(found)
 
 
 def with_free_names(commands: Iterable[Command], taken: set[str]) -> tuple[tuple[Command, ...], list[str]]:

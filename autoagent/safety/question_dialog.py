@@ -353,25 +353,25 @@ class Ask:
         if name and not name.startswith("{") and name not in displayed:
             self._terminal.say(f"There is no argument {name}; use {', '.join(displayed)}. Nothing was changed.")
             return None
+
+        def changed(new_args: Mapping[str, Any]) -> dict[str, Any] | None:
+            args_now = restore_secrets(new_args, displayed, args)
+            return args_now if args_now != args else None
+
         try:
             if name.startswith("{"):
-                new_args: dict[str, Any] | None = edit_arguments(displayed, name, proposal.spec.parameters)
-            else:
-                new_args = self._edit_text(proposal, displayed, name)
-            if new_args is not None:
-                args_now = restore_secrets(new_args, displayed, args)
-                return args_now if args_now != args else None
+                return changed(edit_arguments(displayed, name, proposal.spec.parameters))
+            if (edited := self._edit_text(proposal, displayed, name)) is not None:
+                return changed(edited)
         except ValueError as error:
             self._terminal.say(f"{error} Nothing was changed.")
             return None
         self._terminal.say(json.dumps(displayed, ensure_ascii=False, indent=2))
         while line := self._listen(_NEW_ARGUMENTS, ANY_TEXT).strip():
             try:
-                args_now = restore_secrets(edit_arguments(displayed, line, proposal.spec.parameters), displayed, args)
+                return changed(edit_arguments(displayed, line, proposal.spec.parameters))
             except ValueError as error:
                 self._terminal.say(f"{error} Nothing was changed.")
-                continue
-            return args_now if args_now != args else None
         return None
 
     def _edit_text(self, proposal: Proposal, displayed: Mapping[str, Any], name: str) -> dict[str, Any] | None:
