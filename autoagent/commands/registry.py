@@ -284,7 +284,7 @@ class Registry:
         return self._commands[name].spec
 
     def propose(self, call: Call, context: Context) -> Proposal:
-        """Return a checked call with its preview, if its command has one."""
+        """Return a checked call with the preview of its command, if any."""
         command = self._commands[call.name]
         risk = command.assess(context, **call.args) if command.assess else command.spec.risk
         guarded = []  # what needs the user's permission to be written

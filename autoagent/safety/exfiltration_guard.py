@@ -50,7 +50,7 @@ class ExfiltrationGuard:
     """Fold events into the run's taint, examine proposals, and label results.
 
     Call `examine` before the decision, `observe` for the call, and `label` before the result is recorded, so that all
-    later readers of the log see its labels. `specs` are those of all commands. A missing one declares nothing.
+    later readers of the log see its labels. `specs` are those of all commands. A missing spec declares nothing.
     `network`: programs reach the network, so that their output is from outside. `confined` is False if programs may
     read all the user's files. `origin` is that of the task: for a sub-agent, its starter's. `add` raises StateError if
     a tainted file cannot be recorded.
@@ -106,7 +106,7 @@ class ExfiltrationGuard:
         return Origin(", ".join(filter(None, (PRIVATE if self.private else "", self._ever))), not self._ever)
 
     def add(self, event: Event) -> None:
-        """Apply one event."""
+        """Apply an event."""
         self._run, self._step = event.run, event.step
         match event:
             case events.RunStarted():

@@ -98,7 +98,7 @@ class HeldQuestion:
 
 
 class OpenQuestions:
-    """The open questions in a folder, created (mode 0700) with the first one."""
+    """The open questions in a folder, created (mode 0700) with the first question."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder
@@ -232,7 +232,7 @@ def _is_held(folder: int, name: str) -> bool:
 
 
 def _read(folder: int, name: str) -> Any:
-    """Return the content of one of our own files. Raises OSError, ValueError for others."""
+    """Return the content of a file of ours. Raises OSError, ValueError for others."""
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(file, "rb") as file_object:
         status = os.fstat(file)

@@ -42,7 +42,7 @@ class Questioner(Protocol):
     """Asks a person at a keyboard, or reads the lines of a pipe."""
 
     def ask(self, prompt: str, *, question: Question = ANY_TEXT) -> str:
-        """Ask for one line. Raises EOFError if nobody can answer, KeyboardInterrupt, TimeoutError to go on without."""
+        """Ask for a line. Raises EOFError if nobody can answer, KeyboardInterrupt, TimeoutError to go on without."""
 
     @property
     def elsewhere(self) -> bool:
@@ -55,7 +55,7 @@ class Questioner(Protocol):
         """Show a proposal with its complete arguments and diff."""
 
     def edit(self, text: str, suffix: str) -> str | None:
-        """Return the text edited in the user's editor as a file with this suffix, or None without one or on failure."""
+        """Return the text edited in the user's editor as a file with this suffix, or None on failure."""
 
     def rewrite(self, text: str) -> str | None:
         """Return the text edited on prefilled lines, or None without line editing."""

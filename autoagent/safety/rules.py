@@ -30,7 +30,7 @@ _RULE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*|{SOURCED})(?::(.*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Hold one rule. `pattern` None matches every call of the command."""
+    """Hold a rule. `pattern` None matches every call of the command."""
 
     command: str
     pattern: str | None = None

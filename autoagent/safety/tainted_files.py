@@ -47,7 +47,7 @@ class Mark:
 class TaintedFiles:
     """Manage the tainted files beneath `workspace_root`. `path` is the record, in a folder of the agent's own.
 
-    Paths are relative to the root, or absolute inside it. Raises StateError. The threads of a run share one.
+    Paths are relative to the root, or absolute inside it. Raises StateError. A run shares it across threads.
     """
 
     def __init__(self, path: Path, workspace_root: Path) -> None:
@@ -56,7 +56,7 @@ class TaintedFiles:
         self._marks = {mark.path: mark for mark in self._saved_marks()}
 
     def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
-        """Record files or folders as tainted by `source` from this event on, skipping missing ones.
+        """Record files or folders as tainted by `source` from this event on, unless they are missing.
 
         `shared`: they may hold the user's own data as well. Folding events again, for a resumed run, changes nothing.
         """

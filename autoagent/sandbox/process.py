@@ -109,7 +109,7 @@ class HeldStart:
 
 
 def _is_tied(pid: int) -> bool:
-    """Return whether the parent bubblewrap process now only waits for this one's end.
+    """Return whether the parent bubblewrap process now only waits for the end of this process.
 
     Its last step before that is to tie itself to the agent.
     """

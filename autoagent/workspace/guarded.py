@@ -99,7 +99,7 @@ def program_in(root: Path) -> Iterator[str]:
 
 
 class GuardedNames:
-    """Match PATTERNS with the user's `changes`: `!NAME` removes one. Raises ValueError for a meaningless change."""
+    """Match PATTERNS with the user's `changes`: `!NAME` removes a name. Raises ValueError for a meaningless change."""
 
     def __init__(self, changes: Iterable[str] = ()) -> None:
         patterns = dict.fromkeys(PATTERNS)

@@ -291,7 +291,7 @@ class ObjectStore:
 
 
 def _unpacked(file: BinaryIO, data: bytes = b"") -> bytes:
-    """Unpack `data` and the rest of the file. Raises zlib.error for a cut object and an implausibly large one."""
+    """Unpack `data` and the rest of the file. Raises zlib.error for a cut or implausibly large object."""
     raw, unpacker = bytearray(), zlib.decompressobj()
     while not unpacker.eof and len(raw) <= _MAX_BYTES and (data := data or file.read(_MAX_COMPRESSED_BYTES)):
         raw += unpacker.decompress(data, _MAX_BYTES)

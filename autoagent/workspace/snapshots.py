@@ -62,7 +62,7 @@ class Restored:
 
 @dataclass(slots=True)
 class _Scan:
-    """Hold the result of one scan of the workspace: the trees of its folders, and the reason for each omission."""
+    """Hold the result of a scan of the workspace: the trees of its folders, and the reason for each omission."""
 
     trees: dict[str, dict[str, Node]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)  # with their modes, parents first
@@ -428,7 +428,7 @@ class _Restoration:
         return path in self.left
 
     def _replace_entry(self, parent: int, name: str, path: str, old_node: Node | None, new_node: Node | None) -> None:
-        """Replace one name in an open folder. The content of a folder follows later."""
+        """Replace a name in an open folder. The content of a folder follows later."""
         if _is_folder(old_node) and not _is_folder(new_node):
             try:
                 os.rmdir(name, dir_fd=parent)
