@@ -150,15 +150,12 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
     return risk_of(command_line[:LINE_LIMIT])  # a longer one is refused, and to read it takes long
 
 
-@_run_command(
-    "execute_shell",
-    "Run a shell command and wait for its end",
-    available=_shell_allowed,
-    preview=_preview_shell,
-    assess=_assess_shell,
-    autogpt=_AUTOGPT,
-    always_offered=True,
+_shell_command = partial(
+    _run_command, available=_shell_allowed, preview=_preview_shell, assess=_assess_shell, autogpt=_AUTOGPT
 )
+
+
+@_shell_command("execute_shell", "Run a shell command and wait for its end", always_offered=True)
 def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     exit = context.sandbox.run(_arguments(context, command_line))
     sleeps = "sleep" in programs(command_line)
@@ -179,15 +176,7 @@ def verify(
     return _result(context.sandbox.run(_arguments(context, command_line)))
 
 
-@_run_command(
-    "execute_shell_popen",
-    "Start a shell command that runs on in the background",
-    rare=True,
-    available=_shell_allowed,
-    preview=_preview_shell,
-    assess=_assess_shell,
-    autogpt=_AUTOGPT,
-)
+@_shell_command("execute_shell_popen", "Start a shell command that runs on in the background", rare=True)
 def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandOutput:
     arguments = _arguments(context, command_line)
     program = name_of(next(iter(programs(command_line)), "program"))
