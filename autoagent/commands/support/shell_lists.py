@@ -81,23 +81,19 @@ class _Lists:
         if not words:
             raise CommandError("The line is empty; name a program.")
         self._check_program(words[0])
-        resolved = [self._resolved_name(words[0]), *words[1:]]
-        if starts_others(resolved):
-            for word in words[1:]:
-                self._check_argument(word)
+        name = name_of(os.path.realpath(self._locate(words[0]) or words[0]))
+        resolved = [name_of(words[0]) if name in MULTI_CALL else name, *words[1:]]
+        if starts_others(resolved):  # an argument may name the other program, or contain its line
+            for part in " ".join(words[1:]).split():
+                candidates = (part.rpartition("=")[2], part[2:]) if part.startswith("-") else (part,)  # `-u=x`, `-Sx`
+                for candidate in filter(None, candidates):
+                    if self._locate(candidate) or self._denying_entry(candidate):
+                        self._check_program(candidate)
         if resolved[0] == "find" and "-delete" in words:
             self._check_program("rm")
         for inner in inner_lines(resolved):
             self._checked_words(inner)
         return words
-
-    def _check_argument(self, word: str) -> None:
-        """Check an argument that may name another program to start, or contain its line."""
-        for part in word.split():
-            candidates = (part.rpartition("=")[2], part[2:]) if part.startswith("-") else (part,)  # `-u=x`, `-Sx`
-            for name in filter(None, candidates):
-                if self._locate(name) or self._denying_entry(name):
-                    self._check_program(name)
 
     def _check_program(self, word: str) -> None:
         if entry := self._denying_entry(word):
@@ -108,19 +104,17 @@ class _Lists:
             raise CommandError(f"{word} is not on the list of programs that are run (SHELL_ALLOWLIST: {allowed}).")
 
     def _denying_entry(self, word: str) -> str | None:
-        """Return the entry of the denylist that matches the word or its resolved program, or None."""
-        program = self._locate(word)
-        names = {
-            name_of(place).casefold() for place in (word, *((program, os.path.realpath(program)) if program else ()))
-        }
-        return next((e for e in self.denied if name_of(e).casefold() in names or self._is_same(e, program)), None)
-
-    def _is_same(self, entry: str, program: str | None) -> bool:
-        """Return whether an entry is the same file under another name."""
-        other = self._locate(entry)
-        if program is None or other is None or name_of(os.path.realpath(program)) in MULTI_CALL:
-            return False
-        return Path(program).samefile(other)
+        """Return the entry of the denylist with the name of the word or of its program, or for the same file."""
+        program = self._locate(word) or ""
+        real = os.path.realpath(program) if program else word
+        names = {name_of(place).casefold() for place in (word, program or word, real)}
+        for entry in self.denied:
+            if name_of(entry).casefold() in names:
+                return entry
+            other = self._locate(entry)
+            if program and other and name_of(real) not in MULTI_CALL and Path(program).samefile(other):
+                return entry
+        return None
 
     def _is_allowed(self, word: str) -> bool:
         """Return whether an entry has the word's name and the same file: `./ls` is not the `ls` of the list."""
@@ -135,7 +129,3 @@ class _Lists:
         if "/" in word:
             return shutil.which(str(self.root / word))
         return shutil.which(word, path=self.search)
-
-    def _resolved_name(self, word: str) -> str:
-        name = name_of(os.path.realpath(self._locate(word) or word))
-        return name_of(word) if name in MULTI_CALL else name
