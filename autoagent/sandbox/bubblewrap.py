@@ -18,7 +18,7 @@ from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, get
 
 from autoagent.core.errors import SetupError
 from autoagent.sandbox import mounts, seccomp
-from autoagent.sandbox.process import HeldStart, Launch, ProcessLimits
+from autoagent.sandbox.process import HELD_SHELL, HeldStart, Launch, ProcessLimits
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
@@ -106,10 +106,9 @@ class Bubblewrap:
         if self._filter:
             given.append(_readable(self._filter))
             setup += ["--seccomp", str(given[-1])]
-        resources = HeldStart(self._own_limits)
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
-        command = [self._program, *options, *setup, "--remount-ro", "/", "--", *resources.command(argv)]
-        return Launch(command, {}, given, resources, ending=signal.SIGKILL, folded=True)
+        command = [self._program, *options, *setup, "--remount-ro", "/", "--", *HELD_SHELL, *argv]
+        return Launch(command, {}, given, HeldStart(self._own_limits), ending=signal.SIGKILL, folded=True)
 
     def close(self) -> None:
         """Leave nothing behind."""

@@ -36,8 +36,8 @@ _START_SECONDS = 120.0  # until bubblewrap has begun the shell; a very busy mach
 _TIED_EVERY = 0.0002  # seconds
 _CREDENTIALS = struct.Struct("iII")  # pid as this process knows it, uid, gid
 
-# On its standard input it asks, and is told which file to have as standard input from then on.
-_SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exec "$@"', "sh")
+# Becomes the command after it, once a HeldStart at its standard input has told which file is to take that place.
+HELD_SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exec "$@"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class HeldStart:
     bubblewrap ties itself to the agent while it starts, and an agent killed meanwhile would leave behind a program that
     nobody watches. So it starts a shell that asks for leave, and becomes the program or ends.
 
-    It is started by the command that `command` gives, with `stdin` as its standard input. `limits` are those of
+    The command after HELD_SHELL is started with `stdin` as its standard input. `limits` are those of
     `resource.setrlimit`, soft and hard in one, for the program and all that comes from it.
     """
 
@@ -77,10 +77,6 @@ class HeldStart:
         self._ours, self.stdin = socket.socketpair()
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # to learn who asks
         self._ours.settimeout(_START_SECONDS)
-
-    def command(self, argv: Sequence[str]) -> Sequence[str]:
-        """Return a command that waits, and then becomes this command."""
-        return (*_SHELL, *argv)
 
     def release(self, stdin: str) -> None:
         """Release the program with its limits, and with this file as its standard input.
