@@ -219,19 +219,15 @@ def _free_place(context: Context, filename: str, new_name: str) -> str:
     "list_files", "List files in a folder and below", risk="read", aliases=["search_files"], effects=Effects()
 )
 def list_files(context: Context, directory: Directory = ".") -> str:
-    names: list[str] = []
-    total = 0
-    for entry in context.workspace.walk(folder_named(directory), NOT_ENTERED):
-        total += 1
-        if len(names) < MAX_LISTED_NAMES:
-            names.append(_entry_line(entry))
-        if total == MAX_COUNTED_ENTRIES:
-            break
+    entries = context.workspace.walk(folder_named(directory), NOT_ENTERED)
+    names = [_entry_line(entry) for entry in islice(entries, MAX_LISTED_NAMES)]
+    more = sum(1 for _ in islice(entries, MAX_COUNTED_ENTRIES - MAX_LISTED_NAMES))
     if not names:
         return f"{'The workspace' if folder_named(directory) in ('.', './') else directory} is empty."
-    if total > len(names):
+    if more:
+        total = len(names) + more
         at_least = "at least " if total == MAX_COUNTED_ENTRIES else ""
-        names.append(f"[{total - len(names):,} more, {at_least}{total:,} in all; name a folder to see what is in it]")
+        names.append(f"[{more:,} more, {at_least}{total:,} in all; name a folder to see what is in it]")
     return "\n".join(names)
 
 

@@ -47,7 +47,7 @@ class Mark:
 class TaintedFiles:
     """Manage the tainted files beneath `workspace_root`. `path` is the record, in a folder of the agent's own.
 
-    Paths are relative to the root, or absolute inside it. Raises StateError. A run shares it across threads.
+    Paths are relative to the root, or absolute inside it. Raises StateError. A run's agents share it across threads.
     """
 
     def __init__(self, path: Path, workspace_root: Path) -> None:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from autoagent.core.errors import SettingsError, SetupError
@@ -138,11 +139,8 @@ def shared_files(workspace: Workspace) -> SharedFiles:
     """Return the unprotected regular files with hard links outside the workspace."""
     links: dict[_Identity, list[str]] = {}
     counts: dict[_Identity, int] = {}
-    looked_at = 0
-    for entry in _beneath(workspace):
-        looked_at += 1
-        if looked_at > MAX_SEARCHED:
-            break
+    entries = _beneath(workspace)
+    for entry in islice(entries, MAX_SEARCHED):
         with suppress(OSError):  # gone meanwhile
             status = entry.stat(follow_symlinks=False)
             if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
@@ -150,7 +148,7 @@ def shared_files(workspace: Workspace) -> SharedFiles:
                 counts[identity] = status.st_nlink
                 links.setdefault(identity, []).append(entry.path)
     shared = {path: identity for identity, paths in links.items() if len(paths) < counts[identity] for path in paths}
-    return SharedFiles(dict(sorted(shared.items())), looked_at <= MAX_SEARCHED)
+    return SharedFiles(dict(sorted(shared.items())), whole=next(entries, None) is None)
 
 
 def _beneath(workspace: Workspace) -> Iterator[os.DirEntry[str]]:
