@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 import resource
 import socket
 import stat
@@ -70,11 +69,6 @@ def test_a_root_that_is_a_file_is_a_settings_error_that_names_it(tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"/file cannot be used: .*--workspace-directory"):
         Workspace(tmp_path / "file")
-
-
-def test_a_workspace_travels_to_another_process(workspace: Workspace) -> None:
-    workspace.write("x", b"1")
-    assert pickle.loads(pickle.dumps(workspace)).read("x", 10) == b"1"
 
 
 def test_write_read_append_delete(workspace: Workspace) -> None:

@@ -216,8 +216,7 @@ class Watch:
         apart: Path | None = None,
     ) -> None:
         self._program = tuple(program_in(root))
-        self.names = GuardedNames((*self._program, *(changes := tuple(changes))))
-        self._arguments = root, opened, hidden, changes, apart
+        self.names = GuardedNames((*self._program, *changes))
         self.holds = False
         self.read_only: tuple[str, ...] = ()
         self._root = root
@@ -237,10 +236,6 @@ class Watch:
         self._folders: dict[str, list[str]] = {}  # subfolders, and names guarded anywhere
         self._report: list[str] = []
         self._places: dict[str, int] = {}  # open folders of the program itself, and above it
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as a new Watch with the same arguments."""
-        return Watch, self._arguments
 
     @contextmanager
     def during(self) -> Iterator[None]:
