@@ -71,7 +71,8 @@ class Programs:
         data: bytes | None = None,
         read_only: bool = False,
     ) -> ProcessExit:
-        with self._watch.during():
+        self._watch.begin()
+        try:
             network = self._network if network is None else network
             launch = self._launch(argv, folder, env or {}, network, read_only)
             seconds = self._limits.seconds if seconds is None else seconds
@@ -82,6 +83,8 @@ class Programs:
                 ended = program.wait()
             finally:
                 self._waited_for.discard(program)
+        finally:
+            self._watch.end()
         return replace(ended, put_back=(*self._watch.refused(ended.output), *self._watch.taken()))
 
     def tell(self, printed: Callable[[bytes], None]) -> None:

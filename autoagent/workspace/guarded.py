@@ -25,7 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from autoagent.core.durable_files import held, is_draft, replace_in
@@ -236,15 +236,6 @@ class Watch:
         self._folders: dict[str, list[str]] = {}  # subfolders, and names guarded anywhere
         self._report: list[str] = []
         self._places: dict[str, int] = {}  # open folders of the program itself, and above it
-
-    @contextmanager
-    def during(self) -> Iterator[None]:
-        """Watch the files while a program runs."""
-        self.begin()
-        try:
-            yield
-        finally:
-            self.end()
 
     def begin(self) -> None:
         """Accept the present files as the user's, unless another program already runs."""
