@@ -136,9 +136,8 @@ class ExfiltrationGuard:
             case Returned():
                 call, self._pending = self._pending, None
                 first = next(iter(call.args.values()), "") if call else ""
-                short = (
-                    " ".join(filter(None, (call.name, first and name_source(str(first), 40)))) if call else "a command"
-                )
+                short = call.name if call else "a command"
+                short += f" {name_source(str(first), 40)}" if first else ""
                 self._add_labels(event.meta, f"{short}, step {event.step}")
                 self._mark(event)
                 effects = self._effects(call)
@@ -229,11 +228,8 @@ class ExfiltrationGuard:
             return replace(proposal, warning=effect)
         tells_agents = effects.tells_agents and self._agents_reach_out
         is_repeated = not self._dropped_at.isdisjoint((name, proposal.call.key))
-        if (
-            not (self._sources or is_repeated)
-            or not self._private_data
-            or not (tells_agents or proposal.risk in OUTWARD)
-        ):
+        acts_outward = tells_agents or proposal.risk in OUTWARD
+        if not (acts_outward and self._private_data and (self._sources or is_repeated)):
             return proposal
         effect = "tells an agent that can act outward" if tells_agents else _DOES[proposal.risk]
         if not self._sources:

@@ -475,9 +475,8 @@ class Watch:
             if now and known and (known.mode, known.data, known.digest) == (now.mode, now.data, now.digest):
                 continue
             by_user = self.holds and self._top(where) in self.read_only
-            target = (
-                now if by_user or (not now and self._gitdir_of(where) in self._own) else self._target(where, now, known)
-            )
+            stays = by_user or (not now and self._gitdir_of(where) in self._own)
+            target = now if stays else self._target(where, now, known)
             if target is not now:
                 self._replace(where, now, target)
             elif now:
