@@ -170,16 +170,13 @@ class ObjectStore:
         """Return whether the object exists with a valid head: a power cut can leave an empty or zeroed file."""
         if name in self._packs():
             return True
-        try:
+        with suppress(OSError, zlib.error):
             descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            return zlib.decompressobj().decompress(os.read(descriptor, _HEAD_BYTES), len(head)) == head
-        except (OSError, zlib.error):
-            return False
-        finally:
-            os.close(descriptor)
+            try:
+                return zlib.decompressobj().decompress(os.read(descriptor, _HEAD_BYTES), len(head)) == head
+            finally:
+                os.close(descriptor)
+        return False
 
     def _keep(self, name: str, head: bytes, data: bytes) -> None:
         if not self._has(name, head):
