@@ -25,9 +25,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from autoagent.agent.budget import Budget
-from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
+from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.core.events import Ended, Event, Returned, Snapshot
+from autoagent.core.events import Ended, Event, Snapshot
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Outcome, Status, Task
@@ -88,19 +88,16 @@ class WorkerPool:
         patience: float = PATIENCE,
         resumes: bool = False,
     ) -> None:
-        self._actions = PoolActions(depth, leader.offered, self.start, self.stop, self.former, self.attend)
+        self.former: dict[str, SubAgentState] = {}  # by key: those that are started again
+        self._actions = PoolActions(depth, leader.offered, self.former, self.start, self.stop, self.attend)
         self.mailbox = Mailbox(self._actions, None, leader.name, leader.commands, leader.budget)
         self.at_once = at_once
-        self.authorizer, self.asks = oversight.authorizer, oversight.asks
+        self.oversight = oversight
         self._build = build
         self._time = leader.budget.time
         self.log = leader.log
-        self._listener = oversight.listener
-        self._show = oversight.show
-        self._interruptible, self._held = oversight.interruptible, oversight.held
         self._patience = patience
         self._resumes = resumes
-        self._former: dict[str, SubAgentState] = {}  # by key: those that are started again
         self._members: list[RunningWorker] = []
         self._lock = threading.Lock()  # held to append for a sub-agent, or to change the members
         self._unshown: deque[Event] = deque()
@@ -110,8 +107,9 @@ class WorkerPool:
         for event in self.log.events(others=True):
             self.mailbox.take_up(event)
         if self._resumes:
-            self._former = self.mailbox.hand_over()
-        for ended in list(self.mailbox.missing_ends()):
+            self.former.update(self.mailbox.former)
+            self.mailbox.former.clear()
+        for ended in self.mailbox.missing_ends():
             self.log.append(ended)
         return self
 
@@ -127,7 +125,7 @@ class WorkerPool:
     def show(self, event: Event) -> None:
         """Show an event of the run's own agent, after those of the others that came before it."""
         self._show_until(event.seq)
-        self._show(event)
+        self.oversight.show(event)
 
     def attend(self) -> None:
         """Show the events of the others, and ask the user their questions.
@@ -140,11 +138,11 @@ class WorkerPool:
             answer: Verdict | str | StopRun | None = None
             if member.stopping is None:
                 try:
-                    with self._interruptible(), self._time.idle():
+                    with self.oversight.interruptible(), self._time.idle():
                         answer = put()
                 except StopRun as stop:
                     answer = stop
-            with self._held():
+            with self.oversight.held():
                 self._questions.popleft()
                 if answer is not None:
                     member.answers.put(answer)
@@ -153,20 +151,21 @@ class WorkerPool:
 
     def leading(self, authorizer: Authorizer) -> Authorizer:
         """Return the authorizer of the run's own agent, which passes Ctrl-C on to the sub-agents' approvals."""
-        return _LeaderAuthorizer(authorizer, self._forfeit)
+        return _LeaderAuthorizer(authorizer, self)
 
-    def _forfeit(self) -> None:
+    def forfeit(self) -> None:
+        """Revoke the advance approvals of all sub-agents."""
         for member in list(self._members):
-            member.authorizer = self.authorizer()
+            member.authorizer = self.oversight.authorizer()
 
     def _show_until(self, seq: int | None) -> None:
         """Show the events of sub-agents before this one. All with None."""
-        with self._held():
+        with self.oversight.held():
             with self._lock:  # whatever is in the log before this event is in the queue too
                 count = sum(seq is None or event.seq < seq for event in self._unshown)
                 ready = [self._unshown.popleft() for _ in range(count)]
             for event in ready:
-                self._show(event)
+                self.oversight.show(event)
 
     # In any thread -----------------------------------------------------------------------------------------------
 
@@ -189,8 +188,9 @@ class WorkerPool:
         starter. Raises CommandError if it may not or cannot be started.
         """
         reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
-        with self._held() if reached else nullcontext():
-            member = RunningWorker(self._actions, self.authorizer(), starter, key, task, commands, budget, origin)
+        oversight = self.oversight
+        with oversight.held() if reached else nullcontext():
+            member = RunningWorker(self._actions, oversight.authorizer(), starter, key, task, commands, budget, origin)
             member.reports = reports
             self._admit(member)
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -199,7 +199,7 @@ class WorkerPool:
             )
             try:
                 member.thread.start()
-                with self._interruptible() if reached else nullcontext():
+                with oversight.interruptible() if reached else nullcontext():
                     problem = ready.get()
             except RuntimeError as error:  # the system gives no further thread
                 self._end(member, Outcome(Status.FAILED, str(error)))
@@ -209,33 +209,23 @@ class WorkerPool:
                 raise
             if problem:
                 raise CommandError(f"The agent cannot be started: {problem}")
-            starter.add_member(member)
+            starter.members[member.key] = member
         return member
 
     def _admit(self, member: RunningWorker) -> None:
-        """Count it among those there are. Raises CommandError where these are as many as there may be."""
+        """Count it among those there are. If these are as many as there may be, give its budget back.
+
+        Raises CommandError then.
+        """
         with self._lock:
             running = sum(other.outcome is None for other in self._members)
             if running >= self.at_once:
+                member.budget.give_back()
                 raise CommandError(
                     f"{running} agents run already, the most there may be (AUTOAGENT_AGENTS): wait for one of them "
                     "with list_agents, or end one with delete_agent."
                 )
             self._members.append(member)
-
-    def ask(self, member: RunningWorker, proposal: Proposal) -> Verdict:
-        """Have a proposal of a sub-agent decided on. Raises StopRun if it is to end, or the whole run."""
-        proposal = replace(proposal, agent=member.state.label)
-        if not self.asks(proposal):
-            return member.authorizer.decide(proposal)
-
-        def put() -> Verdict:
-            self._listener.proposed(proposal)
-            return member.authorizer.decide(proposal)
-
-        answer = self.refer(member, put)
-        assert isinstance(answer, Verdict)
-        return answer
 
     def refer(self, member: RunningWorker, put: Callable[[], Verdict | str]) -> Verdict | str:
         """Have a question put to the user in the thread of the run's own agent. Return the answer.
@@ -250,10 +240,6 @@ class WorkerPool:
         if isinstance(answer, StopRun):
             raise StopRun(answer.outcome)
         return answer
-
-    def former(self, key: str) -> SubAgentState | None:
-        """Return how far an earlier process has brought the sub-agent of this key, if it is to go on from there."""
-        return self._former.get(key)
 
     def record(self, member: RunningWorker, event: Event) -> Event:
         """Append an event of a sub-agent, to be shown later. Raises StopRun if it was left to its thread."""
@@ -303,14 +289,14 @@ class WorkerPool:
         with self._lock:
             if member.outcome is not None:
                 return
-            if member.state.began and member.state.outcome is None:
+            if member.state.start and member.state.outcome is None:
                 with contextlib.suppress(StateError):  # the run's own agent meets it as well
                     self._append(member, Ended(status=outcome.status, reason=outcome.reason))
             member.outcome = outcome
         member.budget.give_back()
         if not member.reports:
             member.starter.wake()
-        elif member.state.began:
+        elif member.state.start:
             member.starter.put(member.completion_message())
 
     def _append(self, member: RunningWorker, event: Event) -> Event:
@@ -326,12 +312,12 @@ class WorkerPool:
 class _LeaderAuthorizer(AuthorizerWrapper):
     """The authorizer of the run's own agent: Ctrl-C revokes advance approvals of the sub-agents, too."""
 
-    def __init__(self, inner: Authorizer, forfeit: Callable[[], None]) -> None:
+    def __init__(self, inner: Authorizer, pool: WorkerPool) -> None:
         super().__init__(inner)
-        self._forfeit = forfeit
+        self._pool = pool
 
     def interrupted(self) -> str:
-        self._forfeit()
+        self._pool.forfeit()
         return super().interrupted()
 
 
@@ -342,16 +328,8 @@ class _Log:
         self._pool = pool
         self._member = member
 
-    @property
-    def run(self) -> str:
-        return self._pool.log.run
-
-    @property
-    def lost(self) -> int:
-        return self._pool.log.lost
-
-    def masked(self, value: Any) -> Any:
-        return self._pool.log.masked(value)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool.log, name)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         return self._pool.record(self._member, event)
@@ -359,12 +337,6 @@ class _Log:
     def events(self, *, others: bool = False) -> Iterator[Event]:
         """Yield nothing: only the run's own agent attends to others."""
         return iter(())
-
-    def returned(self, step: int, agent: str = "") -> Returned | None:
-        return self._pool.log.returned(step, agent)
-
-    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
-        return self._pool.log.results(agent)
 
     def effective(self) -> Iterator[Event]:
         """Yield its events of an earlier process, if it goes on from there."""
@@ -381,7 +353,18 @@ class _ReferringAuthorizer:
         self._member = member
 
     def decide(self, proposal: Proposal) -> Verdict:
-        return self._pool.ask(self._member, proposal)
+        member, oversight = self._member, self._pool.oversight
+        proposal = replace(proposal, agent=member.state.label)
+        if not oversight.asks(proposal):
+            return member.authorizer.decide(proposal)
+
+        def put() -> Verdict:
+            oversight.listener.proposed(proposal)
+            return member.authorizer.decide(proposal)
+
+        answer = self._pool.refer(member, put)
+        assert isinstance(answer, Verdict)
+        return answer
 
     def interrupted(self) -> str:
         return ""  # Ctrl-C reaches the run's own agent alone

@@ -8,9 +8,10 @@ from typing import Any
 from autoagent.core.events import Checked, Decided, Ended, Event, Labelled, Returned, RunStarted, Thought
 from autoagent.core.memory import PRIVATE, Origin
 from autoagent.core.protocols import SubAgent
-from autoagent.core.task import Outcome, Task
+from autoagent.core.task import Outcome, Status, Task
 
 SAID = 600  # characters of its last words
+DECIDED = (Status.FINISHED, Status.STUCK)  # ends of an agent that a further try would not change
 
 
 class SubAgentState:
@@ -30,15 +31,13 @@ class SubAgentState:
         self.done: dict[str, Mapping[str, Any]] = {}
         self.checked: dict[int, Checked] = {}
         self.changed: dict[str, None] = {}
-        self.began = False
         self.outcome: Outcome | None = None
         self.start: RunStarted | None = None
         self._command = ""
         self._args: Mapping[str, Any] = {}
-        self._commands: tuple[str, ...] = ()
         self._sources: dict[str, None] = {}
         self._private = False
-        self._since = self._last = 0.0
+        self._last = 0.0  # when its newest event was
 
     def add(self, event: Event) -> None:
         """Take up an event."""
@@ -50,8 +49,7 @@ class SubAgentState:
             self._private = self._private or meta.private
         match event:
             case RunStarted():
-                self.task, self._commands, self._since, self.began = event.task, event.commands, event.t, True
-                self.start, self.outcome = event, None
+                self.task, self.start, self.outcome = event.task, event, None
             case Thought():
                 self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
                 self._command, self._args = event.call.name, event.call.args
@@ -75,22 +73,27 @@ class SubAgentState:
         return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
 
     @property
+    def is_decided(self) -> bool:
+        """Return whether it has ended so that a further try would not change it."""
+        return self.outcome is not None and self.outcome.status in DECIDED
+
+    @property
     def label(self) -> str:
         """Its name where there are others: `Anna (1)`."""
         return f"{self.task.name} ({self.key})"
 
     def now(self, time: float | None = None) -> SubAgent:
         """Return its record at this time, or at its last event if none is given."""
-        until = self._last if time is None or self.outcome else time
+        start, until = self.start, self._last if time is None or self.outcome else time
         return SubAgent(
             key=self.key,
             name=self.task.name,
             task=self.task.role,
-            commands=self._commands,
+            commands=start.commands if start else (),
             status=self.outcome.status if self.outcome else "running",
             reason=self.outcome.reason if self.outcome else "",
             steps=self.step,
-            seconds=max(0.0, until - self._since) if self.began else 0.0,
+            seconds=max(0.0, until - start.t) if start else 0.0,
             said=self.said if len(self.said) <= SAID else f"{self.said[:SAID]}…",
             origin=self.origin,
         )

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,6 @@ SHARE = 0.25  # of what its starter has left, for each sub-agent
 LONGEST_WAIT = 600.0  # seconds
 NAMED = 40  # characters of a name
 LOOK = 1.0  # seconds, at most, until an agent that waits for another one looks up
-DECIDED = (Status.FINISHED, Status.STUCK)  # ends of an agent that a further try would not change
 
 _CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
 
@@ -92,24 +91,25 @@ Raises CommandError, ForUser where it cannot be built.
 class PoolActions:
     """The services of the pool for a mailbox.
 
-    `offered` are the commands of all levels, `depth` is the deepest nesting. `start` starts a sub-agent, `stop` ends
-    some with all they have started, `former` returns the state of one in an earlier process, and `attend` shows the
-    events of the others.
+    `offered` are the commands of all levels, `depth` is the deepest nesting. `former` holds the states of unfinished
+    sub-agents of an earlier process, by key. `start` starts a sub-agent and gives its budget back if it cannot, `stop`
+    ends some with all they have started, and `attend` shows the events of the others.
     """
 
     depth: int
     offered: Sequence[CommandSpec]
+    former: Mapping[str, SubAgentState]
     start: Callable[..., RunningWorker]
     stop: Callable[[Sequence[RunningWorker], str], None]
-    former: Callable[[str], SubAgentState | None]
     attend: Callable[[], None]
 
 
 class Mailbox:
     """The mailbox of an agent. Satisfies SubAgents, and has an Inbox.
 
-    `member` is the agent's own, None for the run's. `apart` is that of the agents that it starts. The agent's thread
-    uses it. Others put events here, and wake it.
+    `member` is the agent's own, None for the run's. `apart` is that of the agents that it starts. `members` are those
+    that it has started in this process, by key, and `former` all of an earlier process. The agent's thread uses it.
+    Others put events here, and wake it.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class Mailbox:
         self._commands = commands
         self._budget = budget
         self._depth = 0 if member is None else member.state.key.count(".") + 1
-        self._members: dict[str, RunningWorker] = {}
-        self._former: dict[str, SubAgentState] = {}  # all of an earlier process, also those of its sub-agents
+        self.members: dict[str, RunningWorker] = {}
+        self.former: dict[str, SubAgentState] = {}
         self._started = 0
         self._inbox: deque[Event] = deque()
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -145,21 +145,14 @@ class Mailbox:
             raise CommandError(
                 f"Agents start others at most {self._pool.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
             )
-        commands_of_its_own = self._commands_for(commands)
-        budget = self._budget.share(SHARE, time.time())
-        if budget is None:
-            raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
+        commands_of_its_own, budget = self._commands_for(commands), self._share(SHARE)
         self._started += 1
         key = f"{self._member.key}.{self._started}" if self._member else str(self._started)
         described = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
-        try:
-            return self._pool.start(self, key, described, commands_of_its_own, budget, origin or Origin()).now()
-        except CommandError:
-            budget.give_back()
-            raise
+        return self._pool.start(self, key, described, commands_of_its_own, budget, origin or Origin()).now()
 
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
-        now, member = self._find(key).now(), self._members.get(key.strip())
+        now, member = self._find(key).now(), self.members.get(key.strip())
         if member is None or member.outcome is not None:
             raise CommandError(f"{now.name} ({now.key}) has ended ({now.status}); start another agent.")
         sender = f"{self._name}, who started you"
@@ -168,13 +161,13 @@ class Mailbox:
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
         end = time.monotonic() + min(wait, LONGEST_WAIT)
-        running = [member for member in self._members.values() if member.outcome is None]
+        running = [member for member in self.members.values() if member.outcome is None]
         while True:
             self._attend()
             left = end - time.monotonic()
             if left <= 0 or not running or self._inbox or any(member.outcome for member in running):
-                former = [state.now() for state in self._former.values()]
-                return [*former, *(member.now() for member in self._members.values())]
+                former = [state.now() for state in self.former.values()]
+                return [*former, *(member.now() for member in self.members.values())]
             with contextlib.suppress(queue.Empty):
                 self._wakeups.get(timeout=left)
 
@@ -186,7 +179,7 @@ class Mailbox:
 
     def end(self, key: str) -> SubAgent:
         found = self._find(key)
-        if member := self._members.get(key.strip()):
+        if member := self.members.get(key.strip()):
             self._pool.stop([member], f"Ended by {self._name}.")
         return found.now()
 
@@ -195,16 +188,13 @@ class Mailbox:
             raise CommandError("There is no level below; do it yourself.")
         level = LEVELS[self._depth + 1]
         key = f"{self._member.key}.{call}" if self._member else call
-        state = self._pool.former(key)
-        outcome = state.outcome if state is not None else None
-        if state is None or outcome is None or outcome.status not in DECIDED:
-            worker = self._put_to_work(
-                level, key, "\n\n".join(filter(None, (task.strip(), context.strip(), level.ends))), origin
-            )
-            state, outcome = worker.state, worker.outcome
-            origin = worker.origin()
+        state = self._pool.former.get(key)
+        if state is not None and state.is_decided:
+            outcome, origin = state.outcome, state.origin
         else:
-            origin = state.origin
+            text = "\n\n".join(filter(None, (task.strip(), context.strip(), level.ends)))
+            worker = self._put_to_work(level, key, text, origin or Origin())
+            state, outcome, origin = worker.state, worker.outcome, worker.origin()
         assert outcome is not None
         if outcome.status == Status.SETUP:
             raise StopRun(outcome)
@@ -212,18 +202,12 @@ class Mailbox:
             raise CommandError(f"The {level.name} has not done it ({outcome.status}): {outcome.reason}")
         return without_thinking(state.said), replace(origin.labels, changed=tuple(state.changed))
 
-    def _put_to_work(self, level: Level, key: str, text: str, origin: Origin | None) -> RunningWorker:
+    def _put_to_work(self, level: Level, key: str, text: str, origin: Origin) -> RunningWorker:
         """Have an agent of the level below work, and wait until it has ended. With this one it ends as well."""
-        budget = self._budget.share(level.share, time.time())
-        if budget is None:
-            raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
+        budget = self._share(level.share)
         commands = tuple(spec for spec in self._pool.offered if level.name in spec.levels)
         described = Task(level.title, level.role, (Goal(text),), budget.limits.usd)
-        try:
-            worker = self._pool.start(self, key, described, commands, budget, origin or Origin(), reports=False)
-        except CommandError:
-            budget.give_back()
-            raise
+        worker = self._pool.start(self, key, described, commands, budget, origin, reports=False)
         try:
             while worker.outcome is None:
                 self.pause(LOOK)
@@ -239,19 +223,10 @@ class Mailbox:
         return self._emptied()
 
     def close(self) -> Sequence[Event]:
-        self._pool.stop(self.members, "The agent that started it has ended.")
+        self._pool.stop(list(self.members.values()), "The agent that started it has ended.")
         return self._emptied()
 
     # For the others ----------------------------------------------------------------------------------------------
-
-    @property
-    def members(self) -> list[RunningWorker]:
-        """The sub-agents that this agent has started in this process."""
-        return list(self._members.values())
-
-    def add_member(self, member: RunningWorker) -> None:
-        """Add a sub-agent that this agent has started."""
-        self._members[member.key] = member
 
     def put(self, event: Event) -> None:
         """Leave something for the agent to read."""
@@ -268,26 +243,23 @@ class Mailbox:
     def take_up(self, event: Event) -> None:
         """Take up an event of a sub-agent that an earlier process ran."""
         self._budget.add_former(event)
-        self._former.setdefault(event.agent, SubAgentState(event.agent)).add(event)
+        self.former.setdefault(event.agent, SubAgentState(event.agent)).add(event)
         if event.agent.isdecimal():
             self._started = max(self._started, int(event.agent))
 
-    def hand_over(self) -> dict[str, SubAgentState]:
-        """Return the sub-agents of an earlier process by key, those to be started again, and forget them."""
-        former, self._former = self._former, {}
-        return former
-
-    def missing_ends(self) -> Iterator[Ended]:
-        """Yield Ended events missing after a crash. The agent is told of those of its own sub-agents."""
-        for key, state in self._former.items():
+    def missing_ends(self) -> list[Ended]:
+        """Return Ended events missing after a crash. The agent is told of those of its own sub-agents."""
+        missing = []
+        for key, state in self.former.items():
             if state.outcome is None:
                 reason = "It ended when the program did."
                 ended = Ended(agent=key, step=state.step, status=Status.INTERRUPTED, reason=reason)
                 state.add(ended)
                 if key.isdecimal():
                     self.put(AgentMessage(sender=state.label, text="I was cut off: I ended when the program did."))
-                yield ended
-        self._former = {key: state for key, state in self._former.items() if key.isdecimal()}
+                missing.append(ended)
+        self.former = {key: state for key, state in self.former.items() if key.isdecimal()}
+        return missing
 
     # What the parts use ------------------------------------------------------------------------------------------
 
@@ -297,13 +269,19 @@ class Mailbox:
         else:
             self._member.check()
 
+    def _share(self, part: float) -> Budget:
+        budget = self._budget.share(part, time.time())
+        if budget is None:
+            raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
+        return budget
+
     def _emptied(self) -> list[Event]:
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def _find(self, key: str) -> RunningWorker | SubAgentState:
-        found = self._members.get(key.strip()) or self._former.get(key.strip())
+        found = self.members.get(key.strip()) or self.former.get(key.strip())
         if found is None:
-            known = ", ".join([*self._former, *self._members])
+            known = ", ".join([*self.former, *self.members])
             hint = f"the keys are {known}." if known else "you have started none."
             raise CommandError(f"There is no agent {key!r}; {hint}")
         return found
@@ -346,7 +324,7 @@ class RunningWorker:
         self.key = key
         self.starter = starter
         self.budget = budget
-        self.former = pool.former(key)
+        self.former = pool.former.get(key)
         self.state = self.former or SubAgentState(key, task)
         self.state.outcome = None
         self.mailbox = Mailbox(pool, self, task.name, commands, budget)
@@ -391,7 +369,7 @@ class RunningWorker:
         self.stopping = self.stopping or outcome
         self.answers.put(StopRun(outcome))
         self.mailbox.wake()
-        for member in self.mailbox.members:
+        for member in list(self.mailbox.members.values()):
             member.stop(Outcome(Status.STOPPED, "The agent that started it has ended."))
         for let_go in self._lets_go:
             with contextlib.suppress(Exception):  # whatever fails to stop is left to its thread

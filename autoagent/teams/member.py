@@ -34,8 +34,8 @@ from autoagent.models.forwarding import Watch
 from autoagent.reply.file_reply import in_block
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subagents.pool import WorkerPool
-from autoagent.subagents.subagent_state import SubAgentState
-from autoagent.subagents.worker import DECIDED, TOGETHER, Apart, RunningWorker, Worker, WorkerSpec
+from autoagent.subagents.subagent_state import DECIDED, SubAgentState
+from autoagent.subagents.worker import TOGETHER, Apart, RunningWorker, Worker, WorkerSpec
 from autoagent.teams.copies import Copies
 from autoagent.teams.llm import WORKING, Turn
 from autoagent.teams.memory import Memory
@@ -239,14 +239,15 @@ class Member:
             raise SettingsError(f"{self.role}, {purpose}: {NO_WRITER}")
         self._agents += 1
         key = f"{self.key}.{self.now.number}.{self._agents}"
-        state = self._office.pool.former(key)
-        outcome = state.outcome if state else None
-        if state is None or outcome is None or outcome.status not in DECIDED:
+        state = self._office.pool.former.get(key)
+        if state is not None and state.is_decided:
+            outcome = state.outcome
+        else:
             worker = self._hire(key, goal, commands, file, model or self.role.model)
             assert worker.thread is not None
             worker.thread.join()
-            assert worker.outcome is not None
             state, outcome = worker.state, worker.outcome
+        assert outcome is not None
         if outcome.status == Status.BUDGET:
             raise NoMoneyException(outcome)
         if outcome.status not in _CARRIED_ON:
