@@ -16,11 +16,16 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoagent.core.errors import CommandError, StateError
+from autoagent.session.restoring import open_snapshots
 from autoagent.workspace.gate import Workspace
-from autoagent.workspace.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from autoagent.session.drive import OpenedRun
 
 MOST_BYTES = 1 << 30  # of a workspace that is copied
 MOST_FILES = 50_000
@@ -39,19 +44,13 @@ class Merged:
 
 
 class Copies:
-    """The copies of one run's workspace, in `folder`. `open_snapshots` opens the snapshots of a workspace."""
+    """The copies of one run's workspace."""
 
-    def __init__(
-        self,
-        folder: Path,
-        workspace: Workspace,
-        open_snapshots: Callable[[Workspace], Snapshots],
-        tell: Callable[[str], None],
-    ) -> None:
-        self.workspace = workspace
-        self._folder = folder
-        self._open = open_snapshots
-        self._tell = tell
+    def __init__(self, run: OpenedRun) -> None:
+        self.workspace = run.tools.context.workspace
+        self._folder = run.log.path.parent / "copies"
+        self._open = partial(open_snapshots, run.plan.settings.state_dir)
+        self._tell = run.plan.console.warn
         self._lock = threading.Lock()  # roles ask for theirs from their own threads
         self._told = False
 

@@ -14,68 +14,40 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.agent.budget import Budget
-from autoagent.agent.state import Policy, Tools
-from autoagent.core.commands import CommandSpec
+from autoagent.core.commands import Question
 from autoagent.core.errors import CommandError, ModelError, NoMoneyException, SettingsError, StopRun
 from autoagent.core.events import CUT_SHORT, Acted, Answered, Event, Published, Spent
 from autoagent.core.memory import Origin
 from autoagent.core.model import Completion, Usage, reply_tokens
 from autoagent.core.model import Message as PromptMessage
-from autoagent.core.protocols import Listener, Model
+from autoagent.core.protocols import Model
 from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.models.forwarding import Watch
 from autoagent.reply.file_reply import in_block
-from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.subagents.pool import WorkerPool
+from autoagent.session import build
 from autoagent.subagents.subagent_state import DECIDED, SubAgentState
 from autoagent.subagents.worker import TOGETHER, Apart, RunningWorker, Worker, WorkerSpec
-from autoagent.teams.copies import Copies
 from autoagent.teams.llm import WORKING, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
 from autoagent.teams.role import Role
+from autoagent.teams.tools import NO_WRITER, ends_run, specs_of, writes_whole
+from autoagent.terminal.console import Console
 from autoagent.text.tokens import PER_MESSAGE, counter
 
-NO_WRITER = "no file can be written here; `autoagent commands` says why."
+if TYPE_CHECKING:
+    from autoagent.session.drive import OpenedRun
+    from autoagent.teams.copies import Copies
+
 NOTHING_LEFT = Outcome(Status.BUDGET, "The budget is used up.")
 _CARRIED_ON = (*DECIDED, Status.FAILED)  # outcomes of an agent that its role can report
-
-
-@dataclass(frozen=True, slots=True)
-class Office:
-    """The parts that all roles of a team share.
-
-    `open_model` opens a model for a role's key, by the model's name. `commands` finds commands by name. `writing` are
-    the commands of an agent that writes a single file. `ask_person(role, prompt)` asks the person at the terminal.
-    `hear(name, delta)` receives a role's reply as it is written, in the role's thread. `copies` are the copies of the
-    workspace for roles that act in the same round. `tools`, `policy` and `listener` belong to the run's own agent.
-    """
-
-    pool: WorkerPool
-    open_model: Callable[[str, str], Model]
-    commands: Callable[[Sequence[str]], tuple[Any, ...]]
-    writing: tuple[CommandSpec, ...]
-    ask_person: Callable[[Role, str], str]
-    hear: Callable[[str, str], None]
-    reply_tokens: int
-    interruptible: Callable[[], AbstractContextManager[object]]
-    copies: Copies
-    tainted: TaintedFiles
-    tools: Tools
-    policy: Policy
-    listener: Listener
-
-    @property
-    def writer(self) -> CommandSpec | None:
-        """The command that writes a file, or None if no file can be written."""
-        return next((spec for spec in self.writing if spec.effects is not None and spec.effects.writes_whole), None)
 
 
 @dataclass(slots=True)
@@ -99,48 +71,51 @@ class Round:
 class Member:
     """A role in its thread: the source of a worker's events, with the Turn of its role."""
 
-    def __init__(self, role: Role, office: Office) -> None:
+    key: str
+    order: WorkerSpec  # the parts of its worker
+    now: Round  # the present turn
+
+    def __init__(self, role: Role, run: OpenedRun, copies: Copies) -> None:
         self.role = role
         self.turn = Turn(self._aask, self._use_commands, self._publish)
-        self.key = ""
+        self.rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()  # the turns to take; None ends them
         self.worker: RunningWorker | None = None
-        self._office = office
-        self._rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()
-        self._order: WorkerSpec | None = None
+        self._run = run
+        self._copies = copies
+        specs = run.plan.registry.specs
+        self._writer = next(filter(writes_whole, specs), None)
+        self._writing = tuple(spec for spec in specs if writes_whole(spec) or ends_run(spec))
         self._models: dict[str, list[Model]] = {}  # idle models, by name
         self._asked: list[tuple[asyncio.Future[str], tuple[str, str, str, str]]] = []  # and not answered yet
         self._lock = threading.Lock()  # of the answers of an earlier process
-        self._round: Round | None = None
         self._named = self._agents = 0  # messages and agents of this turn
-
-    def take(self, work: Round) -> None:
-        """Have the role take a turn in its thread. Wake the run's own agent once the turn is over."""
-        self._rounds.put(work)
 
     @contextmanager
     def build(self, order: WorkerSpec) -> Iterator[Worker]:
         """Take up the parts of its worker, in its own thread."""
-        self._order = order
-        self.key = order.key
-        order.when_stopped(lambda: self._rounds.put(None))
+        self.order, self.key = order, order.key
+        order.when_stopped(lambda: self.rounds.put(None))
         self.role.turn = self.turn
         yield Worker(self.run)
 
     def run(self) -> Iterator[Event]:
-        """Take turns until it is stopped. Yield nothing, as events are passed on when they are recorded."""
+        """Take turns until it is stopped. Wake the run's own agent after each.
+
+        Yield nothing, as events are passed on when they are recorded.
+        """
         env = self.role.rc.env
         assert env is not None
         env.turns[threading.get_ident()] = self.turn
         with asyncio.Runner() as runner:
-            while (work := self._rounds.get()) is not None:
-                self._round, self._named, self._agents = work, 0, 0
+            while (work := self.rounds.get()) is not None:
+                self.now, self._named, self._agents = work, 0, 0
                 try:
                     runner.run(self._turn())
                 except BaseException as error:  # for the TeamRun to decide on
                     self.role.rc.memory.undo()
                     work.problem = error
                 work.over = True
-                self._office.pool.mailbox.wake()
+                self._run.pool.mailbox.wake()
         yield from ()
 
     async def _turn(self) -> None:
@@ -220,7 +195,8 @@ class Member:
         if budget is None:
             raise NoMoneyException(NOTHING_LEFT)
         if self.role.is_human:
-            said = self._office.pool.refer(self.worker, lambda: self._office.ask_person(self.role, prompt))
+            console, unanswered = self._run.plan.console, self._run.plan.settings.unanswered_text
+            said = self._run.pool.refer(self.worker, lambda: ask_person(console, self.role, prompt, unanswered))
             answer = Answered(purpose=purpose, sha256=sha256, text=str(said), usage=Usage(), human=True)
         else:
             found = self._complete(prompt, system, model or self.role.model, budget)
@@ -235,11 +211,11 @@ class Member:
         if self.role.is_human:
             yours = f"\n\n{file} is yours to write, in the workspace." if file else ""
             return self._ask(f"{goal.text}{yours}", self.role.prefix, purpose, "", self.now.budget)
-        if file and self._office.writer is None:  # a file that its action names is looked at before the team begins
+        if file and self._writer is None:  # a file that its action names is looked at before the team begins
             raise SettingsError(f"{self.role}, {purpose}: {NO_WRITER}")
         self._agents += 1
         key = f"{self.key}.{self.now.number}.{self._agents}"
-        state = self._office.pool.former.get(key)
+        state = self._run.pool.former.get(key)
         if state is not None and state.is_decided:
             outcome = state.outcome
         else:
@@ -263,18 +239,6 @@ class Member:
         return recorded
 
     @property
-    def now(self) -> Round:
-        """The present turn."""
-        assert self._round is not None
-        return self._round
-
-    @property
-    def order(self) -> WorkerSpec:
-        """The parts of its worker."""
-        assert self._order is not None
-        return self._order
-
-    @property
     def _published(self) -> Memory:
         assert self.role.rc.env is not None
         return self.role.rc.env.history
@@ -287,12 +251,12 @@ class Member:
 
     def _complete(self, prompt: str, system: str, named: str, budget: Budget) -> Completion:
         """Ask the model of this name within the remaining budget. Raises ModelError for a prompt too long for it."""
-        free = self._models.setdefault(named, [])
-        model = free.pop() if free else self._office.open_model(self.key, named)
+        plan, free = self._run.plan, self._models.setdefault(named, [])
+        model = free.pop() if free else build.model_of_worker(plan.settings, plan.console, plan.model, self.key, named)
         count = counter(model.name)
         messages = [PromptMessage("system", system)] * bool(system) + [PromptMessage("user", prompt)]
         sent = sum(count(message.content) + PER_MESSAGE for message in messages)
-        room = min(self._office.reply_tokens, model.window // 2) or reply_tokens(model.window)
+        room = min(plan.settings.reply_tokens, model.window // 2) or reply_tokens(model.window)
         if sent + room > model.window:
             raise ModelError(
                 f"The prompt of {self.role} has {sent:,} tokens; the window of {model.name} holds {model.window:,}, of "
@@ -306,7 +270,7 @@ class Member:
             if (usage := model.take_usage()) != Usage():
                 self.record(Spent(purpose=CUT_SHORT, usage=usage), budget)
 
-        hear = partial(self._office.hear, self.role.name)
+        hear = partial(plan.console.overhear, self.role.name)
 
         def before_retry(reason: str) -> None:
             charge()
@@ -328,18 +292,18 @@ class Member:
         budget = self.now.budget.share(1.0, time.time())
         if budget is None:
             raise NoMoneyException(NOTHING_LEFT)
-        offered = self._office.writing if file else self._office.commands(commands)
+        offered = self._writing if file else specs_of(self._run.plan.registry, commands)
         role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
         described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file, model)
         try:
             self.order.mailbox.apart = TOGETHER
             if self.now.beside:  # the work of other roles in this round is hidden from it
                 number, changes = self.now.number, any(spec.risk != "read" for spec in offered)
-                copy = self._office.copies.of(f"{number}.{self.key}") if changes else None
+                copy = self._copies.of(f"{number}.{self.key}") if changes else None
                 others = re.compile(rf"{re.escape(self.order.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
                 self.order.mailbox.apart = Apart(copy, lambda place: others.fullmatch(place) is not None)
             origin = self.role.rc.memory.origin
-            return self._office.pool.start(self.order.mailbox, key, described, offered, budget, origin)
+            return self._run.pool.start(self.order.mailbox, key, described, offered, budget, origin)
         except CommandError as error:
             budget.give_back()
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None
@@ -348,7 +312,7 @@ class Member:
         """Return the result of an agent of this role, in words. Add the origin of its reading to the role's memory."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
         said = f"{state.said}{files}" if status == Status.FINISHED else f"This was not done ({status}): {reason}{files}"
-        writer = self._office.writer
+        writer = self._writer
         wrote = state.done.get(writer.name, {}) if state.task.file and writer else {}
         if writer and (text := str(wrote.get(writer.parameters[1].name, ""))):
             problem = "" if status == Status.FINISHED else f"This is not right yet ({status}): {reason}"
@@ -383,3 +347,45 @@ def published(message: Message) -> Published:
         data=message.origin.labels.to_json(),
         extra=message.extra,
     )
+
+
+# A person in the place of a role's model ------------------------------------------------------------------------------
+
+LEAVING = ("exit", "quit")
+QUOTES = '"""'
+_HOW = f"Your answer; an empty line ends it, or {QUOTES} if it began with {QUOTES}. `exit` saves and ends."
+
+
+def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> str:
+    """Show the prompt and return the person's answer, given here or in another terminal.
+
+    If nobody answers in time and the run is to continue, return `unanswered`.
+
+    Raises:
+        StopRun: the person ends the work, or nobody is there.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    console.discard_typeahead()
+    console.say(prompt)
+    asked = Question(text=prompt)
+    while True:
+        try:
+            text = console.ask(f"You are {role.name}, {role.profile}. {_HOW}", question=asked, goes_on=_goes_on)
+        except EOFError:
+            reason = f"{role} is a person, and nobody is there to answer; run it in a terminal, or pipe the answer in."
+            raise StopRun(Outcome(Status.UNANSWERED, reason)) from None
+        except TimeoutError:
+            return unanswered
+        if text.strip().lower() in LEAVING:
+            raise StopRun(Outcome(Status.STOPPED, f"Ended by {role}."))
+        text = text.strip()
+        if answer := text.removeprefix(QUOTES).removesuffix(QUOTES).strip() if text.startswith(QUOTES) else text:
+            return answer
+
+
+def _goes_on(text: str) -> bool:
+    """Return whether the person's answer is still incomplete."""
+    begun = text.strip()
+    if begun.startswith(QUOTES):
+        return not begun.removeprefix(QUOTES).endswith(QUOTES)
+    return begun.lower() not in ("", *LEAVING) and bool(text.rpartition("\n")[2].strip())

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.agent.budget import Budget, RunLimits
 from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsError, SetupError, StateError, StopRun
@@ -25,16 +25,17 @@ from autoagent.core.events import (
     Resumed,
     RoundBegan,
     RoundEnded,
-    RunStarted,
     Snapshot,
 )  # fmt: skip
 from autoagent.core.memory import Origin
-from autoagent.core.protocols import Recorder
 from autoagent.core.task import Outcome, Status, Task
-from autoagent.teams.copies import Merged, conflicting
-from autoagent.teams.member import Member, Office, Round, published
+from autoagent.teams.copies import Copies, Merged, conflicting
+from autoagent.teams.member import Member, Round, published
 from autoagent.teams.message import CONFLICT, END, Message, addresses_of
 from autoagent.teams.role import Environment, Role
+
+if TYPE_CHECKING:
+    from autoagent.session.drive import OpenedRun
 
 LOOK = 1.0  # seconds between a round's looks at its turns if nothing wakes it
 
@@ -56,23 +57,19 @@ class TeamRun:
     exception raised by a Python function of a role.
     """
 
-    def __init__(
-        self, env: Environment, start: RunStarted, office: Office, log: Recorder, budget: Budget, *, until: int
-    ) -> None:
+    def __init__(self, env: Environment, run: OpenedRun, *, until: int) -> None:
         self.outcome: Outcome | None = None
         self.rounds_over = False
         self.error: Exception | None = None
         self._env = env
-        self._start = start
-        self._office = office
-        self._log = log
-        self._budget = budget
+        self._run, self._start, self._log, self._budget = run, run.plan.start, run.log, run.budget
+        self._copies = Copies(run)
         self._until = until
         self._open: _Unfinished | None = None
         self._ender: Message | None = None  # ended the work
         self._shares: dict[str, Budget] = {}  # the last of each role
         self._spoken: set[str] = set()  # ids of messages from outside of the roles
-        self._members = {str(number): Member(role, office) for number, role in enumerate(env.roles, 1)}
+        self._members = {str(number): Member(role, run, self._copies) for number, role in enumerate(env.roles, 1)}
 
     def run(self) -> Iterator[Event]:
         """Yield the run's own events as they happen, up to an `Ended`. Raises StateError."""
@@ -91,7 +88,7 @@ class TeamRun:
             self.error = error
             self.outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
         assert self.outcome is not None
-        self._office.pool.mailbox.close()
+        self._run.pool.mailbox.close()
         for member in self._members.values():
             member.role.turn = None
         outcome = self.outcome
@@ -126,9 +123,9 @@ class TeamRun:
             if message.id not in self._spoken:
                 self._ender = None
                 yield from self._tell(message.id, message)
-        self._office.copies.clear(f"{self._env.round}." if self._open else " ")
+        self._copies.clear(f"{self._env.round}." if self._open else " ")
         for key, member in self._members.items():
-            task, pool = Task(member.role.name, member.role.profile, ()), self._office.pool
+            task, pool = Task(member.role.name, member.role.profile, ()), self._run.pool
             member.worker = pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), member.build)
 
     def _restore(self) -> dict[str, Hired]:
@@ -224,7 +221,7 @@ class TeamRun:
         history = self._env.history.get()
         told = self._env.round >= self._until or any(id.startswith("Verifier.") for id in self._spoken)
         outcome, missing = yield from verdict(
-            self._office, self._start, self._log, self._env.round, history[-1].content if history else "", reason,
+            self._run, self._env.round, history[-1].content if history else "", reason,
             planned=planned or self._ender is not None, told=told,
         )  # fmt: skip
         if missing is None:
@@ -259,11 +256,11 @@ class TeamRun:
         yield self._record(RoundEnded())
         self._publish(written)
         self._open = None
-        self._office.copies.clear()
+        self._copies.clear()
 
     def _merge(self) -> Iterator[Event]:
         """Merge the roles' changes from their copies of the workspace, in hiring order. Tell them of conflicts."""
-        copies, changed = self._office.copies, dict[str, str]()
+        copies, changed = self._copies, dict[str, str]()
         for key in self._members:
             name = f"{self._env.round}.{key}"
             if not copies.has(name):
@@ -271,7 +268,7 @@ class TeamRun:
             if not changed:
                 yield self._record(Snapshot(tree=copies.base(name)))
             merged = copies.merge(name)
-            self._office.tainted.inherit(merged.root, (), 0)
+            self._run.tainted.inherit(merged.root, (), 0)
             if merged.conflicts or merged.left:
                 yield from self._tell(f"merge.{name}", self._conflict(key, merged, changed))
             changed |= dict.fromkeys(merged.changed, key)
@@ -322,14 +319,14 @@ class TeamRun:
                 beside=len(self._open.acts) > 1,
             )  # fmt: skip
         for key, work in works.items():
-            self._members[key].take(work)
+            self._members[key].rounds.put(work)
         return works
 
     def _wait(self, works: Mapping[str, Round]) -> None:
         """Wait until all turns are over. Meanwhile show events and put questions to the user."""
-        pool = self._office.pool
+        pool = self._run.pool
         while not all(work.over for work in works.values()):
-            with self._office.interruptible():
+            with self._run.interrupts.allowed():
                 pool.mailbox.pause(LOOK)
             for key in works:
                 worker = self._members[key].worker

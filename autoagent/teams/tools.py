@@ -1,17 +1,24 @@
-"""Plain Python functions as commands of a team's roles."""
+"""The commands of a team's roles, with the program's own functions among them."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from autoagent.commands import selection
 from autoagent.commands.context import Context
-from autoagent.commands.registry import Command, command
+from autoagent.commands.registry import Command, Registry, command
+from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, SettingsError
+from autoagent.session.extension_hooks import hooked_registry
+from autoagent.settings import Settings
 from autoagent.teams.action import Tool, name_of
+from autoagent.teams.role import Role
+
+NO_WRITER = "no file can be written here; `autoagent commands` says why."
 
 
 def command_of(tool: Command | Callable[..., Any]) -> Command:
@@ -55,3 +62,40 @@ def commands_of(tools: Iterable[Tool], known: Iterable[str]) -> list[Command]:
     if taken := [*taken, *found.keys() & set(known)]:
         raise SettingsError(f"The tool {taken[0]!r} has the name of a command; rename it.")
     return [command_of(tool) for tool in found.values()]
+
+
+def registry_of(roles: Sequence[Role], settings: Settings, more: Sequence[Command]) -> Registry:
+    """Return all available commands that agents of these roles may use. `more` are those of skills and extensions.
+
+    Raises SettingsError for a role's command that is not among them.
+    """
+    registry = hooked_registry(selection.available(settings, more))
+    asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
+    starting = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.tells_agents}
+    registry = registry.without(asking, "in a team a role with is_human asks the user")
+    registry = registry.without(starting, "in a team the roles work together")
+    for role in roles:
+        for action in role.actions:
+            specs_of(registry, tuple(action.tools), f"{role}, {action}: ")
+            if action.file and not any(map(writes_whole, registry.specs)):
+                raise SettingsError(f"{role}, {action}: {NO_WRITER}")
+    return registry
+
+
+def writes_whole(spec: CommandSpec) -> bool:
+    """Return whether a command writes a file as a whole."""
+    return spec.effects is not None and spec.effects.writes_whole
+
+
+def ends_run(spec: CommandSpec) -> bool:
+    """Return whether a command ends the run of the agent that uses it."""
+    return spec.effects is not None and spec.effects.ends_run
+
+
+def specs_of(registry: Registry, names: Sequence[str], whose: str = "") -> tuple[CommandSpec, ...]:
+    """Return the specs of these commands and of any command that ends a run. Raises SettingsError for unknown names."""
+    known = {name: spec.name for spec in registry.specs for name in (spec.name, *spec.aliases)}
+    if unknown := [name for name in names if name not in known]:
+        raise SettingsError(f"{whose}there is no command {unknown[0]!r} here; `autoagent commands` says why.")
+    chosen = {known[name] for name in names}
+    return tuple(spec for spec in registry.specs if spec.name in chosen or ends_run(spec))

@@ -10,14 +10,13 @@ from autoagent.agent.side_call import SideCall
 from autoagent.agent.state import State
 from autoagent.agent.verify import Verification
 from autoagent.core.commands import Proof
-from autoagent.core.events import Event, Returned, RunStarted, Snapshot, Started
-from autoagent.core.protocols import Recorder
+from autoagent.core.events import Event, Returned, Snapshot, Started
 from autoagent.core.task import Outcome, Status
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.teams.message import REQUIREMENT, Message
 
 if TYPE_CHECKING:
-    from autoagent.teams.member import Office
+    from autoagent.session.drive import OpenedRun
 
 
 def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
@@ -35,13 +34,14 @@ def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
 
 
 def verdict(
-    office: Office, start: RunStarted, log: Recorder, step: int, answer: str, reason: str, *, planned: bool, told: bool
+    run: OpenedRun, step: int, answer: str, reason: str, *, planned: bool, told: bool
 ) -> Generator[Event, None, tuple[Outcome, Message | None]]:
     """Yield the events of a judgement. Return the outcome of a team, and a message on missing work if it is to go on.
 
     `answer` is the team's last message. A `planned` end needs no verdict, unless an agent of a role has not done its
     work. A team already `told` the verifier's objection is not told again.
     """
+    start, log, tools, policy = run.plan.start, run.log, run.tools, run.policy
     newest = newest_work(log.events())
     if undone := [state for state in newest if state.outcome is None or state.outcome.status != Status.FINISHED]:
         said = [f"{state.task.name}: {state.outcome.reason if state.outcome else 'cut off'}" for state in undone]
@@ -51,7 +51,7 @@ def verdict(
     goals = [(state, number) for state in newest for number, goal in enumerate(state.task.goals) if goal.check]
     if goals and all((check := state.checked.get(number)) and check.met for state, number in goals):
         return Outcome(Status.FINISHED, reason, ("checked",)), None
-    state = State(start, office.tools, office.policy, log)
+    state = State(start, tools, policy, log)
     state.step = step
     begun: dict[str, Event] = {}
     for event in log.events():
@@ -63,13 +63,12 @@ def verdict(
             case Returned() if event.agent in begun:
                 state.work.add(begun.pop(event.agent))
                 state.work.add(event)
-    tools, policy = office.tools, office.policy
     if tools.snapshots is not None and (tree := tools.snapshots.take()) != state.work.tree:
         yield state.record(Snapshot(tree=tree))
     found = "not verified"
     proof: Proof = "claimed"
     if policy.verifier is not None:
-        call = SideCall(state, policy.verifier, policy, office.listener)
+        call = SideCall(state, policy.verifier, policy, run.plan.console)
         [judged] = yield from Verification(state, call, tools, policy).judge([0], tools.context.workspace, answer)
         found = f"{judged.finding}: {judged.why}"
         if judged.finding == "not met" and not told:
@@ -80,7 +79,7 @@ def verdict(
         changed = ", ".join(state.work.changed)
         files = f"Files changed: {changed}" if changed else "No file was changed."
         claims = f"{start.task.goals[0].text}\n  {found}\n{files}"
-        user = Authorization(state, tools, policy, office.listener).accept(claims)
+        user = Authorization(state, tools, policy, run.plan.console).accept(claims)
         if not user.allowed:
             outcome = Outcome(Status.UNVERIFIED, f"{reason} The work is {found}", ("claimed",))
             return outcome, Message(user.reason, "Human", REQUIREMENT) if user.reason else None
