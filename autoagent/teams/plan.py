@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,33 +40,12 @@ class Task:
     dependent_task_ids: tuple[str, ...] = ()
     result: str | None = None
 
-
-class Plan:
-    """Tasks in order, each after its dependencies."""
-
-    def __init__(self, tasks: Iterable[Task] = ()) -> None:
-        self.tasks = in_order(list(tasks))
-
-    def waiting(self) -> Task | None:
-        """Return the next task that is not done."""
-        return next((task for task in self.tasks if task.result is None), None)
-
-    def revise(self, tasks: Iterable[Task]) -> None:
-        """Replace the unfinished tasks. Raises ValueError as `in_order`."""
-        done = [task for task in self.tasks if task.result is not None]
-        names = {task.task_id for task in done}
-        self.tasks = in_order([*done, *(task for task in tasks if task.task_id not in names)])
-
     def __str__(self) -> str:
-        lines = []
-        for task in self.tasks:
-            lines.append(f"{task.task_id}. {task.instruction}")
-            if task.result is not None:
-                lines.append(task.result)
-        return "\n".join(lines)
+        planned = f"{self.task_id}. {self.instruction}"
+        return planned if self.result is None else f"{planned}\n{self.result}"
 
 
-def in_order(tasks: list[Task], done: Iterable[str] = ()) -> list[Task]:
+def in_order(tasks: list[Task], done: Collection[str]) -> list[Task]:
     """Return tasks sorted so that each follows its dependencies. `done` are ids of finished tasks.
 
     Raises ValueError for a duplicate task, a missing dependency or a circular one.
@@ -85,8 +65,8 @@ def in_order(tasks: list[Task], done: Iterable[str] = ()) -> list[Task]:
     return found
 
 
-def tasks_in(answer: str, done: Iterable[str] = ()) -> list[Task]:
-    """Return the tasks of an answer. They may depend on tasks in `done`. Raises ValueError with the reason."""
+def tasks_in(answer: str, done: Collection[str]) -> list[Task]:
+    """Return the unfinished tasks of an answer in order. `done` are ids of finished tasks. Raises ValueError."""
     start, end = answer.find("["), answer.rfind("]")
     if not 0 <= start < end:
         raise ValueError("there is no list in it")
@@ -94,8 +74,7 @@ def tasks_in(answer: str, done: Iterable[str] = ()) -> list[Task]:
     tasks = [_task(number, each) for number, each in enumerate(found, 1)]
     if not tasks:
         raise ValueError("the list is empty")
-    in_order(tasks, done)
-    return tasks
+    return [task for task in in_order(tasks, done) if task.task_id not in done]
 
 
 def _task(number: int, found: Any) -> Task:
@@ -112,27 +91,31 @@ def _task(number: int, found: Any) -> Task:
 
 async def carry_out(
     context: str, llm_for: Callable[[str], Llm], work: Callable[[str, list[Message]], Awaitable[str]]
-) -> Plan:
-    """Have the model write a plan for the messages it read, work on each task, review the result and revise it.
+) -> str:
+    """Have the model write a plan for the messages it read, work on each task, review the result and revise the plan.
 
-    `work` receives a task and the results that it needs, and returns its result.
+    `work` receives a task and the results that it needs, and returns its result. Return the plan with all results.
     """
-    plan, revisions = Plan(await _tasks(llm_for, _WRITE.format(context=context), context)), 0
-    while (task := plan.waiting()) is not None:
-        needed = [each for each in plan.tasks if each.task_id in task.dependent_task_ids]
+    waiting = deque(await _tasks(llm_for, _WRITE.format(context=context), whole=context))
+    done: dict[str, Task] = {}
+    revisions = 0
+    while waiting:
+        task = waiting.popleft()
+        needed = [each for each in done.values() if each.task_id in task.dependent_task_ids]
         results = [Message(each.result or "", f"result of task {each.task_id}") for each in needed]
         task.result = await work(task.instruction, results)
+        done[task.task_id] = task
         review = await llm_for("review").aask(_REVIEW.format(instruction=task.instruction, result=task.result))
         objection = re.search(r"\brevise\b:?(.*)", review, re.IGNORECASE | re.DOTALL)
         if objection and revisions < REVISIONS:
             revisions += 1
+            plan = "\n".join(map(str, (*done.values(), *waiting)))
             prompt = _REVISE.format(context=context, plan=plan, review=objection[1].strip() or review)
-            done = [each.task_id for each in plan.tasks if each.result is not None]
-            plan.revise(await _tasks(llm_for, prompt, "", done))
-    return plan
+            waiting = deque(await _tasks(llm_for, prompt, done))
+    return "\n".join(map(str, done.values()))
 
 
-async def _tasks(llm_for: Callable[[str], Llm], prompt: str, whole: str, done: Iterable[str] = ()) -> list[Task]:
+async def _tasks(llm_for: Callable[[str], Llm], prompt: str, done: Collection[str] = (), whole: str = "") -> list[Task]:
     """Return the tasks planned by the model, or, without a usable plan, `whole` as a single task if it is not empty."""
     problem = ""
     for _ in range(TRIES):

@@ -232,7 +232,7 @@ class Role:
         if not self.actions:
             return None
         plan = await carry_out(told(self.rc.history), self.llm_for, self._work_on)
-        said = self.said(str(plan), self.actions[-1])
+        said = self.said(plan, self.actions[-1])
         self.rc.memory.add(said)
         return said
 
