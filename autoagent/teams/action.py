@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal
-from autoagent.teams.llm import Llm, Turn, filled
+from autoagent.teams.llm import Llm, filled
 from autoagent.teams.message import Message
 from autoagent.text.quoting import marked
 
@@ -100,9 +100,7 @@ class Action:
         Each command is guarded, authorized and sandboxed as usual. `check`, or the action's own, is run in the sandbox
         without a question.
         """
-        goal = Goal(task, (self.check if check is None else check) or None)
-        names = tuple(map(name_of, commands or self.commands))
-        return self._turn.use_commands(goal, names, self.name, "", self.model)
+        return self._work(task, check, tuple(map(name_of, commands or self.commands)), "")
 
     async def write_file(self, task: str, file: str | None = None, check: str | None = None) -> str:
         """Ask the model for the text of `file`, or of the action's own. Return the name and the text.
@@ -110,8 +108,11 @@ class Action:
         The Markdown code block in the answer is written as if by write_to_file, guarded and authorized. The model is
         asked again until the `check`, or the action's own, passes.
         """
+        return self._work(task, check, (), file or self.file)
+
+    def _work(self, task: str, check: str | None, commands: Sequence[str], file: str) -> str:
         goal = Goal(task, (self.check if check is None else check) or None)
-        return self._turn.use_commands(goal, (), self.name, file or self.file, self.model)
+        return str(self._hired.turn.use_commands(goal, commands, self.name, file, self.model))
 
     async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
         """Ask the role's model, with the role's prefix as the system message unless `system_msgs` replace it."""
@@ -122,11 +123,6 @@ class Action:
         """The role's model, asked in the name of this action."""
         found: Llm = self._llm or self._hired.llm_for(self.name, self.model)
         return found
-
-    @property
-    def _turn(self) -> Turn:
-        turn: Turn = self._hired.turn
-        return turn
 
     @property
     def _hired(self) -> Any:

@@ -100,12 +100,11 @@ class ActionNode:
         return self
 
 
-KINDS = {"text": "string", "integer": "integer", "number": "number", "boolean": "boolean", "list": "array"}
-"""The kinds of a field, with their names in JSON Schema."""
-
-_TYPES: dict[str, type[Any] | tuple[type[Any], ...]] = {
-    "string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list,
+KINDS: Mapping[str, tuple[str, type[Any] | tuple[type[Any], ...]]] = {
+    "text": ("string", str), "integer": ("integer", int), "number": ("number", (int, float)),
+    "boolean": ("boolean", bool), "list": ("array", list),
 }  # fmt: skip
+"""The kinds of a field, with their names in JSON Schema and their types."""
 
 
 async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
@@ -117,7 +116,7 @@ async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
         schema, fit = output.model_json_schema(), output.model_validate
     else:
         kinds = {
-            name: {"enum": [*kind]} if not isinstance(kind, str) else {"type": KINDS[kind]}
+            name: {"type": KINDS[kind][0]} if isinstance(kind, str) else {"enum": [*kind]}
             for name, kind in output.items()
         }
         schema = {"type": "object", "properties": kinds, "required": [*kinds], "additionalProperties": False}
@@ -125,11 +124,11 @@ async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
         def fit(found: Any) -> Any:
             if not isinstance(found, dict) or found.keys() != kinds.keys():
                 raise ValueError(f"it must be an object with {', '.join(kinds)}, and nothing else")
-            for name, kind in kinds.items():
+            for name, kind in output.items():
                 value = found[name]
-                fits = value in kind["enum"] if "enum" in kind else isinstance(value, _TYPES[str(kind["type"])])
-                if not fits or (isinstance(value, bool) and kind.get("type") in ("integer", "number")):
-                    raise ValueError(f"{name} does not fit {json.dumps(kind, ensure_ascii=False)}")
+                fits = isinstance(value, KINDS[kind][1]) if isinstance(kind, str) else value in kind
+                if not fits or (isinstance(value, bool) and kind in ("integer", "number")):
+                    raise ValueError(f"{name} does not fit {json.dumps(kinds[name], ensure_ascii=False)}")
             return found
 
     form = json.dumps(schema, ensure_ascii=False)

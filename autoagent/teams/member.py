@@ -95,7 +95,7 @@ class Member:
         """Take up the parts of its worker, in its own thread."""
         self.order, self.key = order, order.key
         order.when_stopped(lambda: self.rounds.put(None))
-        self.role.turn = self.turn
+        self.role.at_work = self.turn
         yield Worker(self.run)
 
     def run(self) -> Iterator[Event]:

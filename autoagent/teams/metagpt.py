@@ -68,7 +68,7 @@ class LLM(Llm):
 
         class Ask(Action):
             async def run(self, *_: Any, **__: Any) -> str:
-                return await self._turn.aask(prompt, system, self.name, "")
+                return str(await self.role.turn.aask(prompt, system, self.name, ""))
 
         team = Team("LLM", roles=[_Role("LLM", actions=[Ask])], investment=max(0.0, INVESTMENT - self._spent))
         team.run_project(prompt)
@@ -134,7 +134,7 @@ class Role(_Role):
 
     async def run(self, with_message: Any = None) -> Message | None:
         """Take a turn, or, without a running team, the single turn of a team of its own."""
-        if self.is_at_work:
+        if self.at_work:
             return await super().run()
         return await _run_alone(self, with_message)
 

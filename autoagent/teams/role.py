@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from autoagent.core.errors import SettingsError
@@ -112,8 +113,8 @@ class Role:
         self.rc = RoleContext()
         self.actions: list[Action] = []
         self.states: list[str] = []
-        self._turn: Turn | None = None
-        self._read = 0  # of the messages of the environment
+        self.at_work: Turn | None = None  # its turn, while its team runs
+        self.messages_seen = 0  # of the environment
         actions, watch = given.pop("actions", ()), given.pop("watch", (UserRequirement,))
         mode, loop = given.pop("react_mode", RoleReactMode.REACT), given.pop("max_react_loop", 1)
         own = {"name": name, "profile": profile, "goal": goal, "constraints": constraints, "desc": desc}
@@ -123,8 +124,6 @@ class Role:
         self.set_actions(actions)
         self.watch(watch)
         self.set_react_mode(mode, loop)
-
-    # Description -------------------------------------------------------------------------------------------------
 
     @property
     def prefix(self) -> str:
@@ -292,32 +291,19 @@ class Role:
     # For the team ------------------------------------------------------------------------------------------------
 
     @property
-    def is_at_work(self) -> bool:
-        """Return whether it is in its turn, or waiting for it, in a running team."""
-        return self._turn is not None
-
-    @property
     def turn(self) -> Turn:
         """Its present turn. Raises SettingsError outside of a running team."""
-        if self._turn is None:
+        if self.at_work is None:
             raise SettingsError(f"{self.name} is not at work: hire it into a team, and run the team.")
-        return self._turn
-
-    @turn.setter
-    def turn(self, turn: Turn | None) -> None:
-        self._turn = turn
-
-    def start_over(self) -> None:
-        """Read the environment again from its beginning. Messages in its memory are no news."""
-        self._read = 0
+        return self.at_work
 
     def read(self, published: Sequence[Message]) -> bool:
         """Read the newly published messages. Return whether there may be something to act on.
 
         Leave the decision to a class that overrides `_observe`.
         """
-        new = [message for message in published[self._read :] if message.is_for(self.addresses)]
-        self._read = len(published)
+        new = [message for message in published[self.messages_seen :] if message.is_for(self.addresses)]
+        self.messages_seen = len(published)
         news = [message for message in self.rc.memory.find_news(new) if self._concerns(message)]
         self.rc.news += news
         for message in new if self.observe_all_msg_from_buffer else news:
@@ -330,7 +316,7 @@ class Role:
     @property
     def is_idle(self) -> bool:
         """Return whether it has nothing to act on, in its news or among the published messages."""
-        published = self.rc.env.history.get()[self._read :] if self.rc.env else []
+        published = self.rc.env.history.get()[self.messages_seen :] if self.rc.env else []
         mine = [message for message in published if message.is_for(self.addresses)]
         if type(self)._observe is Role._observe:
             mine = list(filter(self._concerns, self.rc.memory.find_news(mine)))
@@ -343,19 +329,14 @@ class Role:
     _set_react_mode = set_react_mode
     _publish_message = publish_message
 
-    @property
-    def _rc(self) -> RoleContext:
-        return self.rc
+    def __str__(self) -> str:
+        return f"{self.name}({self.profile})"
 
     def _get_prefix(self) -> str:
         return self.prefix
 
-    @property
-    def _setting(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
-        return f"{self.name}({self.profile})"
+    _rc = property(attrgetter("rc"))
+    _setting = property(__str__)
 
 
 class Environment:

@@ -90,7 +90,7 @@ class TeamRun:
         assert self.outcome is not None
         self._run.pool.mailbox.close()
         for member in self._members.values():
-            member.role.turn = None
+            member.role.at_work = None
         outcome = self.outcome
         yield self._record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))
 
@@ -104,7 +104,7 @@ class TeamRun:
         self._env.history.clear()
         if isinstance(self._start, Resumed):
             for member in self._members.values():
-                member.role.start_over()
+                member.role.messages_seen = 0  # what its memory holds is no news
         hired = self._restore()
         yield self._record(self._start)
         for key, member in self._members.items():

@@ -71,7 +71,13 @@ def team_of(definition: Mapping[str, Any], *, human: bool = False) -> Team:
         raise SettingsError(
             "No role of this team may be a person: set `may_be_human: yes` for a role, and use --human."
         )
-    team = Team(definition["name"], roles=[_made(role, human=human) for role in definition["roles"]])
+    roles = []
+    for role in definition["roles"]:
+        given = {key: value for key, value in role.items() if key != "may_be_human"}
+        given["actions"] = [Action(**action) for action in role["actions"]]
+        given["is_human"] = role["is_human"] or (human and role["may_be_human"])
+        roles.append(Role(**given))
+    team = Team(definition["name"], roles=roles)
     team.definition = dict(definition)
     return team
 
@@ -87,13 +93,6 @@ def team_of_run(run: str, began: RunStarted) -> Team:
         team.run_project(goal.text)  # unless it is published already
     team.invest(made["investment"])
     return team
-
-
-def _made(given: Mapping[str, Any], *, human: bool) -> Role:
-    actions = [Action(**action) for action in given["actions"]]
-    rest = {key: value for key, value in given.items() if key not in ("actions", "may_be_human", "is_human")}
-    is_human = given["is_human"] or (human and given["may_be_human"])
-    return Role(**rest, is_human=is_human, actions=actions)
 
 
 def _role(entry: YamlEntry) -> dict[str, Any]:
@@ -119,13 +118,10 @@ def _role(entry: YamlEntry) -> dict[str, Any]:
 def _action(entry: YamlEntry) -> dict[str, Any]:
     found = entry.members(ACTION_KEYS, "key of an action")
     action: dict[str, Any] = {key: found[key].text() if key in found else "" for key in ("name", "instruction")}
-    for key, value in action.items():
-        if not value:
-            raise SettingsError(f"{entry.place}: an action has no {key}; add `{key}: ...`.")
-    if "model" in found:
-        action["model"] = found["model"].text()
-    if "send_to" in found:
-        action["send_to"] = found["send_to"].texts()
+    if missing := next((key for key, value in action.items() if not value), None):
+        raise SettingsError(f"{entry.place}: an action has no {missing}; add `{missing}: ...`.")
+    action |= {key: found[key].text() for key in ("model", "file", "check") if key in found}
+    action |= {key: found[key].texts() for key in ("send_to", "commands") if key in found}
     if "when" in found:
         if "file" in found:
             raise SettingsError(f"{found['when'].where}: an action with a file cannot have it.")
@@ -140,18 +136,13 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
                 )
         if "commands" in found or "file" in found:
             raise SettingsError(f"{found['output'].where}: an action with commands or a file cannot have it.")
-    if "commands" in found:
-        action["commands"] = found["commands"].texts()
     if "file" in found:
         if "commands" in found:
             raise SettingsError(f"{found['file'].where}: an action has commands or a file, not both.")
-        action["file"] = found["file"].text()
         if leaves_workspace(action["file"]):
             raise SettingsError(f"{found['file'].where}: {action['file']!r} {OUTSIDE}")
-    if "check" in found:
-        if "commands" not in found and "file" not in found:
-            raise SettingsError(f"{found['check'].where}: only an action with commands or a file can have a check.")
-        action["check"] = found["check"].text()
+    elif "check" in found and "commands" not in found:
+        raise SettingsError(f"{found['check'].where}: only an action with commands or a file can have a check.")
     return action
 
 
