@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from autoagent.core.events import Started
 from autoagent.scenarios.loader import Expected, ExpectedFile, Part, ScenarioSession
+from autoagent.scenarios.process import Ran
+from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
 from autoagent.text.sanitize import escape, shorten, shorten_lines
 
 _DIFFERENCES = 20  # lines of a file's difference
 _WRITTEN = 200  # characters of a part, as it is repeated
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOutcome:
-    """The outcome of a session that ended by itself. `events` are numbers by type. `folder` is as it was left.
+def differences(
+    session: ScenarioSession, ran: Ran, endpoint: ScriptedEndpoint, events: Mapping[str, int], folder: Path
+) -> Iterator[str]:
+    """Yield the differences of a session that ended by itself. Each begins with the `file:line` of the expectation.
 
-    Of the script, `replies` were left over and `surplus` too few; of the answers, `answers` were left over.
+    `events` are numbers by type. `folder` is as it was left.
     """
-
-    code: int
-    screen: str
-    prompts: Sequence[str]
-    replies: int
-    surplus: int
-    answers: int
-    events: Mapping[str, int]
-    folder: Path
-
-
-def differences(session: ScenarioSession, outcome: SessionOutcome) -> Iterator[str]:
-    """Yield the differences. Each begins with the `file:line` of the expectation."""
     expected = session.expected
-    if outcome.code != expected.code:
-        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {outcome.code}."
-    yield from _on_screen(expected, outcome.screen)
-    yield from _in_prompts(expected, outcome.prompts)
+    if ran.code != expected.code:
+        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {ran.code}."
+    yield from _on_screen(expected, ran.screen)
+    yield from _in_prompts(expected, endpoint.prompts)
     for file in expected.files:
-        yield from _file(file, outcome.folder)
-    yield from _counts(expected, outcome.events)
-    yield from _script(session, outcome)
+        yield from _file(file, folder)
+    commands = events.get(Started.type, 0)
+    if expected.commands not in (None, commands):
+        yield f"{expected.place}: commands: expected {expected.commands}, but {commands} ran."
+    for kind, number in expected.events.items():
+        if events.get(kind, 0) != number:
+            yield f"{expected.place}: events: {kind}: expected {number}, but there were {events.get(kind, 0)}."
+    replies = f"{expected.place}: replies:"
+    if endpoint.surplus:
+        yield f"{replies} the model was asked again after the last of the {len(session.replies)} replies."
+    elif endpoint.replies:
+        yield f"{replies} {len(endpoint.replies)} of {len(session.replies)} were not used."
+    if ran.typed < len(session.answers):
+        unused, given = len(session.answers) - ran.typed, len(session.answers)
+        yield f"{expected.place}: answers: {unused} of {given} were not used."
 
 
 def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
@@ -98,25 +99,6 @@ def _diff(expected: str, found: str) -> list[str]:
 
 def _excerpt(lines: Sequence[str]) -> str:
     return "\n".join(f"  {escape(line)}" for line in shorten_lines(lines, _DIFFERENCES))
-
-
-def _counts(expected: Expected, events: Mapping[str, int]) -> Iterator[str]:
-    commands = events.get(Started.type, 0)
-    if expected.commands not in (None, commands):
-        yield f"{expected.place}: commands: expected {expected.commands}, but {commands} ran."
-    for kind, number in expected.events.items():
-        if events.get(kind, 0) != number:
-            yield f"{expected.place}: events: {kind}: expected {number}, but there were {events.get(kind, 0)}."
-
-
-def _script(session: ScenarioSession, outcome: SessionOutcome) -> Iterator[str]:
-    place = session.expected.place
-    if outcome.surplus:
-        yield f"{place}: replies: the model was asked again after the last of the {len(session.replies)} replies."
-    elif outcome.replies:
-        yield f"{place}: replies: {outcome.replies} of {len(session.replies)} were not used."
-    if outcome.answers:
-        yield f"{place}: answers: {outcome.answers} of {len(session.answers)} were not used."
 
 
 def _shown(part: Part) -> str:

@@ -287,19 +287,16 @@ def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, Y
             raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
     for file in entries["files"].members().values() if "files" in entries else ():
         if file.node.id == "mapping":
-            _confine_source(file.members()["from"])
+            source = file.members()["from"]
+            folder = source.path.parent.resolve()
+            found = folder / source.text()
+            for path in (found, *(found.rglob("*") if found.is_dir() else ())):
+                if not Path(os.path.realpath(path)).is_relative_to(folder):
+                    raise SettingsError(f"{source.where}: {path} leads out of the folder {folder}; {WAY_OUT}.")
     for session in sessions:
         if "arguments" in session and (word := _leading_out(session["arguments"])):
             where = session["arguments"].where
             raise SettingsError(f"{where}: {word} leads out of the folder of the scenario; {WAY_OUT}.")
-
-
-def _confine_source(source: YamlEntry) -> None:
-    folder = source.path.parent.resolve()
-    found = folder / source.text()
-    for path in (found, *(found.rglob("*") if found.is_dir() else ())):
-        if not Path(os.path.realpath(path)).is_relative_to(folder):
-            raise SettingsError(f"{source.where}: {path} leads out of the folder {folder}; {WAY_OUT}.")
 
 
 def _leading_out(arguments: YamlEntry) -> str:

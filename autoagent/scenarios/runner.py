@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SettingsError, StateError
-from autoagent.log.reader import read, run_ids
+from autoagent.log.reader import log_path, read, run_ids
 from autoagent.registry.memory import NOTHING
-from autoagent.scenarios.assertions import SessionOutcome, differences
+from autoagent.scenarios.assertions import differences
 from autoagent.scenarios.loader import CONFIG, RUN, GivenFile, Scenario, ScenarioSession
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
@@ -55,8 +55,10 @@ def play(
     """
     began = time.monotonic()
     with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:
-        held = _held(bounds, state)
-        config = _config(scenario, endpoint.base_url, state, bounds or {})
+        kept = {"state_dir": str(state.absolute())} if state else {}
+        config = _config(scenario, endpoint.base_url, kept, bounds or {})
+        held = {} if bounds is None else {BOUNDS_VARIABLE: json.dumps({**bounds, **kept})}
+        variables = _environment(folder, scenario, held)
         for file in (GivenFile(CONFIG, json.dumps(config, ensure_ascii=False, indent=1)), *scenario.files):
             try:
                 _put(folder / file.path, file)
@@ -64,8 +66,8 @@ def play(
                 raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
         usual = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
         if any(Path(file.path).parts[0] in _TRUSTED for file in scenario.files):
-            run_on_pipes(["trust"], folder, _environment(folder, scenario, held), (), scenario.seconds)
-        stage = _Stage(scenario, folder, held, usual, endpoint, began + scenario.seconds)
+            run_on_pipes(["trust"], folder, variables, (), scenario.seconds)
+        stage = _Stage(scenario, folder, variables, usual, endpoint, began + scenario.seconds)
         for session in scenario.sessions:
             problems, screen = stage.play(session)
             if problems:
@@ -73,25 +75,20 @@ def play(
     return Played(time.monotonic() - began, tuple(problems), screen, folder if keep else None)
 
 
+@dataclass(slots=True)
 class _Stage:
     """Plays the sessions of a scenario in its folder, until `end` (as time.monotonic counts).
 
-    `held` are variables that bound it, `usual` is the state folder of those whose arguments name no other.
+    `usual` is the state folder of those whose arguments name no other, `last` that of the last session.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        folder: Path,
-        held: Mapping[str, str],
-        usual: Path,
-        endpoint: ScriptedEndpoint,
-        end: float,
-    ) -> None:
-        self._scenario, self._folder, self._usual = scenario, folder, usual
-        self._variables = _environment(folder, scenario, held)
-        self._endpoint, self._end = endpoint, end
-        self._last: Path | None = None  # the state folder of the last session
+    scenario: Scenario
+    folder: Path
+    variables: Mapping[str, str]
+    usual: Path
+    endpoint: ScriptedEndpoint
+    end: float
+    last: Path | None = None
 
     def play(self, session: ScenarioSession) -> tuple[list[str], str]:
         """Play a session. Return its problems and its screen."""
@@ -100,38 +97,28 @@ class _Stage:
         if RUN in session.arguments and not run:
             return [f"{place}: arguments: {RUN} names the run of an earlier session, and there is none."], ""
         arguments = [run if argument == RUN else argument for argument in session.arguments]
-        state = self._last = self._folder / _named_state(arguments, self._usual)
-        self._endpoint.load(session.replies)
+        state = self.last = self.folder / _named_state(arguments, self.usual)
+        self.endpoint.load(session.replies)
         start = run_at_terminal if session.terminal else run_on_pipes
-        left = self._end - time.monotonic()
+        left = self.end - time.monotonic()
         before = _events(state)
-        ran = start(arguments, self._folder, self._variables, session.answers, left)
+        ran = start(arguments, self.folder, self.variables, session.answers, left)
         if ran.code is None:
-            return [f"{place}: it took longer than {self._scenario.seconds:g} s (`seconds`) and was ended."], ran.screen
+            return [f"{place}: it took longer than {self.scenario.seconds:g} s (`seconds`) and was ended."], ran.screen
         try:
             events = _events(state) - before
         except StateError as error:
             return [f"{place}: {error}"], ran.screen
-        outcome = SessionOutcome(
-            code=ran.code,
-            screen=ran.screen,
-            prompts=self._endpoint.prompts,
-            replies=self._endpoint.left,
-            surplus=self._endpoint.surplus,
-            answers=len(session.answers) - ran.typed,
-            events=events,
-            folder=self._folder,
-        )
-        problems = list(differences(session, outcome))
+        problems = list(differences(session, ran, self.endpoint, events, self.folder))
         if problems and ran.ends:
             problems.append(f"{place}: answers: no answer was left for the last question, so the input ended.")
         return problems, ran.screen
 
     def _run_of_last_session(self) -> str:
         """Return the run with the log written last. Ids have no order within a second."""
-        if self._last is None:
+        if self.last is None:
             return ""
-        logs = [self._last / "runs" / run / "events.jsonl" for run in run_ids(self._last)]
+        logs = [log_path(self.last, run) for run in run_ids(self.last)]
         return max(logs, key=lambda log: log.stat().st_mtime_ns).parent.name if logs else ""
 
 
@@ -171,28 +158,21 @@ def _put(path: Path, file: GivenFile) -> None:
         shutil.copyfile(file.source, path)
 
 
-def _held(bounds: Mapping[str, Any] | None, state: Path | None) -> dict[str, str]:
-    """Return the variable with the bounds for each process. Its runs may be kept at `state`, outside the folder."""
-    if bounds is None:
-        return {}
-    return {BOUNDS_VARIABLE: json.dumps({**bounds, **({"state_dir": str(state.absolute())} if state else {})})}
-
-
 def _config(
-    scenario: Scenario, base_url: str, state: Path | None, bounds: Mapping[str, Any]
+    scenario: Scenario, base_url: str, kept: Mapping[str, str], bounds: Mapping[str, Any]
 ) -> Mapping[str, str | list[str]]:
     """Return the user's configuration: the scripted model unless the scenario sets another. As JSON it is YAML too."""
     tighter = tighter_bounds(bounds, all_settings()())
-    scripted: Mapping[str, str | list[str]] = {
+    return {
+        **{name: value if isinstance(value, list) else str(value) for name, value in tighter.items()},
         "openai_base_url": base_url,
         "smart_llm": "scripted",
         "fast_llm": "scripted",
         "window": str(_WINDOW),
         "memory_backend": NOTHING.name,
-        **({"state_dir": str(state.absolute())} if state else {}),
+        **kept,
+        **scenario.settings,
     }
-    as_written = {name: value if isinstance(value, list) else str(value) for name, value in tighter.items()}
-    return {**as_written, **scripted, **scenario.settings}
 
 
 def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> dict[str, str]:

@@ -19,8 +19,9 @@ class ScriptedEndpoint:
     """Answers each chat request with the next reply of a script, from its start until `close`.
 
     It knows chat completions and nothing more, so that commands are asked for in plain text and all that the model is
-    told stands in the messages. `prompts` holds them, a text for each request. `surplus` counts the requests for which
-    no reply was left: they fail. A verifier is answered without the script, and finds every goal met.
+    told stands in the messages. `prompts` holds them, a text for each request, and `replies` those left of the script.
+    `surplus` counts the requests for which no reply was left: they fail. A verifier is answered without the script, and
+    finds every goal met.
 
     Not covered: sub-agents take their replies from the same script, in the order in which they happen to ask.
     """
@@ -28,7 +29,7 @@ class ScriptedEndpoint:
     def __init__(self) -> None:
         self.prompts: list[str] = []
         self.surplus = 0
-        self._replies: list[str] = []
+        self.replies: list[str] = []
         self._lock = threading.Lock()
         self._http = _Listening(("127.0.0.1", 0), _Request)
         self._http.endpoint = self
@@ -39,15 +40,10 @@ class ScriptedEndpoint:
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
-    @property
-    def left(self) -> int:
-        """The number of replies that have not been asked for."""
-        return len(self._replies)
-
     def load(self, replies: Iterable[str]) -> None:
         """Replace the script, and forget earlier requests."""
         with self._lock:
-            self._replies, self.prompts, self.surplus = list(replies), [], 0
+            self.replies, self.prompts, self.surplus = list(replies), [], 0
 
     def answer(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the JSON that a chat request gets."""
@@ -57,10 +53,10 @@ class ScriptedEndpoint:
             return 200, _completion(all_met(str(body["messages"][1]["content"])))
         with self._lock:
             self.prompts.append("\n".join(str(message["content"]) for message in body["messages"]))
-            if not self._replies:
+            if not self.replies:
                 self.surplus += 1
                 return 500, _error("the replies of the scenario have run out")
-            return 200, _completion(self._replies.pop(0))
+            return 200, _completion(self.replies.pop(0))
 
     def close(self) -> None:
         """Stop listening."""
