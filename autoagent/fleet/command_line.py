@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+
+from autoagent.core.errors import StateError
+from autoagent.fleet.record import check_made_here, head_of, read_record
+from autoagent.fleet.results import as_csv, difference, listed, said, summary
+from autoagent.terminal.output import echo, echo_json
+from autoagent.text.text_file import write_text
 
 Flags = Mapping[str, Any]
 NOT_ALL = 9  # the exit code where a run has not finished
@@ -115,9 +124,17 @@ def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, A
 @click.option("--json", "as_json", is_flag=True, help="An object: summary, head (its process id or 0), runs.")
 def status(folder: Path, as_json: bool) -> None:
     """Show the state of the fleet in DIR, running or not."""
-    from autoagent.fleet.display import show_status
-
-    show_status(folder, as_json=as_json)
+    state, head = read_record(folder), head_of(folder)
+    found = summary(state.rows.values())
+    if as_json:
+        echo_json({"summary": found, "head": head, "runs": listed(state)})
+        return
+    for row in state.rows.values():
+        if row.state == "running" or (row.state == "done" and not row.finished):
+            stands = "interrupted" if row.state == "running" and not head else row.stands
+            echo(f"{row.job.id}  {stands}  {row.reason}".rstrip())
+    echo(said(found))
+    echo(f"It is led by process {head}." if head else "No process leads it now.")
 
 
 @click.command("stop")
@@ -125,9 +142,13 @@ def status(folder: Path, as_json: bool) -> None:
 @click.option("--now", is_flag=True, help="At once, not at each run's next call.")
 def stop(folder: Path, now: bool) -> None:
     """Stop the fleet in DIR: no new runs, and running ones end at their next call."""
-    from autoagent.fleet.display import stop_head
-
-    stop_head(folder, now=now)
+    check_made_here(read_record(folder))
+    if not (head := head_of(folder)):
+        raise StateError(f"{folder}: no process leads this fleet.")
+    for _ in range(2 if now else 1):
+        os.kill(head, signal.SIGTERM)
+        time.sleep(0.1)  # two signals at once would come as one
+    echo(f"Process {head} was told to stop.")
 
 
 @click.command("results", epilog=ENDS)
@@ -137,9 +158,21 @@ def stop(folder: Path, now: bool) -> None:
 @click.pass_context
 def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
     """Show the results of the fleet in DIR: how each run ended, the evidence for each goal, and the cost."""
-    from autoagent.fleet.display import show_results
-
-    ctx.exit(0 if show_results(folder, csv_file, as_json=as_json) else NOT_ALL)
+    state = read_record(folder)
+    rows, found = listed(state), summary(state.rows.values())
+    if as_json:
+        echo_json({"summary": found, "runs": rows})
+    elif csv_file == "-":
+        echo(as_csv(rows).rstrip("\n"))
+    elif csv_file:
+        write_text(Path(csv_file), as_csv(rows))
+    else:
+        for row in rows:
+            known = " ".join(known or "-" for known in row["known"])
+            figures = f"{row['steps']} steps  {row['tokens']:,} tokens  ${row['usd']:.4f}  {row['seconds']:.1f} s"
+            echo(f"{row['id']}  {row['status']}  {known}  {figures}  {row['folder']}")
+        echo(said(found))
+    ctx.exit(0 if found["finished"] == found["runs"] else NOT_ALL)
 
 
 @click.command("diff")
@@ -148,9 +181,16 @@ def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | Non
 @click.option("--json", "as_json", is_flag=True, help="A list: id, a, b, and the change in steps, tokens, usd.")
 def diff(a: Path, b: Path, as_json: bool) -> None:
     """Compare the results of the fleets in A and B, run by run."""
-    from autoagent.fleet.display import show_difference
-
-    show_difference(a, b, as_json=as_json)
+    one, other = ([*read_record(out).rows.values()] for out in (a, b))
+    rows = difference(one, other)
+    if as_json:
+        echo_json(rows)
+        return
+    for row in rows:
+        if row["a"] != row["b"]:
+            echo(f"{row['id']}  {row['a']} -> {row['b']}")
+    echo(f"A: {said(summary(one))}")
+    echo(f"B: {said(summary(other))}")
 
 
 def worker_command(

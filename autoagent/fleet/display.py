@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from autoagent.core.errors import StateError
-from autoagent.fleet.record import FleetState, Row, check_made_here, head_of, read_record
-from autoagent.fleet.results import as_csv, difference, listed, said, standing, summary
+from autoagent.fleet.record import FleetState, Row
+from autoagent.fleet.results import said, standing, summary
 from autoagent.terminal.live_area import LiveArea
-from autoagent.terminal.output import Column, Columns, echo, echo_json
+from autoagent.terminal.output import Column, Columns, echo
 from autoagent.text.sanitize import escape_json
-from autoagent.text.text_file import write_text
 
 TABLE: Columns[Row] = Columns(
     (
@@ -89,62 +84,3 @@ class FleetScreen:
         more = [f"and {len(busy) - len(shown)} more running"] if len(busy) > len(shown) else []
         head = f"{said(summary(rows)).rstrip('.')}, {time.monotonic() - self._began:.0f} s"
         return [head, *TABLE.lines(shown, columns - 2), *more]
-
-
-def show_status(out: Path, *, as_json: bool) -> None:
-    """Show how a fleet stands: the runs at work, and those that have not finished. Raises StateError."""
-    state, head = read_record(out), head_of(out)
-    found = summary(state.rows.values())
-    if as_json:
-        echo_json({"summary": found, "head": head, "runs": listed(state)})
-        return
-    for row in state.rows.values():
-        if row.state == "running" or (row.state == "done" and not row.finished):
-            stands = row.status if row.state == "done" else "running" if head else "interrupted"
-            echo(f"{row.job.id}  {stands}  {row.reason}".rstrip())
-    echo(said(found))
-    echo(f"It is led by process {head}." if head else "No process leads it now.")
-
-
-def stop_head(out: Path, *, now: bool) -> None:
-    """Tell the head of a fleet to stop. Raises StateError if none leads it, SetupError for a fleet of somebody else."""
-    check_made_here(read_record(out))
-    if not (head := head_of(out)):
-        raise StateError(f"{out}: no process leads this fleet.")
-    for _ in range(2 if now else 1):
-        os.kill(head, signal.SIGTERM)
-        time.sleep(0.1)  # two signals at once would come as one
-    echo(f"Process {head} was told to stop.")
-
-
-def show_results(out: Path, csv_file: str | None, *, as_json: bool) -> bool:
-    """Show the results of a fleet, or write them as CSV. Return whether all runs have finished. Raises StateError."""
-    state = read_record(out)
-    rows, found = listed(state), summary(state.rows.values())
-    if as_json:
-        echo_json({"summary": found, "runs": rows})
-    elif csv_file == "-":
-        echo(as_csv(rows).rstrip("\n"))
-    elif csv_file:
-        write_text(Path(csv_file), as_csv(rows))
-    else:
-        for row in rows:
-            known = " ".join(known or "-" for known in row["known"])
-            figures = f"{row['steps']} steps  {row['tokens']:,} tokens  ${row['usd']:.4f}  {row['seconds']:.1f} s"
-            echo(f"{row['id']}  {row['status']}  {known}  {figures}  {row['folder']}")
-        echo(said(found))
-    return bool(found["finished"] == found["runs"])
-
-
-def show_difference(a: Path, b: Path, *, as_json: bool) -> None:
-    """Show the runs that ended otherwise in fleet B than in fleet A, and the figures of both. Raises StateError."""
-    one, other = ([*read_record(out).rows.values()] for out in (a, b))
-    rows = difference(one, other)
-    if as_json:
-        echo_json(rows)
-        return
-    for row in rows:
-        if row["a"] != row["b"]:
-            echo(f"{row['id']}  {row['a']} -> {row['b']}")
-    echo(f"A: {said(summary(one))}")
-    echo(f"B: {said(summary(other))}")

@@ -204,11 +204,6 @@ class MeteredModel:
         return self._head.ask("call", heed, model=self._model.name, prompt=prompt, most=most, price=prices)
 
 
-def metered(head: HeadLink, model: Model) -> Model:
-    """Return the model on the fleet's budget."""
-    return MeteredModel(model, head)
-
-
 def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], Any]) -> Any:
     """Send a request when it is its turn. Tell the head if the server wants fewer of them."""
     head.ask("turn", heed)
@@ -267,25 +262,17 @@ def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class CopiedFolder:
-    """Hands the folder of a run on this node to the head as it changes. Any thread of the run may write."""
+def hand_on(head: HeadLink, sender: FolderSender, event: Event | None = None) -> None:
+    """Hand on the changes of a run's folder up to an event of the log. For None, its end, wait until they are there.
 
-    def __init__(self, head: HeadLink, folder: Path) -> None:
-        self._head = head
-        self._sender = FolderSender(folder, echo, has=True)
-
-    def written(self, event: Event | None = None) -> None:
-        """Hand on the changes up to an event of the log. For None, its end, wait until the head has them all.
-
-        Raises StopRun before a command that the head cannot know of.
-        """
-        if event is None:
-            sys.stdout.flush()  # to the output file
-        whole = event is None or isinstance(event, (RunStarted, Returned, Ended))
-        for change in self._sender.changes(whole=whole):
-            self._head.tell("put", **change)
-        if (event is None or isinstance(event, Started)) and not self._head.is_there() and event:
-            raise StopRun(Outcome(Status.STOPPED, GONE))
+    Raises StopRun before a command that the head cannot know of.
+    """
+    if event is None:
+        sys.stdout.flush()  # to the output file
+    for change in sender.changes(whole=event is None or isinstance(event, (RunStarted, Returned, Ended))):
+        head.tell("put", **change)
+    if (event is None or isinstance(event, Started)) and not head.is_there() and event:
+        raise StopRun(Outcome(Status.STOPPED, GONE))
 
 
 @contextmanager
@@ -309,12 +296,11 @@ def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
             threading.Thread(target=hold_lease, args=(head, order["lease"], over), name="lease", daemon=True).start()
         with held_alone(Path(order["folder"]) / LOCK):
             if own:
-                copied = CopiedFolder(head, Path(own))
-                stack.callback(copied.written)
-                GUESTS["written"] = copied.written
-            GUESTS["listen"] = lambda event: told(head, order["whole"], event)
-            GUESTS["model"] = partial(metered, head)
-            GUESTS["request"] = lambda heed, send: send_in_turn(head, heed, send)
+                GUESTS["written"] = partial(hand_on, head, FolderSender(Path(own), echo, has=True))
+                stack.callback(GUESTS["written"])
+            GUESTS["listen"] = partial(told, head, order["whole"])
+            GUESTS["model"] = lambda model: MeteredModel(model, head)
+            GUESTS["request"] = partial(send_in_turn, head)
             try:
                 yield order
             except ForUser as error:

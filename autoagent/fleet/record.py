@@ -72,7 +72,12 @@ class Row:
 
     @property
     def finished(self) -> bool:
-        return self.state == "done" and self.status == Status.FINISHED
+        return self.stands == Status.FINISHED
+
+    @property
+    def stands(self) -> str:
+        """How it has ended, else `waiting` or `running`."""
+        return self.status if self.state == "done" else self.state
 
 
 @dataclass(slots=True)

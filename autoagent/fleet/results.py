@@ -15,22 +15,17 @@ from typing import Any
 from autoagent.core.task import Status
 from autoagent.fleet.record import FleetState, Row
 
-COLUMNS = (
-    "id", "task", "attempt", "status", "known", "steps", "tokens", "usd", "unknown_usd", "seconds", "folder", "reason",
-    "again",
-)  # fmt: skip
 FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # how a cell begins that a spreadsheet computes
 
 
 def listed(state: FleetState) -> list[dict[str, Any]]:
     """Return the runs as JSON objects."""
-    rows = state.rows.values()
     return [
         {
             "id": row.job.id,
             "task": row.job.task,
             "attempt": row.attempt,
-            "status": row.status if row.state == "done" else row.state,
+            "status": row.stands,
             "known": list(row.known),
             "steps": row.steps,
             "tokens": row.tokens,
@@ -41,14 +36,14 @@ def listed(state: FleetState) -> list[dict[str, Any]]:
             "reason": row.reason,
             "again": row.again,
         }
-        for row in rows
+        for row in state.rows.values()
     ]
 
 
-def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe."""
     out = StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     for row in rows:
         cells = {**row, "known": " ".join(known or "-" for known in row["known"])}
@@ -105,8 +100,7 @@ def difference(one: Sequence[Row], other: Sequence[Row]) -> list[dict[str, Any]]
     found = []
     for id in dict.fromkeys((*first, *second)):
         a, b = first.get(id), second.get(id)
-        ends = ("-" if one is None else one.status if one.state == "done" else one.state for one in (a, b))
-        row: dict[str, Any] = {"id": id, **dict(zip("ab", ends, strict=True))}
+        row: dict[str, Any] = {"id": id, "a": a.stands if a else "-", "b": b.stands if b else "-"}
         if a is not None and b is not None:
             row |= {"steps": b.steps - a.steps, "tokens": b.tokens - a.tokens, "usd": round(b.usd - a.usd, 6)}
         found.append(row)

@@ -59,25 +59,6 @@ _HEADERS = {
 _ALIVE = "event: alive\ndata:\n\n"
 _NO_RUN = PlainTextResponse("No such run.", 404)
 _NOTHING = PlainTextResponse("No such page.", 404)
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>autoagent</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="/pages.css">
-<link rel="stylesheet" href="/view.css">
-</head>
-<body>
-<noscript>This page needs JavaScript.</noscript>
-<main id="view"></main>
-<script src="/pages.js"></script>
-<script src="/timeline.js"></script>
-<script src="/view.js"></script>
-</body>
-</html>
-"""
 
 
 def application(
@@ -111,7 +92,7 @@ class _Pages:
         self._live: dict[str, LiveRun] = {}
 
     async def page(self, request: Request) -> Response:
-        return HTMLResponse(_PAGE)
+        return HTMLResponse(part("view.html"))
 
     async def looked_up(self, request: Request) -> Response:
         """Answer a page's request when somebody opens a part: steps, a prompt, the files, the content of a file."""

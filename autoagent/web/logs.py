@@ -90,7 +90,7 @@ class LiveRun:
                     self._changed[place] = self._tail.events
                 self._report.touched.clear()
             self._report.texts.clear()
-            if not self._report.has_begun or self._tail.events <= events:
+            if self._report.began is None or self._tail.events <= events:
                 return None
             places = [place for place, changed in enumerate(self._changed) if changed > events]
             shown = (lambda step: in_colour(step, MOST)) if len(places) <= IN_FULL else _row

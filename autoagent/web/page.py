@@ -116,7 +116,7 @@ def _folded(events: Iterable[Event]) -> Report:
     report = Report()
     for event in events:
         report.add(event)
-    if not report.has_begun:
+    if report.began is None:
         raise StateError("The log does not say how the run began.")
     return report
 

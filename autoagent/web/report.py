@@ -71,6 +71,7 @@ class Report:
         steps: a record for each step of an agent, in the order of their beginning.
         touched: the steps that events have changed, by their place in `steps`. The reader clears it.
         texts: those that are written out, one for each time that a step shows it.
+        began: how the run began, None if there is nothing to show yet.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class Report:
         self.texts: list[Text] = []
         self._stats = RunStats()
         self._workspace = WorkspaceHistory()
-        self._began: RunStarted | None = None
+        self.began: RunStarted | None = None
         self._run = self._folder = ""
         self._open: dict[str, int] = {}  # the place of each agent's newest step
         self._times: dict[str, float] = {}  # when each agent's newest prompt, question or command began
@@ -97,9 +98,9 @@ class Report:
             case RunStarted():
                 self._names[event.agent] = event.task.name
                 if not event.agent:
-                    if self._began and self._began.task.goals != event.task.goals:
+                    if self.began and self.began.task.goals != event.task.goals:
                         self._ledger.clear()
-                    self._began = event if self._began is None else self._began
+                    self.began = self.began or event
                     self._folder = event.workspace
                 self._note(event, *_start(event))
             case Prompted():
@@ -218,14 +219,9 @@ class Report:
                 self._note(event, f"Ended: {event.status.value}", event.reason)
 
     @property
-    def has_begun(self) -> bool:
-        """Return whether there is anything to show."""
-        return self._began is not None
-
-    @property
     def head(self) -> dict[str, Any]:
         """Everything on the page but the steps."""
-        began, stats = self._began, self._stats
+        began, stats = self.began, self._stats
         assert began is not None, "a run's first event is RunStarted"
         task, ended, spent = stats.task or began.task, stats.outcome, stats.usage
         goals = [

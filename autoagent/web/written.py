@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Hired
-from autoagent.fleet.record import FleetState, Row, events_of, read_record
+from autoagent.fleet.record import events_of, read_record
 from autoagent.fleet.results import listed, said, summary
 from autoagent.log.reader import find_run, read
 from autoagent.text.figures import counted
@@ -24,7 +24,7 @@ def write_run(
     Raises StateError for no such run or a damaged log, SettingsError if it is not a team's.
     """
     run = find_run(state_dir, run or team or "")
-    if team and not any(True for _ in read(state_dir, run, (Hired,))):
+    if team and next(read(state_dir, run, (Hired,)), None) is None:
         raise SettingsError(f"{run} is not the run of a team; `autoagent report {run}` writes it.")
     if compare:
         other = find_run(state_dir, compare)
@@ -48,9 +48,11 @@ def write_fleet(out: Path, target: Path | None) -> str:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     rows, problems = listed(state), []
     for shown, row in zip(rows, state.rows.values(), strict=True):
-        shown["link"] = ""
+        home, page_file, shown["link"] = state.folder(row), folder / f"{row.job.id}.html", ""
         try:
-            shown["link"] = _link(state, row, folder)
+            if events := list(events_of(home)):
+                write_text(page_file, page_of(events, home / "state"), private=True)
+                shown["link"] = f"{folder.name}/{page_file.name}"
         except StateError as error:
             problems.append(f"{row.job.id} has no page: {error}")
     figures = summary(state.rows.values())
@@ -59,12 +61,3 @@ def write_fleet(out: Path, target: Path | None) -> str:
     write_text(target, page(f"Fleet {name}", ("pages.js", "fleet.js"), data), private=True)
     pages = counted(sum(bool(shown["link"]) for shown in rows), "run")
     return "\n".join([*problems, f"Written to {target}, with the pages of {pages} in {folder}."])
-
-
-def _link(state: FleetState, row: Row, folder: Path) -> str:
-    """Write the page of a run. Return its address in the page of the fleet, or '' for a run that has not begun."""
-    home, target = state.folder(row), folder / f"{row.job.id}.html"
-    events = list(events_of(home))
-    if events:
-        write_text(target, page_of(events, home / "state"), private=True)
-    return f"{folder.name}/{target.name}" if events else ""
