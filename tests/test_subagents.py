@@ -45,7 +45,7 @@ from autoagent.prompt import system_prompt
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subagents.pool import Leader, Oversight, WorkerPool
-from autoagent.subagents.worker import Mailbox, Worker, WorkerSpec
+from autoagent.subagents.worker import Mailbox, RunningWorker, Worker
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
@@ -91,7 +91,7 @@ class Bench:
     listener: Silent = field(default_factory=Silent)
     shown: list[Event] = field(default_factory=list)
     models: dict[str, ScriptedModel] = field(default_factory=dict)
-    orders: dict[str, WorkerSpec] = field(default_factory=dict)
+    orders: dict[str, RunningWorker] = field(default_factory=dict)
     guards: dict[str, ExfiltrationGuard] = field(default_factory=dict)
     put_away: list[str] = field(default_factory=list)
     interrupts: Interrupts = field(default_factory=Interrupts)
@@ -131,7 +131,7 @@ class Bench:
         return self.interrupts.allowed()
 
     @contextmanager
-    def build(self, order: WorkerSpec) -> Iterator[Worker]:
+    def build(self, order: RunningWorker) -> Iterator[Worker]:
         self.orders[order.key] = order
         if isinstance(self.scripts.get(order.key), Exception):
             raise self.scripts[order.key]
@@ -140,7 +140,7 @@ class Bench:
             yield Worker(
                 self._agent(
                     order.key, order.task, offered, order.budget, order.log, order.mailbox, order.authorizer,
-                    order.listener, interruptible=order.interruptible, origin=order.origin,
+                    order.listener, interruptible=order.interruptible, origin=order.task_origin,
                 ).run,
                 lambda: self.guards[order.key].origin,
             )  # fmt: skip
@@ -342,7 +342,7 @@ def test_what_a_sub_agent_says_is_as_untrusted_as_what_it_has_read(bench: Bench)
 def test_what_is_said_to_a_sub_agent_carries_on_what_its_starter_has_read(bench: Bench) -> None:
     bench.origins = {"": Origin("https://evil.example/", trusted=False)}
     talk(bench, "Go on.")
-    assert bench.orders["1"].origin == bench.guards["1"].origin == bench.origins[""]
+    assert bench.orders["1"].task_origin == bench.guards["1"].origin == bench.origins[""]
     heard = next(event for event in bench.log("1") if isinstance(event, AgentMessage))
     assert heard.data == {"untrusted": "https://evil.example/"}
 
@@ -517,7 +517,7 @@ class InterruptedBench(SignalledBench):
     """Ctrl-C comes while a sub-agent is built, which takes until it is told to end."""
 
     @contextmanager
-    def build(self, order: WorkerSpec) -> Iterator[Worker]:
+    def build(self, order: RunningWorker) -> Iterator[Worker]:
         stopped = threading.Event()
         order.when_stopped(stopped.set)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

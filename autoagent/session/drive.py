@@ -33,7 +33,7 @@ from autoagent.session.attachments import Attachments
 from autoagent.session.extension_hooks import report_extensions
 from autoagent.settings import Settings, checkpoint_key
 from autoagent.subagents.pool import Leader, Oversight, WorkerPool
-from autoagent.subagents.worker import Build, Mailbox, Worker, WorkerSpec
+from autoagent.subagents.worker import Build, Mailbox, RunningWorker, Worker
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import CONTINUOUS_WARNING
@@ -330,28 +330,28 @@ def _builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: 
     specs = (*registry.specs, *all_specs())
 
     @contextmanager
-    def build_worker(order: WorkerSpec) -> Iterator[Worker]:
+    def build_worker(order: RunningWorker) -> Iterator[Worker]:
         worker_model = build.model_of_worker(settings, console, plan.model, order.key, order.task.model)
         embedder = parts.embedder if settings.embedder[0].shared else None
         ranker = build.open_ranker(settings, console, worker_model)
         worker_registry = registry.only(order.commands, "it was not handed on to this agent")
         trusted_only = build.recalls_trusted_only(settings, worker_registry.specs)
-        hides = order.apart.hides
+        hides = order.mailbox.apart.hides
         worker_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted_only, hides=hides)
-        place, marks = order.apart.workspace or workspace, tainted
+        place, marks = order.mailbox.apart.workspace or workspace, tainted
         if place is not workspace:
             marks = TaintedFiles(settings.state_dir / "taint.jsonl", place.root)
             marks.inherit(workspace.root, (), 0)
         described = describe(order.task, settings, worker_model, worker_registry, order.began, plan.texts)
         limits = dataclasses.asdict(order.budget.limits)
-        guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.origin)
+        guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.task_origin)
         with open_context(
             settings, place, guard, worker_model, worker_model, worker_parts, ask=_nobody, say=lambda line: None
         ) as context:
             order.when_stopped(context.sandbox.close)
             start = replace(described, workspace=str(place.root), limits=limits)
             mailbox, inbox = order.mailbox, Inbox(order.mailbox.take, order.mailbox.close)
-            context = replace(context, run=order.place, agents=mailbox, pause=mailbox.pause)
+            context = replace(context, run=f"{order.log.run}:{order.key}", agents=mailbox, pause=mailbox.pause)
             tools = Tools(worker_registry, context, open_snapshots(settings.state_dir, place), inbox)
             # for a small model, which gives no verdicts, plain faults are found before it reports
             learns = not worker_model.style.reasons and any(map(changes_files, worker_registry.specs))

@@ -156,7 +156,7 @@ class WorkerPool:
     def forfeit(self) -> None:
         """Revoke the advance approvals of all sub-agents."""
         for member in list(self._members):
-            member.authorizer = self.oversight.authorizer()
+            member.approver = self.oversight.authorizer()
 
     def _show_until(self, seq: int | None) -> None:
         """Show the events of sub-agents before this one. All with None."""
@@ -191,6 +191,7 @@ class WorkerPool:
         oversight = self.oversight
         with oversight.held() if reached else nullcontext():
             member = RunningWorker(self._actions, oversight.authorizer(), starter, key, task, commands, budget, origin)
+            member.log, member.authorizer = _Log(self, member), _ReferringAuthorizer(self, member)
             member.reports = reports
             self._admit(member)
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -266,7 +267,7 @@ class WorkerPool:
         """Run a sub-agent in its thread. An error ends this agent alone, and its starter is told."""
         built = False
         try:
-            with build(member.order(_Log(self, member), _ReferringAuthorizer(self, member))) as found:
+            with build(member) as found:
                 member.origin = found.origin
                 built = True
                 ready.put("")
@@ -356,11 +357,11 @@ class _ReferringAuthorizer:
         member, oversight = self._member, self._pool.oversight
         proposal = replace(proposal, agent=member.state.label)
         if not oversight.asks(proposal):
-            return member.authorizer.decide(proposal)
+            return member.approver.decide(proposal)
 
         def put() -> Verdict:
             oversight.listener.proposed(proposal)
-            return member.authorizer.decide(proposal)
+            return member.approver.decide(proposal)
 
         answer = self._pool.refer(member, put)
         assert isinstance(answer, Verdict)

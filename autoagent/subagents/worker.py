@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StopRun
-from autoagent.core.events import AgentMessage, Ended, Event, RunStarted
+from autoagent.core.events import AgentMessage, Ended, Event
 from autoagent.core.levels import LEVELS, Level, without_thinking
 from autoagent.core.memory import Origin
-from autoagent.core.protocols import Authorizer, Listener, Recorder, SubAgent
+from autoagent.core.protocols import Authorizer, Recorder, SubAgent
 from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.workspace.gate import Workspace
@@ -45,31 +45,6 @@ TOGETHER = Apart()
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSpec:
-    """The parts that a sub-agent is built with.
-
-    `place` names it in the memory. `origin` is the source of its task. `interruptible` wraps everything that may be
-    interrupted, and `when_stopped` registers a function that releases a waiting agent from another thread. `began` is
-    its start in an earlier process, if it continues from there. `apart` keeps it apart from others.
-    """
-
-    key: str
-    place: str
-    task: Task
-    commands: tuple[str, ...]
-    origin: Origin
-    budget: Budget
-    log: Recorder
-    mailbox: Mailbox
-    authorizer: Authorizer
-    listener: Listener
-    interruptible: Callable[[], AbstractContextManager[object]]
-    when_stopped: Callable[[Callable[[], object]], None]
-    began: RunStarted | None = None
-    apart: Apart = TOGETHER
-
-
-@dataclass(frozen=True, slots=True)
 class Worker:
     """A sub-agent ready to run.
 
@@ -80,7 +55,7 @@ class Worker:
     origin: Callable[[], Origin] = Origin
 
 
-Build = Callable[[WorkerSpec], AbstractContextManager[Worker]]
+Build = Callable[["RunningWorker"], AbstractContextManager[Worker]]
 """Builds a sub-agent in the thread that will run it, and puts away at its end what was opened for it.
 
 Raises CommandError, ForUser where it cannot be built.
@@ -308,12 +283,22 @@ class Mailbox:
 
 
 class RunningWorker:
-    """A sub-agent of this process. `outcome` is set, once, when it is over. `stopping` when it is to end."""
+    """A sub-agent of this process: the parts that it is built with, and how it stands.
+
+    `outcome` is set, once, when it is over. `stopping` when it is to end. `task_origin` is the source of its task,
+    `origin` returns that of its words, given all it has read. `began` is its start in an earlier process, if it
+    continues from there. `authorizer` refers its questions to the run's own agent, where `approver` decides on them.
+    `interruptible` wraps everything that may be interrupted, and `when_stopped` registers a function that releases a
+    waiting agent from another thread.
+    """
+
+    log: Recorder
+    authorizer: Authorizer
 
     def __init__(
         self,
         pool: PoolActions,
-        authorizer: Authorizer,
+        approver: Authorizer,
         starter: Mailbox,
         key: str,
         task: Task,
@@ -327,37 +312,23 @@ class RunningWorker:
         self.former = pool.former.get(key)
         self.state = self.former or SubAgentState(key, task)
         self.state.outcome = None
+        self.task = self.state.task
+        self.began = self.former.start if self.former else None
         self.mailbox = Mailbox(pool, self, task.name, commands, budget)
         self.mailbox.apart = starter.apart
-        self.authorizer = authorizer
+        self.approver = approver
+        self.listener = _StoppableListener(self.check)
         self.answers: queue.SimpleQueue[Verdict | str | StopRun] = queue.SimpleQueue()
         self.asking = False
         self.reports = True
         self.stopping: Outcome | None = None
         self.outcome: Outcome | None = None
         self.thread: threading.Thread | None = None
+        self.task_origin = origin
         self.origin: Callable[[], Origin] = lambda: origin
-        self._commands = commands
+        self.commands = tuple(spec.name for spec in commands)
         self._lets_go: list[Callable[[], object]] = []
-
-    def order(self, log: Recorder, authorizer: Authorizer) -> WorkerSpec:
-        """Return the parts to build it with."""
-        return WorkerSpec(
-            key=self.key,
-            place=f"{log.run}:{self.key}",
-            task=self.state.task,
-            commands=tuple(spec.name for spec in self._commands),
-            origin=self.origin(),
-            budget=self.budget,
-            log=log,
-            mailbox=self.mailbox,
-            authorizer=authorizer,
-            listener=_StoppableListener(self.check),
-            interruptible=self._interruptible,
-            when_stopped=self._lets_go.append,
-            began=self.former.start if self.former else None,
-            apart=self.mailbox.apart,
-        )
+        self.when_stopped = self._lets_go.append
 
     def check(self) -> None:
         """Raise StopRun if it is to end."""
@@ -392,7 +363,8 @@ class RunningWorker:
         return AgentMessage(sender=self.state.label, text=text, data=meta.to_json())
 
     @contextmanager
-    def _interruptible(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
+        """Raise StopRun if it is to end."""
         self.check()
         yield
 

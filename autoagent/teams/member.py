@@ -33,7 +33,7 @@ from autoagent.models.forwarding import Watch
 from autoagent.reply.file_reply import in_block
 from autoagent.session import build
 from autoagent.subagents.subagent_state import DECIDED, SubAgentState
-from autoagent.subagents.worker import TOGETHER, Apart, RunningWorker, Worker, WorkerSpec
+from autoagent.subagents.worker import TOGETHER, Apart, RunningWorker, Worker
 from autoagent.teams.llm import WORKING, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
@@ -72,14 +72,13 @@ class Member:
     """A role in its thread: the source of a worker's events, with the Turn of its role."""
 
     key: str
-    order: WorkerSpec  # the parts of its worker
+    worker: RunningWorker
     now: Round  # the present turn
 
     def __init__(self, role: Role, run: OpenedRun, copies: Copies) -> None:
         self.role = role
         self.turn = Turn(self._aask, self._use_commands, self._publish)
         self.rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()  # the turns to take; None ends them
-        self.worker: RunningWorker | None = None
         self._run = run
         self._copies = copies
         specs = run.plan.registry.specs
@@ -91,10 +90,10 @@ class Member:
         self._named = self._agents = 0  # messages and agents of this turn
 
     @contextmanager
-    def build(self, order: WorkerSpec) -> Iterator[Worker]:
-        """Take up the parts of its worker, in its own thread."""
-        self.order, self.key = order, order.key
-        order.when_stopped(lambda: self.rounds.put(None))
+    def build(self, worker: RunningWorker) -> Iterator[Worker]:
+        """Take up its worker, in its own thread."""
+        self.worker, self.key = worker, worker.key
+        worker.when_stopped(lambda: self.rounds.put(None))
         self.role.at_work = self.turn
         yield Worker(self.run)
 
@@ -183,9 +182,8 @@ class Member:
                 answer.set_exception(error)
 
     def _ask(self, prompt: str, system: str, purpose: str, model: str, budget: Budget | None) -> str:
-        assert self.worker is not None
         self.worker.check()
-        prompt, system = self.order.log.masked(prompt), self.order.log.masked(system)
+        prompt, system = self.worker.log.masked(prompt), self.worker.log.masked(system)
         sha256 = hashlib.sha256(json.dumps([system, prompt]).encode("utf-8", "backslashreplace")).hexdigest()
         with self._lock:
             if known := next((answer for answer in self.now.answers if answer.sha256 == sha256), None):
@@ -232,7 +230,7 @@ class Member:
 
     def record(self, event: Event, budget: Budget | None = None) -> Event:
         """Write an event of this role. Charge its cost to the turn's budget, or to this share of it."""
-        recorded = self.order.log.append(replace(event, step=self.now.number))
+        recorded = self.worker.log.append(replace(event, step=self.now.number))
         (budget or self.now.budget).add(recorded)
         if isinstance(recorded, Answered):
             self.now.given.append(recorded)
@@ -281,7 +279,7 @@ class Member:
                 messages,
                 max_tokens=room,
                 at_most=budget.allowance(sent, model.price),
-                listener=Watch(self.order.listener, lambda: budget.check_time(time.time()), before_retry, hear=hear),
+                listener=Watch(self.worker.listener, lambda: budget.check_time(time.time()), before_retry, hear=hear),
             )
         finally:  # a reply cut short by a stop was paid for, too
             charge()
@@ -296,14 +294,14 @@ class Member:
         role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
         described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file, model)
         try:
-            self.order.mailbox.apart = TOGETHER
+            self.worker.mailbox.apart = TOGETHER
             if self.now.beside:  # the work of other roles in this round is hidden from it
                 number, changes = self.now.number, any(spec.risk != "read" for spec in offered)
                 copy = self._copies.of(f"{number}.{self.key}") if changes else None
-                others = re.compile(rf"{re.escape(self.order.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
-                self.order.mailbox.apart = Apart(copy, lambda place: others.fullmatch(place) is not None)
+                others = re.compile(rf"{re.escape(self.worker.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
+                self.worker.mailbox.apart = Apart(copy, lambda place: others.fullmatch(place) is not None)
             origin = self.role.rc.memory.origin
-            return self._run.pool.start(self.order.mailbox, key, described, offered, budget, origin)
+            return self._run.pool.start(self.worker.mailbox, key, described, offered, budget, origin)
         except CommandError as error:
             budget.give_back()
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None

@@ -126,7 +126,7 @@ class TeamRun:
         self._copies.clear(f"{self._env.round}." if self._open else " ")
         for key, member in self._members.items():
             task, pool = Task(member.role.name, member.role.profile, ()), self._run.pool
-            member.worker = pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), member.build)
+            pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), member.build)
 
     def _restore(self) -> dict[str, Hired]:
         """Restore the state of the run from the log. Return the hired roles by key."""
@@ -329,9 +329,8 @@ class TeamRun:
             with self._run.interrupts.allowed():
                 pool.mailbox.pause(LOOK)
             for key in works:
-                worker = self._members[key].worker
-                if worker is not None and worker.outcome is not None:
-                    raise StopRun(worker.outcome)
+                if (outcome := self._members[key].worker.outcome) is not None:
+                    raise StopRun(outcome)
         pool.attend()
 
     def _publish(self, written: Mapping[str, Mapping[str, Message]]) -> None:
