@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,10 +48,9 @@ NEVER_AGAIN = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, S
 
 @dataclass(slots=True)
 class Worker:
-    """A worker at work: its process, the head's end of its connection, its run, and the error that it has told."""
+    """A worker at work: its process, its run, and the error that it has told."""
 
     process: WorkerProcess
-    connection: socket.socket
     row: Row
     unread: bytearray = field(default_factory=bytearray)
     problem: Mapping[str, Any] | None = None
@@ -113,12 +112,13 @@ class Head:
 
     def is_over(self, row: Row) -> bool:
         """Return whether a run needs no worker. Take up the facts of its log that a killed head may not have noted."""
+        is_done = row.state == "done" and row.status in NEVER_AGAIN
         try:
             tally = tally_of(self.state.folder(row))
         except StateError:
-            return row.state == "done" and row.status in NEVER_AGAIN
+            return is_done
         self.ledger.set_spent(row.job.id, tally.usd + tally.unknown_usd, tally.stats.tokens + tally.unknown_tokens)
-        if row.state == "done" and row.status in NEVER_AGAIN:
+        if is_done:
             return True
         tally.fill(row)
         if tally.stats.outcome is not None and tally.stats.outcome.status in NEVER_AGAIN:
@@ -126,8 +126,6 @@ class Head:
             return True
         row.state = "waiting"
         return False
-
-    # Workers ---------------------------------------------------------------------------------------------------
 
     def start_next(self) -> None:
         """Start a worker for the run that has waited longest, in another folder if its log cannot be read."""
@@ -142,15 +140,14 @@ class Head:
         folder = self.state.folder(row)
         if not run:
             fill_workspace(row, folder, self.not_copied)
-        process = self._engine.start(folder)
-        worker = Worker(process, process.connection, row)
+        worker = Worker(self._engine.start(folder), row)
         row.node = ""
         row.state, row.status, row.reason, row.doing, row.run = "running", "", "", self._engine.beginning, run
         self._record.add(
             "started", id=row.job.id, state="running", attempt=row.attempt, run=run, again=row.again, node=""
         )
-        self._workers[worker.connection.fileno()] = worker
-        self._selector.register(worker.connection, selectors.EVENT_READ, worker)
+        self._workers[worker.process.connection.fileno()] = worker
+        self._selector.register(worker.process.connection, selectors.EVENT_READ, worker)
 
     def order_for(self, worker: Worker, folder: Path, *, asks: bool) -> dict[str, Any]:
         """Return the order for a worker in a folder, with its run's flags. `asks`: somebody can answer it there."""
@@ -182,7 +179,7 @@ class Head:
                 continue
             worker: Worker = key.data
             try:
-                data = worker.connection.recv(1 << 16)
+                data = worker.process.connection.recv(1 << 16)
             except BlockingIOError:
                 continue
             except OSError:
@@ -253,10 +250,9 @@ class Head:
             text = "The {} has autoagent {} on Python {}".format
             reason = f"{text('worker', *there)}, and {text('head', *here).lower()}; install the same on both."
             worker.problem = {"reason": reason, "code": Status.SETUP.code}
-            worker.process.send_signal(signal.SIGKILL)
-            return
-        if self.stops:
+        elif self.stops:
             worker.problem = {"reason": STOPPED, "code": Status.STOPPED.code}
+        if worker.problem:
             worker.process.send_signal(signal.SIGKILL)
             return
         row, folder = worker.row, self.state.folder(worker.row).absolute()
@@ -278,17 +274,15 @@ class Head:
 
     def _tell(self, worker: Worker, message: Mapping[str, Any]) -> None:
         """Send a message. A worker that is gone is noticed when its socket is read."""
-        connection = worker.connection
+        connection = worker.process.connection
         with suppress(OSError):
             connection.setblocking(True)
             connection.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         connection.setblocking(False)
 
-    # Ends ------------------------------------------------------------------------------------------------------
-
     def worker_ended(self, worker: Worker) -> Row | None:
         """Note the end of a worker. Return its run if that is over for this head, None if it is tried again."""
-        row, connection = worker.row, worker.connection
+        row, connection = worker.row, worker.process.connection
         self._selector.unregister(connection)
         del self._workers[connection.fileno()]
         connection.close()
@@ -326,9 +320,8 @@ class Head:
         return failures <= self._retries
 
     def _note(self, row: Row) -> None:
-        """Write down the end of a run."""
         row.state = "done"
-        fields = {name: value for name, value in asdict(replace(row, doing="")).items() if name not in ("job", "doing")}
+        fields = {name: value for name, value in asdict(row).items() if name not in ("job", "doing")}
         self._record.add("ended", id=row.job.id, **fields)
 
     def hurry(self) -> None:
@@ -353,7 +346,7 @@ class Head:
         """End every worker that is still there, when the caller stops listening."""
         for worker in self._workers.values():
             worker.process.send_signal(signal.SIGTERM)
-            worker.connection.close()
+            worker.process.connection.close()
         for worker in self._workers.values():
             worker.process.wait()
         self._selector.close()

@@ -23,7 +23,7 @@ from autoagent.core.errors import SettingsError, SetupError, StateError
 from autoagent.fleet.engine import Engine
 from autoagent.fleet.head import Head, end_orphans
 from autoagent.fleet.record import NAME, FleetRecord, FleetState, Row, check_made_here, read_record
-from autoagent.fleet.task_list import STDIN, TaskList, decoded, read_tasks, tasks_of
+from autoagent.fleet.task_list import STDIN, TaskList, read_tasks, tasks_of
 from autoagent.models.openai.opening import ATTENDED_PATIENCE, UNATTENDED_PATIENCE
 from autoagent.registry.memory import IN_EXTENSIONS
 from autoagent.session import build
@@ -171,7 +171,7 @@ def _begun(
     """Read the tasks, and open the session once the user trusts their content. Raises as Fleet does."""
     held = Session.load(flags).settings
     if isinstance(tasks, bytes):
-        found = read_tasks(STDIN, held, decoded(STDIN, tasks))
+        found = read_tasks(STDIN, held, tasks)
     else:
         found = read_tasks(Path(tasks), held) if isinstance(tasks, (str, Path)) else tasks_of(tasks, held)
     session = Session.open(flags, more=found.untrusted)

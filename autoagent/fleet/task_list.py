@@ -67,13 +67,10 @@ class TaskList:
     untrusted: list[UntrustedValue] = field(default_factory=list)
 
 
-def read_tasks(path: Path, held: Settings, text: str | None = None) -> TaskList:
-    """Read a task file, or the `text` of standard input in place of a file. Raises SettingsError."""
-    own = text is not None
-    if text is None:
-        text = read_bounded(path)
-    else:
-        path = STDIN
+def read_tasks(path: Path, held: Settings, given: bytes | None = None) -> TaskList:
+    """Read a task file, or what is `given` on standard input in its place. Raises SettingsError."""
+    own = given is not None
+    text = decoded(path, read_bounded(path) if given is None else given)
     defaults: Mapping[str, YamlEntry] = {}
     lines = path.suffix == ".jsonl" or (own and text.lstrip().startswith("{"))
     if path.suffix == ".csv":
@@ -137,19 +134,19 @@ def listed_tasks(
     return found
 
 
+@dataclass(frozen=True, slots=True)
 class TaskReader:
     """Read a task, with the defaults among its `keys`, and collect its values that need trust."""
 
-    def __init__(self, path: Path, base: Path, keys: Mapping[str, YamlEntry], held: Settings) -> None:
-        self.untrusted: list[UntrustedValue] = []
-        self._path = path
-        self._base = base
-        self._keys = keys
-        self._held = held
+    path: Path
+    base: Path
+    keys: Mapping[str, YamlEntry]
+    held: Settings
+    untrusted: list[UntrustedValue] = field(default_factory=list)
 
     def given(self) -> dict[str, Any]:
         """Return the task as flags of `autoagent run`. Raises SettingsError."""
-        keys = self._keys
+        keys = self.keys
         given: dict[str, Any] = {flag: keys[key].text() for key, flag in TEXTS.items() if key in keys}
         for key, kind in NUMBERS.items():
             if key in keys:
@@ -183,27 +180,27 @@ class TaskReader:
 
     def team(self) -> str:
         """Return the path of the team file, or '' for none. Raises SettingsError if it is no team."""
-        if "team" not in self._keys:
+        if "team" not in self.keys:
             return ""
         from autoagent.session.session import checks_of_team
         from autoagent.teams.team_file import read_team
 
-        path = self._base / self._keys["team"].text()
+        path = self.base / self.keys["team"].text()
         definition = read_team(path)
-        if not definition["idea"] and "idea" not in self._keys:
-            raise SettingsError(f"{self._keys['team'].where}: neither this task nor {path} has an `idea`.")
-        self.untrusted += checks_of_team(Path.cwd(), path, definition)
+        if not definition["idea"] and "idea" not in self.keys:
+            raise SettingsError(f"{self.keys['team'].where}: neither this task nor {path} has an `idea`.")
+        self.untrusted.extend(checks_of_team(Path.cwd(), path, definition))
         return str(path)
 
     def files(self) -> tuple[str, ...]:
         """Return the paths to copy into the workspace, absolute. Raises SettingsError for unusable paths."""
-        if "files" not in self._keys:
+        if "files" not in self.keys:
             return ()
         from autoagent.session.build import protected_paths
 
-        entry, found, own = self._keys["files"], [], {Path(path).resolve() for path in protected_paths(self._held)}
+        entry, found, own = self.keys["files"], [], {Path(path).resolve() for path in protected_paths(self.held)}
         for name in entry.texts():
-            path = Path(os.path.normpath(self._base.absolute() / name))
+            path = Path(os.path.normpath(self.base.absolute() / name))
             if path.resolve() in own:
                 raise SettingsError(f"{entry.where}: {name!r} belongs to the agent itself, which must not read it.")
             if not path.exists():
@@ -217,7 +214,7 @@ class TaskReader:
                 if count > MOST_FILES or size > MOST_FILE_BYTES:
                     most = f"{MOST_FILES:,} files or {MOST_FILE_BYTES // 1_000_000:,} MB"
                     raise SettingsError(f"{entry.where}: {name!r} is more than {most}.")
-            if not path.resolve().is_relative_to(self._base.resolve()):
+            if not path.resolve().is_relative_to(self.base.resolve()):
                 self.ask(entry, "files", name, "copied into the workspace, where the model reads it")
             found.append(str(path))
         return tuple(found)
@@ -230,8 +227,8 @@ class TaskReader:
             raise SettingsError(f"{entry.where}: is a secret; workers take it from the environment.")
         if name in ("workspace", "state_dir") or declared["folder"] == "never":
             raise SettingsError(f"{entry.where}: cannot be set by a task.")
-        value, now = parse(name, text, entry.where), getattr(self._held, name)
-        if value != now and not may_set(declared["folder"], value, now, self._held, Path.cwd()):
+        value, now = parse(name, text, entry.where), getattr(self.held, name)
+        if value != now and not may_set(declared["folder"], value, now, self.held, Path.cwd()):
             self.ask(entry, name, text, declared["help"].partition(";")[0])
         return text
 
@@ -266,22 +263,21 @@ class TaskReader:
 
     def ask(self, entry: YamlEntry, name: str, value: str, about: str) -> None:
         """Add a value that needs trust, under its file as seen from the current folder."""
-        place = Path(os.path.normpath(Path.cwd() / self._path))
+        place = Path(os.path.normpath(Path.cwd() / self.path))
         file = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
         line = entry.node.start_mark.line + 1
         self.untrusted.append(UntrustedValue(file=str(file), line=line, name=name, value=value, about=about))
 
 
-def read_bounded(path: Path) -> str:
-    """Read a task file. Raises SettingsError if it is missing, too large or not UTF-8."""
+def read_bounded(path: Path) -> bytes:
+    """Read a task file, not much more of it than it may have. Raises SettingsError if it cannot be read."""
     try:
         with open_regular(path) as file:
-            raw = file.read(MOST_BYTES + 1)
+            return file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise SettingsError(f"{path}: no such file; docs/scale.md has an example.") from None
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
-    return decoded(path, raw)
 
 
 def decoded(path: Path, raw: bytes) -> str:

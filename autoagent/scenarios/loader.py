@@ -133,9 +133,6 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
     return scenario
 
 
-# Around the sessions ---------------------------------------------------------------------------------------------
-
-
 def _given_file(name: str, entry: YamlEntry) -> GivenFile:
     path = _inside(name, entry)
     if path == CONFIG:
@@ -174,9 +171,6 @@ def _seconds(entry: YamlEntry) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
         raise SettingsError(f"{entry.where}: must be a number of seconds above 0.")
     return float(seconds)
-
-
-# A session -------------------------------------------------------------------------------------------------------
 
 
 def _session(path: Path, entries: Mapping[str, YamlEntry]) -> ScenarioSession:
@@ -223,9 +217,6 @@ def _answer(entry: YamlEntry) -> str:
     if not answer.isprintable() or len(answer) > LONGEST_ANSWER:
         raise SettingsError(f"{entry.where}: an answer is one line of at most {LONGEST_ANSWER} characters to type.")
     return answer
-
-
-# What is expected ------------------------------------------------------------------------------------------------
 
 
 def _expected(entry: YamlEntry) -> Expected:
@@ -306,9 +297,6 @@ def _leading_out(arguments: YamlEntry) -> str:
             if path.is_absolute() or ".." in path.parts:
                 return word
     return ""
-
-
-# Values ----------------------------------------------------------------------------------------------------------
 
 
 def _exactly(entry: YamlEntry) -> str:

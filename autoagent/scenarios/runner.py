@@ -134,7 +134,6 @@ def _named_state(arguments: Sequence[str], usual: Path) -> Path:
 
 
 def _events(state: Path) -> Counter[str]:
-    """Count the events of all runs by type."""
     return Counter(event.type for run in run_ids(state) for event in read(state, run))
 
 

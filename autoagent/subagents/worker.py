@@ -108,8 +108,6 @@ class Mailbox:
         self._inbox: deque[Event] = deque()
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    # SubAgents ---------------------------------------------------------------------------------------------------
-
     def start(
         self, name: str, task: str, prompt: str, *, commands: Sequence[str] = (), origin: Origin | None = None
     ) -> SubAgent:
@@ -191,8 +189,6 @@ class Mailbox:
             raise
         return worker
 
-    # Inbox -------------------------------------------------------------------------------------------------------
-
     def take(self) -> Sequence[Event]:
         self._attend()
         return self._emptied()
@@ -200,8 +196,6 @@ class Mailbox:
     def close(self) -> Sequence[Event]:
         self._pool.stop(list(self.members.values()), "The agent that started it has ended.")
         return self._emptied()
-
-    # For the others ----------------------------------------------------------------------------------------------
 
     def put(self, event: Event) -> None:
         """Leave something for the agent to read."""
@@ -212,8 +206,6 @@ class Mailbox:
         """Let the agent look up, where it waits."""
         if self._wakeups.empty():
             self._wakeups.put(None)
-
-    # What an earlier process left --------------------------------------------------------------------------------
 
     def take_up(self, event: Event) -> None:
         """Take up an event of a sub-agent that an earlier process ran."""
@@ -235,8 +227,6 @@ class Mailbox:
                 missing.append(ended)
         self.former = {key: state for key, state in self.former.items() if key.isdecimal()}
         return missing
-
-    # What the parts use ------------------------------------------------------------------------------------------
 
     def _attend(self) -> None:
         if self._member is None:

@@ -135,8 +135,6 @@ class Member:
             known = message.id in self.now.written or kind == "delete" or message in self._published
             yield {"do": kind, "id": message.id} if known else {"do": kind, "message": message.to_json()}
 
-    # Turn --------------------------------------------------------------------------------------------------------
-
     def _publish(self, message: Message) -> None:
         self._identify(message)
         if message.id in self.now.written or message in self._published:
@@ -382,7 +380,6 @@ def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> st
 
 
 def _goes_on(text: str) -> bool:
-    """Return whether the person's answer is still incomplete."""
     begun = text.strip()
     if begun.startswith(QUOTES):
         return not begun.removeprefix(QUOTES).endswith(QUOTES)

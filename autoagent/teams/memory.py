@@ -28,8 +28,6 @@ class Memory:
         self.changes: list[Change] = []
         self.origin = Origin()
 
-    # Adding and deleting -----------------------------------------------------------------------------------------
-
     def add(self, message: Message) -> None:
         """Add a message. Ignore a known message."""
         if message not in self:
@@ -70,8 +68,6 @@ class Memory:
         if message.id:
             self._ids[message.id] = message
         self._by_cause.setdefault(message.cause_by, []).append(message)
-
-    # Looking -----------------------------------------------------------------------------------------------------
 
     def get(self, k: int = 0) -> list[Message]:
         """Return the newest k messages, or all with 0, oldest first."""
@@ -158,6 +154,5 @@ class Memory:
 
 
 def _together(*origins: Origin) -> Origin:
-    """Return the joint origin: all sources, trusted if all are trusted."""
     sources = dict.fromkeys(source for origin in origins for source in origin.source.split(", ") if source)
     return Origin(", ".join(sources), all(origin.trusted for origin in origins))

@@ -184,8 +184,6 @@ class Role:
         """Return the newest k messages that it has read or written, or all with 0."""
         return self.rc.memory.get(k)
 
-    # A turn ------------------------------------------------------------------------------------------------------
-
     async def run(self) -> Message | None:
         """Take a turn: act if there is news, and publish the result. Return it, or None without a result."""
         if not await settled(self._observe()):
@@ -287,8 +285,6 @@ class Role:
         """Publish a message for all to read once the round has ended."""
         if message is not None:
             self.turn.publish(message)
-
-    # For the team ------------------------------------------------------------------------------------------------
 
     @property
     def turn(self) -> Turn:

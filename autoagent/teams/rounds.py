@@ -94,8 +94,6 @@ class TeamRun:
         outcome = self.outcome
         yield self._record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))
 
-    # The beginning -----------------------------------------------------------------------------------------------
-
     def _begin(self) -> Iterator[Event]:
         """Restore the run from the log, record the start, hire the roles, and publish the user's requirement."""
         if not self._members:
@@ -159,7 +157,6 @@ class TeamRun:
         return hired
 
     def _remember(self, role: Role, changes: Sequence[Mapping[str, Any]], written: Mapping[str, Message]) -> None:
-        """Repeat the changes of a turn to a role's memory."""
         memory = role.rc.memory
         known = {message.id: message for message in memory} if any("id" in change for change in changes) else {}
         for change in changes:
@@ -172,10 +169,7 @@ class TeamRun:
                 memory.read(message) if change["do"] == "add" else memory.delete(message)
         memory.keep()
 
-    # Rounds ------------------------------------------------------------------------------------------------------
-
     def _rounds(self) -> Iterator[Event]:
-        """Work until the last round, or until nobody has news."""
         if self._budget.limits.usd <= 0 and self._start.settings["team"]["investment"] <= 0:
             raise self._no_money()
         if self._open is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from autoagent.agent.stats import RunStats
@@ -48,14 +48,12 @@ IN_LANES = 300  # characters of a role's message in the lanes of its team; the s
 _STATES = {"met": "shown", "not met": "unmet", "cannot tell": "claimed"}  # of a goal, by the finding of a verifier
 
 
+@dataclass(frozen=True, slots=True)
 class Text:
     """A text of the run, escaped and cut when it is written out. A file holds each `shared` text once."""
 
-    __slots__ = ("shared", "text")
-
-    def __init__(self, text: str, *, shared: bool = False) -> None:
-        self.text = text
-        self.shared = shared
+    text: str
+    shared: bool = False
 
     def cut(self, most: int) -> str:
         """Return about the first `most` characters, with nothing hidden in them."""
