@@ -28,13 +28,10 @@ folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
 
 def limit_flags(function: Any) -> Any:
     """Add the options that limit all runs together."""
+    memory = "One memory for all runs of the fleet, at redis://... or postgresql://...; - for MEMORY_URL."
     retries = "Retries of a run that fails, or loses its worker before another command is done. Default: 2."
     for name, kind, text in (
-        (
-            "memory-url",
-            str,
-            "One memory for all runs of the fleet, at redis://... or postgresql://...; - for MEMORY_URL.",
-        ),
+        ("memory-url", str, memory),
         ("address", str, "Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: auto."),
         ("engine", click.Choice(("local", "ray")), "Where runs work: here, or on a Ray cluster. Default: local."),
         ("tpm", click.IntRange(min=0), "Tokens per minute, of all runs together."),

@@ -131,7 +131,7 @@ class Head:
         """Start a worker for the run that has waited longest, in another folder if its log cannot be read."""
         row = self._queue.popleft()
         try:
-            run = row.run if tally_of(self.state.folder(row)).began else ""
+            run = row.run if tally_of(self.state.folder(row)).stats.run else ""
         except StateError as error:
             row.attempt += 1
             row.again = f"Attempt {row.attempt - 1} cannot be resumed and may have acted outside: {error}"

@@ -69,7 +69,6 @@ class Fleet(AbstractContextManager["Fleet"]):
             flags |= shared_memory(flags)
         from autoagent.fleet.display import FleetScreen
 
-        self._screen: FleetScreen | None = None
         found = TaskList()
         if tasks is None:
             self.state = read_record(self.out)
@@ -90,8 +89,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         except StateError:
             self._engine.close()
             raise
-        if json is not None:
-            self._screen = FleetScreen(self.state, as_json=json)
+        self._screen = FleetScreen(self.state, as_json=json) if json is not None else None
+        if self._screen:
             self._record.tell = self._screen.line
         if tasks is None:
             end_orphans(self.state)

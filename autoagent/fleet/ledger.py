@@ -176,7 +176,8 @@ class Ledger:
                 return None
             reply = self._longest(call, prompt)
             if reply < expected:
-                return self.refuse(call, prompt, expected)
+                self.exhausted = self._refusal(call, prompt, expected)
+                return Answer(call.key, refusal=self.exhausted)
         amount = Amount(estimated_cost(prompt, reply, call.price) or 0.0, prompt + reply)
         self._held[call.key] = amount
         self._calls[call.key] = call
@@ -200,8 +201,7 @@ class Ledger:
                 left.append(usd / call.price.completion * 1e6)
         return math.floor(min(left) + 1e-6)
 
-    def refuse(self, call: Call, prompt: int, expected: int) -> Answer:
-        """Return the answer to a call that nothing can be left for, and keep its reason."""
+    def _refusal(self, call: Call, prompt: int, expected: int) -> str:
         ceilings, left = self.ceilings, self.ceilings.usd - self._total.usd
         cost = estimated_cost(prompt, expected, call.price) or 0.0
         if ceilings.usd and call.price is not None and cost > left:
@@ -209,5 +209,4 @@ class Ledger:
         else:
             left = max(0, ceilings.tokens - self._total.tokens)
             said = f"{prompt + expected} tokens; of the fleet's {ceilings.tokens} (--max-tokens) {left} are left"
-        self.exhausted = f"The next call may take {said}."
-        return Answer(call.key, refusal=self.exhausted)
+        return f"The next call may take {said}."

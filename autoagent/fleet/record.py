@@ -219,7 +219,6 @@ class RunTally:
         self.usd = self.unknown_usd = 0.0  # of calls with a known price
         self.unknown_tokens = 0
         self.returned = 0  # commands
-        self.began = False
         self._open: dict[str, tuple[float, int]] = {}  # calls by agent: the most that each may cost
 
     def add(self, event: Event) -> None:
@@ -238,7 +237,6 @@ class RunTally:
                 self.usd += event.usage.cost or 0.0
                 self._open.pop(event.agent, None)
             case RunStarted() if not event.agent and not isinstance(event, Changed):
-                self.began = True
                 self.cut_off()
             case Returned():
                 self.returned += 1

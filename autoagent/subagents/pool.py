@@ -185,7 +185,7 @@ class WorkerPool:
         `build` builds a runner that is not an Agent. One that does not report is waited for. Its end is told to nobody.
 
         A signal interrupts only the wait for the build, and then ends the sub-agent, so that none runs unknown to its
-        starter. Raises CommandError if it may not or cannot be started.
+        starter. Raises CommandError if it may not or cannot be started, and gives its budget back.
         """
         reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
         oversight = self.oversight
@@ -193,7 +193,15 @@ class WorkerPool:
             member = RunningWorker(self._actions, oversight.authorizer(), starter, key, task, commands, budget, origin)
             member.log, member.authorizer = _Log(self, member), _ReferringAuthorizer(self, member)
             member.reports = reports
-            self._admit(member)
+            with self._lock:
+                running = sum(other.outcome is None for other in self._members)
+                if running >= self.at_once:
+                    budget.give_back()
+                    raise CommandError(
+                        f"{running} agents run already, the most there may be (AUTOAGENT_AGENTS): wait for one of them "
+                        "with list_agents, or end one with delete_agent."
+                    )
+                self._members.append(member)
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
             member.thread = threading.Thread(
                 target=self._live, args=(member, ready, build or self._build), name=f"agent {member.key}", daemon=True
@@ -212,21 +220,6 @@ class WorkerPool:
                 raise CommandError(f"The agent cannot be started: {problem}")
             starter.members[member.key] = member
         return member
-
-    def _admit(self, member: RunningWorker) -> None:
-        """Count it among those there are. If these are as many as there may be, give its budget back.
-
-        Raises CommandError then.
-        """
-        with self._lock:
-            running = sum(other.outcome is None for other in self._members)
-            if running >= self.at_once:
-                member.budget.give_back()
-                raise CommandError(
-                    f"{running} agents run already, the most there may be (AUTOAGENT_AGENTS): wait for one of them "
-                    "with list_agents, or end one with delete_agent."
-                )
-            self._members.append(member)
 
     def refer(self, member: RunningWorker, put: Callable[[], Verdict | str]) -> Verdict | str:
         """Have a question put to the user in the thread of the run's own agent. Return the answer.

@@ -15,7 +15,7 @@ from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StopRun
 from autoagent.core.events import AgentMessage, Ended, Event
-from autoagent.core.levels import LEVELS, Level, without_thinking
+from autoagent.core.levels import LEVELS, without_thinking
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Recorder, SubAgent
 from autoagent.core.task import Goal, Outcome, Status, Task
@@ -165,8 +165,17 @@ class Mailbox:
         if state is not None and state.is_decided:
             outcome, origin = state.outcome, state.origin
         else:
-            text = "\n\n".join(filter(None, (task.strip(), context.strip(), level.ends)))
-            worker = self._put_to_work(level, key, text, origin or Origin())
+            goal = Goal("\n\n".join(filter(None, (task.strip(), context.strip(), level.ends))))
+            budget = self._share(level.share)
+            commands = tuple(spec for spec in self._pool.offered if level.name in spec.levels)
+            described = Task(level.title, level.role, (goal,), budget.limits.usd)
+            worker = self._pool.start(self, key, described, commands, budget, origin or Origin(), reports=False)
+            try:
+                while worker.outcome is None:
+                    self.pause(LOOK)
+            except BaseException:  # Ctrl-C, or the end of the run: nobody would read what it comes to
+                self._pool.stop([worker], f"{self._name} was interrupted.")
+                raise
             state, outcome, origin = worker.state, worker.outcome, worker.origin()
         assert outcome is not None
         if outcome.status == Status.SETUP:
@@ -174,20 +183,6 @@ class Mailbox:
         if outcome.status != Status.FINISHED:
             raise CommandError(f"The {level.name} has not done it ({outcome.status}): {outcome.reason}")
         return without_thinking(state.said), replace(origin.labels, changed=tuple(state.changed))
-
-    def _put_to_work(self, level: Level, key: str, text: str, origin: Origin) -> RunningWorker:
-        """Have an agent of the level below work, and wait until it has ended. With this one it ends as well."""
-        budget = self._share(level.share)
-        commands = tuple(spec for spec in self._pool.offered if level.name in spec.levels)
-        described = Task(level.title, level.role, (Goal(text),), budget.limits.usd)
-        worker = self._pool.start(self, key, described, commands, budget, origin, reports=False)
-        try:
-            while worker.outcome is None:
-                self.pause(LOOK)
-        except BaseException:  # Ctrl-C, or the end of the run: nobody would read what it comes to
-            self._pool.stop([worker], f"{self._name} was interrupted.")
-            raise
-        return worker
 
     def take(self) -> Sequence[Event]:
         self._attend()

@@ -133,22 +133,18 @@ class Role(_Role):
             (self.rc.env or Environment(roles=[self])).publish_message(message)
 
     async def run(self, with_message: Any = None) -> Message | None:
-        """Take a turn, or, without a running team, the single turn of a team of its own."""
+        """Take a turn, or, without a running team, the single turn of a team of its own. Return its last message."""
         if self.at_work:
             return await super().run()
-        return await _run_alone(self, with_message)
-
-
-async def _run_alone(role: _Role, given: str | Message | Iterable[str] | None) -> Message | None:
-    """Let a role take a single turn as a team of its own. Return its last message, or None."""
-    team = Team(role.name, role.rc.env, () if role.rc.env else [role])
-    if given is not None:
-        if not isinstance(given, Message):
-            given = Message(given if isinstance(given, str) else "\n".join(given), "Human", UserRequirement)
-        given.send_to |= {role.name}
-        team.idea = given.content
-        team.env.publish_message(given)
-    before = set(map(id, role.rc.memory))
-    await team.run(1)
-    said = [message for message in team.env.history if message.sent_from == role.name and id(message) not in before]
-    return said[-1] if said else None
+        team = Team(self.name, self.rc.env, () if self.rc.env else [self])
+        if with_message is not None:
+            if not isinstance(with_message, Message):
+                text = with_message if isinstance(with_message, str) else "\n".join(with_message)
+                with_message = Message(text, "Human", UserRequirement)
+            with_message.send_to |= {self.name}
+            team.idea = with_message.content
+            team.env.publish_message(with_message)
+        before = set(map(id, self.rc.memory))
+        await team.run(1)
+        said = [each for each in team.env.history if each.sent_from == self.name and id(each) not in before]
+        return said[-1] if said else None

@@ -29,6 +29,7 @@ from autoagent.core.events import (
 )  # fmt: skip
 from autoagent.core.memory import Origin
 from autoagent.core.task import Outcome, Status, Task
+from autoagent.subagents.worker import LOOK
 from autoagent.teams.copies import Copies, Merged, conflicting
 from autoagent.teams.member import Member, Round, published
 from autoagent.teams.message import CONFLICT, END, Message, addresses_of
@@ -36,8 +37,6 @@ from autoagent.teams.role import Environment, Role
 
 if TYPE_CHECKING:
     from autoagent.session.drive import OpenedRun
-
-LOOK = 1.0  # seconds between a round's looks at its turns if nothing wakes it
 
 
 @dataclass(slots=True)
@@ -107,13 +106,12 @@ class TeamRun:
         yield self._record(self._start)
         for key, member in self._members.items():
             role = member.role
-            event = Hired(
-                agent=key, name=role.name, profile=role.profile, prefix=role.prefix,
-                actions=tuple(action.name for action in role.actions), watch=tuple(sorted(role.rc.watch)),
-                human=role.is_human,
-            )  # fmt: skip
             if key not in hired:
-                yield self._record(event)
+                actions, watch = tuple(action.name for action in role.actions), tuple(sorted(role.rc.watch))
+                yield self._record(Hired(
+                    agent=key, name=role.name, profile=role.profile, prefix=role.prefix, actions=actions, watch=watch,
+                    human=role.is_human,
+                ))  # fmt: skip
             elif (hired[key].name, hired[key].profile) != (role.name, role.profile):
                 raise StateError(f"The run was begun with {hired[key].name} ({hired[key].profile}) in place of {role}.")
         for number, message in enumerate(before, 1):

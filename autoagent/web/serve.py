@@ -71,9 +71,8 @@ def serve(place: Place, state_dir: Path, questions: Path, path: str, tell: Calla
             raise SettingsError(f"Cannot serve on {place.host} port {place.port}: {error.strerror}.") from error
         port = bound.getsockname()[1]
         host = f"[{place.host}]" if family == socket.AF_INET6 else place.host
-        hosts = {f"{host}:{port}"}
         actions = Actions(state_dir, questions)
-        app = application(state_dir, actions, token, hosts, secure=place.secure)
+        app = application(state_dir, actions, token, {f"{host}:{port}"}, secure=place.secure)
         tell(f"{'https' if place.secure else 'http'}://{host}:{port}{path}?token={token}")
         config = uvicorn.Config(
             app,
