@@ -93,7 +93,9 @@ class _Stage:
     def play(self, session: ScenarioSession) -> tuple[list[str], str]:
         """Play a session. Return its problems and its screen."""
         place = session.expected.place
-        run = self._run_of_last_session()
+        logs = [log_path(self.last, run) for run in run_ids(self.last)] if self.last else []
+        # the one written last, as ids have no order within a second
+        run = max(logs, key=lambda log: log.stat().st_mtime_ns).parent.name if logs else ""
         if RUN in session.arguments and not run:
             return [f"{place}: arguments: {RUN} names the run of an earlier session, and there is none."], ""
         arguments = [run if argument == RUN else argument for argument in session.arguments]
@@ -113,13 +115,6 @@ class _Stage:
         if problems and ran.ends:
             problems.append(f"{place}: answers: no answer was left for the last question, so the input ended.")
         return problems, ran.screen
-
-    def _run_of_last_session(self) -> str:
-        """Return the run with the log written last. Ids have no order within a second."""
-        if self.last is None:
-            return ""
-        logs = [log_path(self.last, run) for run in run_ids(self.last)]
-        return max(logs, key=lambda log: log.stat().st_mtime_ns).parent.name if logs else ""
 
 
 def _named_state(arguments: Sequence[str], usual: Path) -> Path:

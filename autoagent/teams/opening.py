@@ -61,14 +61,17 @@ class TeamPlan:
         if provider.recorded or provider.one_agent:
             hint = "; set `is_human: yes` for the role of a person" if provider.one_agent else ""
             raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
+        roles = f"a team of {', '.join(map(str, team.env.roles))}"
+        left = max(0.0, team.investment - (0.0 if self.began else team.spent))
+        task = Task(team.name, roles, (Goal(team.idea),) if team.idea else (), left)
         with open_parts(self.session, console) as parts:
             model = build.open_model(settings, console)
-            _, _, added = shape(parts.extensions, _task(self), load_guidance(settings))
+            _, _, added = shape(parts.extensions, task, load_guidance(settings))
             others = (*parts.commands, *added)
             known = [spec.name for spec in selection.all_specs()] + [each.spec.name for each in others]
             tools = [tool for role in team.env.roles for action in role.actions for tool in action.tools.values()]
             registry = registry_of(team.env.roles, settings, (*others, *commands_of(tools, known)))
-            start = _described(self, model, registry)
+            start = _described(self, task, model, registry)
             attended = build.is_attended(settings)
             plan = RunPlan(
                 start, model, registry, settings, console, attended, parts.texts, parts.extensions,
@@ -142,21 +145,12 @@ def plan_of_run(
     return TeamPlan(team, session, console, until, began), log
 
 
-def _task(plan: TeamPlan) -> Task:
-    """Return the task of a team for the log: its roles, its idea and its remaining budget in USD."""
-    team = plan.team
-    roles = f"a team of {', '.join(map(str, team.env.roles))}"
-    left = max(0.0, team.investment - (0.0 if plan.began else team.spent))
-    return Task(team.name, roles, (Goal(team.idea),) if team.idea else (), left)
-
-
-def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
+def _described(plan: TeamPlan, task: Task, model: Model, registry: Registry) -> RunStarted:
     """Return the event that begins or resumes the run of a team."""
     team, settings, began = plan.team, plan.session.settings, plan.began
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
     if any(action.file for role in team.env.roles for action in role.actions):
         names |= {spec.name for spec in registry.specs if writes_whole(spec)}
-    task, said = _task(plan), persistent_settings(plan.session)
     made = {
         "definition": team.definition,
         "investment": task.budget,
@@ -177,6 +171,6 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
         asking="text",
         commands=tuple(spec.name for spec in registry.specs if spec.name in names),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings={**logged_settings(settings, began, said), "team": made},
+        settings={**logged_settings(settings, began, persistent_settings(plan.session)), "team": made},
         limits=dataclasses.asdict(limits_of(settings, task)),
     )
