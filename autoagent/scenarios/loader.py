@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -119,21 +119,20 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
     entries = read_mapping(path, _SCENARIO, "key")
     first = {key: entry for key, entry in entries.items() if key in _SESSION}
     later = [entry.members(_SESSION) for entry in entries["then"].items()] if "then" in entries else []
-    scenario = Scenario(
+    return Scenario(
         path=path,
         about=entries["about"].text() if "about" in entries else "",
-        files=tuple(_given_file(*file) for file in entries["files"].members().items()) if "files" in entries else (),
+        files=tuple(_given_file(name, entry, trusted=trusted) for name, entry in entries["files"].members().items())
+        if "files" in entries
+        else (),
         settings=_settings(entries["settings"]) if "settings" in entries else {},
-        environment=_environment(entries["environment"]) if "environment" in entries else {},
+        environment=_environment(entries["environment"], trusted=trusted) if "environment" in entries else {},
         seconds=_seconds(entries["seconds"]) if "seconds" in entries else SECONDS,
-        sessions=tuple(_session(path, session) for session in (first, *later)),
+        sessions=tuple(_session(path, session, trusted=trusted) for session in (first, *later)),
     )
-    if not trusted:
-        _confine(entries, (first, *later))
-    return scenario
 
 
-def _given_file(name: str, entry: YamlEntry) -> GivenFile:
+def _given_file(name: str, entry: YamlEntry, *, trusted: bool) -> GivenFile:
     path = _inside(name, entry)
     if path == CONFIG:
         raise SettingsError(f"{entry.where}: put its content under `settings`.")
@@ -145,6 +144,10 @@ def _given_file(name: str, entry: YamlEntry) -> GivenFile:
     found = entry.path.parent / source.text()
     if not source.text() or not found.exists():
         raise SettingsError(f"{source.where}: there is no {found}; put it beside the scenario.")
+    folder = entry.path.parent.resolve()
+    for file in () if trusted else (found, *(found.rglob("*") if found.is_dir() else ())):
+        if not Path(os.path.realpath(file)).is_relative_to(folder):
+            raise SettingsError(f"{source.where}: {file} leads out of the folder {folder}; {WAY_OUT}.")
     return GivenFile(path, source=found)
 
 
@@ -157,11 +160,14 @@ def _settings(entry: YamlEntry) -> dict[str, str | list[str]]:
     return given
 
 
-def _environment(entry: YamlEntry) -> dict[str, str]:
+def _environment(entry: YamlEntry, *, trusted: bool) -> dict[str, str]:
     given = {}
+    own = _OF_THE_SCREEN.union(*(field.metadata["env"] for field in fields(all_settings())))  # others can load programs
     for name, variable in entry.members().items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise SettingsError(f"{variable.where}: is not the name of a variable.")
+        if not (trusted or name in own or name.startswith("LC_")):
+            raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
         given[name] = _exactly(variable)
     return given
 
@@ -173,12 +179,12 @@ def _seconds(entry: YamlEntry) -> float:
     return float(seconds)
 
 
-def _session(path: Path, entries: Mapping[str, YamlEntry]) -> ScenarioSession:
+def _session(path: Path, entries: Mapping[str, YamlEntry], *, trusted: bool) -> ScenarioSession:
     if "expect" not in entries:
         place = next(iter(entries.values())).place if entries else str(path)
         raise SettingsError(f"{place}: expect: is missing; add what you expect of this session.")
     goals = entries["goals"].texts() if "goals" in entries else []
-    given = _arguments(entries["arguments"]) if "arguments" in entries else []
+    given = _arguments(entries["arguments"], trusted=trusted) if "arguments" in entries else []
     return ScenarioSession(
         arguments=(*given, *(word for goal in goals for word in ("--ai-goal", goal))),
         terminal=_truth(entries["terminal"]) if "terminal" in entries else True,
@@ -188,11 +194,17 @@ def _session(path: Path, entries: Mapping[str, YamlEntry]) -> ScenarioSession:
     )
 
 
-def _arguments(entry: YamlEntry) -> list[str]:
+def _arguments(entry: YamlEntry, *, trusted: bool) -> list[str]:
+    """Return the words. Unless `trusted`, none may be a path out of the folder. Flags are checked elsewhere."""
     try:
-        return shlex.split(entry.text())
+        words = shlex.split(entry.text())
     except ValueError as error:
         raise SettingsError(f"{entry.where}: cannot be split into words: {error}.") from None
+    for word in () if trusted else words:
+        for path in (PurePosixPath(word), PurePosixPath(word.partition("=")[2])):
+            if path.is_absolute() or ".." in path.parts:
+                raise SettingsError(f"{entry.where}: {word} leads out of the folder of the scenario; {WAY_OUT}.")
+    return words
 
 
 def _reply(entry: YamlEntry) -> str:
@@ -265,38 +277,6 @@ def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
     if not _truth(entries["absent"]):
         raise SettingsError(f"{entries['absent'].where}: can only be true; `regex: ''` is any file.")
     return ExpectedFile(entry.place, path, absent=True)
-
-
-# What a scenario takes from elsewhere only where it is trusted -----------------------------------------------------
-
-
-def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, YamlEntry]]) -> None:
-    """Raise SettingsError for a variable, a file or a path by which a scenario would reach out of its folder."""
-    own = _OF_THE_SCREEN.union(*(field.metadata["env"] for field in fields(all_settings())))  # others can load programs
-    for name, variable in entries["environment"].members().items() if "environment" in entries else ():
-        if name not in own and not name.startswith("LC_"):
-            raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
-    for file in entries["files"].members().values() if "files" in entries else ():
-        if file.node.id == "mapping":
-            source = file.members()["from"]
-            folder = source.path.parent.resolve()
-            found = folder / source.text()
-            for path in (found, *(found.rglob("*") if found.is_dir() else ())):
-                if not Path(os.path.realpath(path)).is_relative_to(folder):
-                    raise SettingsError(f"{source.where}: {path} leads out of the folder {folder}; {WAY_OUT}.")
-    for session in sessions:
-        if "arguments" in session and (word := _leading_out(session["arguments"])):
-            where = session["arguments"].where
-            raise SettingsError(f"{where}: {word} leads out of the folder of the scenario; {WAY_OUT}.")
-
-
-def _leading_out(arguments: YamlEntry) -> str:
-    """Return the first word that is such a path, also behind a `=`, or '' if none is. Flags are checked elsewhere."""
-    for word in _arguments(arguments):
-        for path in (PurePosixPath(word), PurePosixPath(word.partition("=")[2])):
-            if path.is_absolute() or ".." in path.parts:
-                return word
-    return ""
 
 
 def _exactly(entry: YamlEntry) -> str:
