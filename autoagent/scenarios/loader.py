@@ -20,11 +20,8 @@ from autoagent.session.permissions import WAY_OUT
 from autoagent.settings import all_settings
 from autoagent.text.yaml_file import YamlEntry, read_mapping
 
-RUN = "{run}"
-"""Among the arguments of a session: the id of the run that an earlier one worked on last."""
-
-CONFIG = ".config/autoagent/config.yaml"
-"""Where the settings of a scenario are put: the user's configuration file below a home."""
+RUN = "{run}"  # among the arguments of a session: the id of the run that an earlier one worked on last
+CONFIG = ".config/autoagent/config.yaml"  # where the settings of a scenario are put: the user's, below a home
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +116,11 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
     entries = read_mapping(path, _SCENARIO, "key")
     first = {key: entry for key, entry in entries.items() if key in _SESSION}
     later = [entry.members(_SESSION) for entry in entries["then"].items()] if "then" in entries else []
+    files = entries["files"].members() if "files" in entries else {}
     return Scenario(
         path=path,
         about=entries["about"].text() if "about" in entries else "",
-        files=tuple(_given_file(name, entry, trusted=trusted) for name, entry in entries["files"].members().items())
-        if "files" in entries
-        else (),
+        files=tuple(_given_file(name, entry, trusted=trusted) for name, entry in files.items()),
         settings=_settings(entries["settings"]) if "settings" in entries else {},
         environment=_environment(entries["environment"], trusted=trusted) if "environment" in entries else {},
         seconds=_seconds(entries["seconds"]) if "seconds" in entries else SECONDS,

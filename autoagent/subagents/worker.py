@@ -27,8 +27,6 @@ LONGEST_WAIT = 600.0  # seconds
 NAMED = 40  # characters of a name
 LOOK = 1.0  # seconds, at most, until an agent that waits for another one looks up
 
-_CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
-
 
 @dataclass(frozen=True, slots=True)
 class Apart:
@@ -263,7 +261,7 @@ class Mailbox:
             if (effects := spec.effects) is not None
             and (spec.name in chosen or effects.ends_run)
             and not effects.asks_user
-            and not (deepest and spec.category == _CATEGORY)
+            and not (deepest and spec.category == "agents")
         )
 
 

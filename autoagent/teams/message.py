@@ -10,22 +10,11 @@ from typing import Any
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import Origin
 
-ALL = "<all>"
-"""The receiver of a message to everybody."""
-
-NOBODY = "<none>"
-"""The receiver of a message for the history alone."""
-
-REQUIREMENT = "UserRequirement"
-"""The cause of the user's requirement."""
-
-
-CONFLICT = "Conflict"
-"""The cause of the notice that roles of a round have changed the same file."""
-
-END = "end"
-"""The receiver of a message that ends the work of the team."""
-
+ALL = "<all>"  # the receiver of a message to everybody
+NOBODY = "<none>"  # the receiver of a message for the history alone
+END = "end"  # the receiver of a message that ends the work of the team
+REQUIREMENT = "UserRequirement"  # the cause of the user's requirement
+CONFLICT = "Conflict"  # the cause of the notice that roles of a round have changed the same file
 
 _NAMED = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # the fields that the log holds unchanged
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from autoagent.teams.rounds import TeamRun
     from autoagent.teams.team import Team
 
-OpenLog = Callable[[TaintedFiles], EventLog]
-
 
 @dataclasses.dataclass(slots=True)
 class TeamPlan:
@@ -54,7 +52,7 @@ class TeamPlan:
     began: RunStarted | None = None
     running: TeamRun | None = None
 
-    def drive(self, open_log: OpenLog | None = None) -> int:
+    def drive(self, open_log: Callable[[TaintedFiles], EventLog] | None = None) -> int:
         """Run the team to its end. Return the exit code. Raises ForUser."""
         settings, console, team = self.session.settings, self.console, self.team
         provider = settings.model_choice.provider
