@@ -138,15 +138,7 @@ class Action:
 
     def _filled(self, messages: Sequence[Message]) -> str:
         """Return the instruction with its placeholders filled in. Without any, put all messages before it."""
-        prompt = self._in_place(messages)
-        if not self.when or self.output:
-            return prompt
-        return f"{prompt}\n\nLet one line of your answer be one of these, and nothing else: {', '.join(self.when)}."
-
-    def _in_place(self, messages: Sequence[Message]) -> str:
         role = self._hired
-        if not _PLACE.search(self.instruction):
-            return f"{told(messages)}\n\n{self.instruction}" if messages else self.instruction
         published = role.rc.env.history if role.rc.env else ()
         found: dict[str, Callable[[], str]] = {
             "{context}": lambda: told(messages),
@@ -155,7 +147,12 @@ class Action:
             "{idea}": lambda: next((each.content for each in (*messages, *published) if not each.sent_from), ""),
         }
         parts = _PLACE.split(self.instruction)
-        return "".join(found[part]() if part in found else part for part in parts)
+        prompt = "".join(found[part]() if part in found else part for part in parts)
+        if len(parts) == 1 and messages:
+            prompt = f"{told(messages)}\n\n{prompt}"
+        if not self.when or self.output:
+            return prompt
+        return f"{prompt}\n\nLet one line of your answer be one of these, and nothing else: {', '.join(self.when)}."
 
     def __str__(self) -> str:
         return self.name
