@@ -76,7 +76,7 @@ class Row:
 
     @property
     def stands(self) -> str:
-        """How it has ended, else `waiting` or `running`."""
+        """Its status if it has ended, else `waiting` or `running`."""
         return self.status if self.state == "done" else self.state
 
 
