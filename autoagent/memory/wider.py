@@ -8,7 +8,7 @@ from heapq import merge  # which leaves each of the two in its own order, be it 
 from typing import Any
 
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import PRIVATE, USER, LeftOut, Recall, RetrievedMemory, link_to_newer
+from autoagent.core.memory import FROM_OUTSIDE, PRIVATE, USER, LeftOut, Recall, RetrievedMemory, link_to_newer
 from autoagent.core.model import Usage
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.ranking import BEYOND
@@ -67,6 +67,8 @@ class WiderMemory:
                 self._problem = str(error)
                 self._say(f"Your own memory is left out: {error}")
             return recalls
+        top = max(_best_evidence(recalls), _best_evidence(of_user))
+        recalls, of_user = _scaled(recalls, top), _scaled(of_user, top)
         best = list(merge(recalls.memories, map(_of_user, of_user.memories), key=lambda memory: -memory.score))
         beyond = [LeftOut(memory.id, memory.score, BEYOND, memory.evidence) for memory in best[k:]]
         others = (replace(other, id=-other.id) for other in of_user.left_out)
@@ -118,6 +120,20 @@ class WiderMemory:
         if self._user is None:
             self._user = self._find(make)
         return self._user
+
+
+def _best_evidence(recall: Recall) -> float:
+    """Return the most evidence among the ranked candidates."""
+    ranked = (*recall.memories, *(other for other in recall.left_out if other.reason != FROM_OUTSIDE))
+    return max((candidate.evidence for candidate in ranked), default=0.0)
+
+
+def _scaled(recall: Recall, top: float) -> Recall:
+    """Scale the scores, which are relative to the best of one memory, to the evidence `top` of the best of both."""
+    share = _best_evidence(recall) / top if top else 1.0
+    memories = tuple(replace(memory, score=memory.score * share) for memory in recall.memories)
+    left_out = tuple(replace(other, score=other.score * share) for other in recall.left_out)
+    return replace(recall, memories=memories, left_out=left_out)
 
 
 def _of_user(memory: RetrievedMemory) -> RetrievedMemory:

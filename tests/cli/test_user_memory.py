@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import FINISH, Home
+from driver import FINISH, GOAL, Home
 from loopback_site import Site, answer
 from server import ScriptedServer, command
 
@@ -57,6 +57,19 @@ def test_what_is_in_it_is_recalled_in_every_folder_and_told_apart(served: Home, 
     assert BRITISH not in server.requests[-1].prompt
     assert served.run("memory", "--user", "forget", "1").text == "Forgot 1.\n"
     assert of_user(served) == []
+
+
+def test_the_best_of_one_memory_does_not_come_before_a_better_one_of_the_other(
+    served: Home, server: ScriptedServer
+) -> None:
+    assert served.run("memory", "--user", "add", "The user reads books about harbours and ports.").code == 0
+    assert served.run("memory", "--user", "search", "books about ports").code == 0, "which makes it firmer"
+    assert served.run("memory", "add", "The port of the staging database is 5433.").code == 0
+    server.add(command("recall", query="Which port has the staging database?"), *FINISH)
+    assert served.run(*GOAL, "-c").code == 0
+    [text] = [event["text"] for event in served.log() if event["type"] == "returned" and "5433" in event["text"]]
+    first, second = text.splitlines()
+    assert first.endswith("The port of the staging database is 5433.") and second.endswith("harbours and ports.")
 
 
 def test_no_number_of_a_folder_ranks_it(served: Home) -> None:
