@@ -151,6 +151,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self._rerank = rerank
         self._tell = tell
         self.core_changes = 0
+        self.superseded: tuple[RetrievedMemory, ...] = ()  # by the newest memory
 
     def close(self) -> None:
         self.store.close()
@@ -178,6 +179,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
         changes = [Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in repeated]
         self.store.change(changes, durable=durable)
+        self.superseded = ()
         if id is not None and trusted and kind in DELIBERATE_KINDS:
             self.core_changes += 1
             self._supersede(id, text, "user" if kind == "feedback" else source)
@@ -206,7 +208,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         replaced = [m for m in others.values() if duplicates.corrects(text, m.text)]
         if any(_is_users(m) and not of_user for m in replaced):
             return
-        links = [_linked(m, id) for m in replaced if m.superseded_by != id]
+        self.superseded = tuple(m for m in replaced if m.superseded_by != id)
+        links = [_linked(m, id) for m in self.superseded]
         links += [_linked(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
         self.store.change(links)
 
@@ -404,8 +407,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def pin(self, memory: int, *, pinned: bool = True, public: bool = False, aside: bool | None = None) -> bool:
         """Pin a memory so that it never fades, or unpin it to level 0. Return False for an unknown id.
 
-        `public`: it may be treated like a goal. `aside`: it is no part of the core (None: as before). Raises StateError
-        for an untrusted text that is to be public or part of the core.
+        `public`: it may be treated like a goal. `aside`: it is no part of the core (None: as before). What becomes part
+        of it is no longer superseded. Raises StateError for an untrusted text that is to be public or part of the core.
         """
         changes = []
         for m in self.store.of([memory]):
@@ -414,6 +417,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             level = PINNED if pinned else 0 if m.pinned else m.level
             source = with_mark(m.source, PUBLIC, on=public)
             source = source if aside is None else with_mark(source, SET_ASIDE, on=aside)
+            source = link_to_newer(source) if aside is False else source
             changes.append(Change(m.id, (m.t, m.level), m.t, level, source))
         self.core_changes += 1
         return bool(changes) and self.store.change(changes) == len(changes)

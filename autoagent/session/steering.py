@@ -188,9 +188,10 @@ class RunSteering:
             self._console.say(f"Later prompts no longer always show {name}.")
         else:
             public, text = text.startswith("--public "), text.removeprefix("--public ")
-            id = self.memory.add(text, source="user")
+            id = int(text) if text.isdecimal() else self.memory.add(text, source="user")
             if id is None or not self.memory.keep_in_core(id, kept=True, public=public):
-                raise SettingsError("There is no memory to keep it in (MEMORY_BACKEND).")
+                reason = f"There is no memory {id}." if id else "There is no memory to keep it in (MEMORY_BACKEND)."
+                raise SettingsError(reason)
             self._console.say(f"Kept as {memory_name(id)}: prompts show it from the next step on.")
 
     def _undo(self, rest: str) -> Change | None:

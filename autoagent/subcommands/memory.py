@@ -150,6 +150,13 @@ def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
     if id is None:
         raise click.UsageError(f"{file or 'TEXT'} is empty.")
     echo(f"Remembered as {id}.")
+    _print_superseded(living)
+
+
+def _print_superseded(living: LivingMemory) -> None:
+    """Print what the memory that was just added has set aside."""
+    for old in living.superseded:
+        echo(f"supersedes {old.id}: {shorten(escape(' '.join(old.text.split())), SHOWN)}")
 
 
 @memory.command("edit")
@@ -207,6 +214,7 @@ def core_add(ctx: click.Context, text: str, public: bool) -> None:
         if not living.keep_in_core(id, kept=True, public=public):
             raise _no_such(id)
     echo(f"Kept in every prompt as {id}.")
+    _print_superseded(living)
 
 
 def _on_one(group: click.Group, name: str, text: str, act: Callable[..., bool], done: str) -> click.Command:

@@ -81,3 +81,32 @@ def test_the_core_is_changed_at_the_question_of_a_run(served: Home, server: Scri
     assert not any(event["type"] == "tainted" for event in served.log())
     assert HEADING not in server.requests[0].prompt
     assert ENGLISH in server.requests[1].prompt.partition(HEADING)[2]
+
+
+def test_a_superseded_note_is_named_and_comes_back_into_the_core_when_it_is_put_there(
+    served: Home, server: ScriptedServer
+) -> None:
+    old, new = "The code of the door is 7421.", "The code of the door is 7422."
+    assert served.run("memory", "add", old).text == "Remembered as 1.\n"
+    assert served.run("memory", "add", new).text == f"Remembered as 2.\nsupersedes 1: {old}\n"
+    assert served.run("memory", "add", new).text == "Remembered as 2.\n", "only once"
+
+    def core() -> set[str]:
+        return {memory["text"] for memory in json.loads(served.run("memory", "core", "--json").out)}
+
+    assert core() == {new}
+    assert served.run("memory", "core", "add", "1").text == "Kept in every prompt as 1.\n"
+    assert core() == {old, new}
+
+    again = "The code of the door is 7423."
+    named = sorted(served.run("memory", "core", "add", again).out.splitlines()[1:])
+    assert named == [f"supersedes 1: {old}", f"supersedes 2: {new}"]
+    server.add(command("list_files", directory="."), *FINISH)
+    with opened(served.terminal(*GOAL)) as session:
+        session.answers(QUESTION, "/memory core 77")
+        session.sees("There is no memory 77.")
+        session.answers(QUESTION, "/memory core 2")
+        session.sees("Kept as 2")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    assert core() == {again, new}
