@@ -87,6 +87,17 @@ def test_the_agent_can_ask_by_date_kind_run_and_source(context: Context, living:
     assert "what the memories are about" in run(context, "recall", query=" ").text
 
 
+def test_an_unknown_kind_is_answered_with_the_kinds(context: Context, living: LivingMemory) -> None:
+    living.add("The user likes tea.", kind="note")
+    refused = run(context, "recall", query="tea", kind="preference")
+    said = "No memory of the kind 'preference' matches; the kinds are step, fact, note, feedback, user, page."
+    assert (refused.ok, refused.text) == (False, said)
+    none = run(context, "recall", query="tea", kind="page")
+    assert (none.ok, none.text) == (True, "No memory matches.")
+    living.add("Tea is drunk at five.", kind="habit")
+    assert "at five" in run(context, "recall", query="tea", kind="habit").text, "an extension's own kind"
+
+
 def test_what_the_agent_remembers_it_can_recall(context: Context, living: LivingMemory) -> None:
     added = run(context, "memory_add", text="The invoice number is 4711.")
     run(context, "remember", text="The cat sleeps on the sofa.")
@@ -271,6 +282,14 @@ def test_the_list_says_what_it_left_out(call: Callable[..., Result]) -> None:
     result = call("list", "--limit", "1", "--offset", "1")
     assert result.stdout.endswith("fact 1\n") and len(result.stdout.splitlines()) == 1
     assert result.stderr == "1 of 3 memories; --limit and --offset show others.\n"
+
+
+def test_a_filter_that_fits_nothing_is_no_empty_memory(call: Callable[..., Result]) -> None:
+    call("add", "The door code is 7421.")
+    call("add", "The door code is 7422.")
+    assert call("list", "--kind", "nonsense").stderr == "No memory matches.\n"
+    assert call("list", "--source", "superseded").stderr == "No memory matches.\n"
+    assert len(call("list", "--source", "user").stdout.splitlines()) == 2
 
 
 def test_stats_name_embedder_and_folder(call: Callable[..., Result], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from autoagent.core import command_schema
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import Changed, Resumed, RunStarted
 from autoagent.core.frozen import dataclass
-from autoagent.core.model import FILE, is_workable, reply_tokens
+from autoagent.core.model import FILE, reply_tokens
 from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Goal, Task
 from autoagent.prompt import Guidance, system_prompt

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autoagent.core.errors import SettingsError, StateError
-from autoagent.core.memory import USER, RetrievedMemory
+from autoagent.core.memory import USER, RetrievedMemory, origin_of
 from autoagent.core.model import CORE as CORE_TOKENS
 from autoagent.session.memories import lazy_embedder, open_user_command_memory, say, user_memory
 from autoagent.session.session import Session
@@ -79,7 +79,7 @@ def _meant(
     return lambda memory: (
         kind in (None, memory.kind)
         and memory.run.startswith(run or "")
-        and (source or "") in memory.source
+        and (source or "") in origin_of(memory.source)
         and (before is None or memory.t < before.timestamp())
         and (since is None or memory.t >= since.timestamp())
     )
@@ -104,7 +104,8 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
         else:
             memories, count = living.store.listed(limit, offset), len(living)
     some = f"{len(memories)} of {count} memories; --limit and --offset show others."
-    echo_list(memories, as_json, _object, _line, some if count else "The memory is empty.", _COLUMNS)
+    nothing = "No memory matches." if _is_given(filters) else "The memory is empty."
+    echo_list(memories, as_json, _object, _line, some if count else nothing, _COLUMNS)
     if memories and len(memories) < count and not as_json:
         echo(some, err=True)
 
