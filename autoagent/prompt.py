@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec, command_list
-from autoagent.core.memory import RetrievedMemory
+from autoagent.core.memory import RetrievedMemory, memory_name
 from autoagent.core.model import Asking, Message, PromptStyle, Shares
 from autoagent.core.services import Skill
 from autoagent.core.task import Goal, Task
@@ -292,7 +292,8 @@ def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Co
 
 def _origin(memory: RetrievedMemory, now: float) -> str:
     """Describe when, by whom and in which run a memory was made, since it may be outdated."""
-    age = ago(memory.made, now) + (", SUPERSEDED by a newer one" if memory.superseded_by is not None else "")
+    age, newer = ago(memory.made, now), memory.superseded_by
+    age += "" if newer is None else f", SUPERSEDED by memory {memory_name(newer)}"
     if memory.of_user:
         return f"{age}, from the user's own memory"
     if memory.kind == "note":

@@ -145,7 +145,7 @@ def _line(number: int, memory: RetrievedMemory) -> str:
     """Render one result, quoting each line of an untrusted text so that it cannot pass for another memory."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
     if memory.superseded_by is not None:
-        when += ", superseded by a newer one"
+        when += f", superseded by memory {memory_name(memory.superseded_by)}"
     source = origin_of(memory.source)
     origin = f"{memory.kind} from {name_source(source)}" if source else memory.kind
     if memory.of_user:

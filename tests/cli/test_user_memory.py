@@ -72,6 +72,18 @@ def test_the_best_of_one_memory_does_not_come_before_a_better_one_of_the_other(
     assert first.endswith("The port of the staging database is 5433.") and second.endswith("harbours and ports.")
 
 
+def test_what_is_superseded_names_the_newer_memory(served: Home, server: ScriptedServer) -> None:
+    for of_user in ((), ("--user",)):
+        assert served.run("memory", *of_user, "add", "The code of the door is 7421.").code == 0
+        assert served.run("memory", *of_user, "add", "The code of the door is 7422.").code == 0
+    server.add(command("recall", query="What is the code of the door, 7421?"), *FINISH)
+    assert served.run(*GOAL, "-c").code == 0
+    [text] = [event["text"] for event in served.log() if event["type"] == "returned" and "7421" in event["text"]]
+    old = [line for line in text.splitlines() if line.endswith("7421.")]
+    assert ["superseded by memory 2, " in line for line in old].count(True) == 1, text
+    assert ["superseded by memory user:2, " in line for line in old].count(True) == 1, text
+
+
 def test_no_number_of_a_folder_ranks_it(served: Home) -> None:
     """With these a folder could keep a preference of the user's out of every prompt, or have any in it."""
     served.write(".env", "MEMORY_RECENCY=1\nMEMORY_HALF_LIFE_DAYS=0.000000000001\n")

@@ -14,6 +14,7 @@ from autoagent.memory.duplicates import corrects
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY
 from autoagent.memory.sqlite.store import LocalStore
+from autoagent.prompt import recollection_lines
 
 YEAR = 365 * DAY
 
@@ -116,6 +117,14 @@ def test_a_value_of_today_supersedes_that_of_yesterday_and_both_are_kept(memory:
     assert _superseded(memory) == {new: old}, "what is said again holds again"
     assert memory.forget(listed(memory)[old].id)
     assert memory.recall(new, pushed=True).memories[0].superseded_by is None, "nothing says otherwise any more"
+
+
+def test_a_prompt_names_the_newer_memory(memory: LivingMemory, now: list[float]) -> None:
+    old, new = REPLACED[0]
+    memory.add(old)
+    id = memory.add(new)
+    shown = recollection_lines(memory.recall(old).memories, 200, len, now=now[0])
+    assert any(f", SUPERSEDED by memory {id}, your note) {old}" in line for line in shown), shown
 
 
 def test_what_the_user_said_or_pinned_gives_way_to_his_own_words_alone(memory: LivingMemory) -> None:
