@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,14 @@ def run(context: Context, name: str, **args: str) -> CommandResult:
 # Commands of the agent
 
 
-def test_the_agent_can_ask_by_date_kind_run_and_source(context: Context, living: LivingMemory) -> None:
-    living.add("Tea was brewed at noon.", kind="step", run="20231107-101500-aaaa", source="tea.example")
+def test_the_agent_can_ask_by_date_kind_run_and_source(
+    context: Context, living: LivingMemory, now: list[float]
+) -> None:
+    living.store.put(
+        "Tea was brewed at noon.", t=now[0], kind="step", run="20231107-101500-aaaa", source="tea.example",
+        trusted=True, step=1, stored=datetime(2023, 11, 7, 12).timestamp(),
+    )  # fmt: skip
+    now[0] = datetime(2023, 11, 9, 12).timestamp()
     living.add("Coffee was brewed at noon.", kind="step", run="20231109-101500-bbbb")
     living.add("The user likes tea.", kind="note", run="20231109-101500-bbbb")
 
@@ -85,6 +92,28 @@ def test_the_agent_can_ask_by_date_kind_run_and_source(context: Context, living:
     refused = run(context, "recall", since="last week")
     assert "since='last week' is not a date; write it as 2026-11-24" in refused.text and not refused.ok
     assert "what the memories are about" in run(context, "recall", query=" ").text
+
+
+def test_the_date_of_a_memory_is_its_own_not_that_of_its_run_or_use(
+    context: Context, living: LivingMemory, now: list[float]
+) -> None:
+    now[0] = datetime(2023, 11, 6, 12).timestamp()  # Monday
+    living.add("The user drinks tea.", source="user")
+    now[0] += DAY
+    living.add("Tea was brewed.", kind="step", run="20231106-235500-aaaa")  # begun on Monday
+    now[0] += DAY
+    living.recall("Who drinks tea, and was it brewed?")
+
+    assert max(memory.t for memory in living.store.listed()) == now[0], "both were used on Wednesday"
+    monday, tuesday, wednesday = (
+        run(context, "recall", query="tea", since=day, until=day).text
+        for day in ("2023-11-06", "2023-11-07", "2023-11-08")
+    )
+    assert monday.startswith("1. (2023-11-06 12:00, ") and monday.endswith("The user drinks tea.")
+    assert tuesday.startswith("1. (2023-11-07 12:00, ") and tuesday.endswith("Tea was brewed.")
+    assert wednesday == "No memory matches."
+    living.edit(1, "The user drinks green tea.")
+    assert "green tea" in run(context, "recall", until="2023-11-06").text
 
 
 def test_an_unknown_kind_is_answered_with_the_kinds(context: Context, living: LivingMemory) -> None:
@@ -261,7 +290,7 @@ def test_json_has_all_that_is_known_in_whole(call: Callable[..., Result]) -> Non
     call("add", text)
     [listed] = json.loads(call("list", "--json").output)
     [found] = json.loads(call("search", "tea", "--json").output)
-    assert listed.keys() == {"id", "text", "kind", "source", "trusted", "t", "run", "step", "level"}
+    assert listed.keys() == {"id", "text", "kind", "source", "trusted", "t", "run", "step", "level", "stored"}
     assert (listed["id"], listed["text"], listed["trusted"]) == (1, text, True)
     score, evidence = found.pop("score"), found.pop("evidence")
     assert found == listed and 0 < score <= 1 and evidence > 0.3
@@ -282,6 +311,25 @@ def test_the_list_says_what_it_left_out(call: Callable[..., Result]) -> None:
     result = call("list", "--limit", "1", "--offset", "1")
     assert result.stdout.endswith("fact 1\n") and len(result.stdout.splitlines()) == 1
     assert result.stderr == "1 of 3 memories; --limit and --offset show others.\n"
+
+
+def test_a_user_filters_by_the_day_that_the_agent_sees_too(call: Callable[..., Result], tmp_path: Path) -> None:
+    call("add", "Milk is white.")
+    with LocalStore(tmp_path / ".autoagent" / "memory", embedded()) as store:
+        for day, text in ((6, "Tea is hot."), (7, "Coffee is hot.")):
+            t = datetime(2023, 11, day, 23, 30).timestamp()
+            store.put(text, t=t, kind="note", source="", trusted=True, run="", step=0)
+    used = call("search", "hot tea or coffee")
+    assert used.stdout.count("2023-11-0") == 2, used.output
+
+    def listed(*options: str) -> list[str]:
+        return [memory["text"] for memory in json.loads(call("list", "--json", *options).output)]
+
+    assert listed("--until", "2023-11-06") == ["Tea is hot."] == listed("--before", "2023-11-07")
+    assert listed("--since", "2023-11-07", "--until", "2023-11-07") == ["Coffee is hot."]
+    assert listed("--until", "2023-11-06T23:00") == []
+    assert listed("--since", "2023-11-08") == ["Milk is white."]
+    assert call("forget", "--until", "2023-11-06").output == "Forgot 1 memories.\n"
 
 
 def test_a_filter_that_fits_nothing_is_no_empty_memory(call: Callable[..., Result]) -> None:

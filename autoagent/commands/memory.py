@@ -143,7 +143,7 @@ def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
 
 def _line(number: int, memory: RetrievedMemory) -> str:
     """Render one result, quoting each line of an untrusted text so that it cannot pass for another memory."""
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.made))
     if memory.superseded_by is not None:
         when += f", superseded by memory {memory_name(memory.superseded_by)}"
     source = origin_of(memory.source)

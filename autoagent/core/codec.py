@@ -179,6 +179,7 @@ def _check(event: Event) -> None:
     elif isinstance(event, Recalled):
         for memory in event.memories:
             check_time(memory.t)
+            check_time(memory.stored)
     if event.step < 0:
         raise ValueError("the step is below 0")
     if not _ID.fullmatch(event.run) or not _ID.fullmatch(event.agent):

@@ -82,6 +82,7 @@ class RetrievedMemory:
     step: int = 0
     level: int = 0  # how firmly it is kept
     evidence: float = 0.0  # its own weight, once a recall has computed it
+    stored: float = 0.0  # when its text was last stored, which no use changes; 0: unknown
 
     @property
     def private(self) -> bool:
@@ -122,9 +123,11 @@ class RetrievedMemory:
 
     @property
     def made(self) -> float:
-        """Return the start of its run, from the run's name, since `t` changes with use; else `t`."""
+        """Return when it was stored. If unknown, the start of its run, from the run's name, else `t`."""
         import calendar  # rarely needed, and slow to import
 
+        if self.stored:
+            return self.stored
         try:
             return min(calendar.timegm(time.strptime(self.run[:15], "%Y%m%d-%H%M%S")), self.t)
         except ValueError:

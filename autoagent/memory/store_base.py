@@ -52,7 +52,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
     ) -> int:
         """Store texts in one transaction, with the vectors that there are. Return the first's id.
 
-        `known` has the fields t, kind, source, trusted, run and step.
+        `known` has the fields t, stored, kind, source, trusted, run and step.
         """
 
     @abstractmethod
@@ -94,7 +94,17 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         """Close the store."""
 
     def put(
-        self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int, durable: bool = True
+        self,
+        text: str,
+        *,
+        t: float,
+        kind: str,
+        source: str,
+        trusted: bool,
+        run: str,
+        step: int,
+        durable: bool = True,
+        stored: float = 0.0,
     ) -> int | None:
         """See MemoryStore."""
         parts = list(dict.fromkeys(texts.parts(text)))
@@ -103,6 +113,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         with self._ours():
             vectors = self._embedding.of_new(self._not_there(parts))
             known = {"t": t, "kind": kind, "source": valid(source), "trusted": trusted, "run": run, "step": step}
+            known["stored"] = stored or t
             return self._put(parts, known, vectors, durable=durable)
 
     def change(

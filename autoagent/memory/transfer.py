@@ -170,7 +170,7 @@ _LARGEST = 2**31 - 1  # highest level and step that every backend can store
 
 
 def _known(memory: RetrievedMemory) -> dict[str, Any]:
-    return {name: getattr(memory, name) for name in _FIELDS}
+    return {"stored": memory.made, **{name: getattr(memory, name) for name in _FIELDS}}
 
 
 @contextlib.contextmanager
@@ -263,7 +263,7 @@ def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
     newer = there if there is not None and there.t > memory.t else memory
     id = store.put(
         memory.text, t=newer.t, kind=memory.kind, source=origin_of(memory.source), trusted=memory.trusted,
-        run=newer.run, step=newer.step,
+        run=newer.run, step=newer.step, stored=newer.made,
     )  # fmt: skip
     level = there.level if there is not None else 0
     return [] if id is None or memory.level <= level else [Change(id, (newer.t, level), newer.t, memory.level)]
@@ -307,14 +307,16 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
         if kind is str and name != "text" and record[name] != valid(record[name]):  # a text is cleaned where it is kept
             raise StateError(f"{path}, line {number}: {name!r} holds half of a character.")
-    t: Any = record.get(time)
-    if type(t) not in (int, float) or not 0 <= t <= LATEST:
-        raise StateError(f"{path}, line {number}: {time!r} must be a time, in seconds since 1970.")
+    for when in (time, "stored"):
+        t: Any = record.get(when, 0 if when == "stored" else None)  # older exports have none
+        if type(t) not in (int, float) or not 0 <= t <= LATEST:
+            raise StateError(f"{path}, line {number}: {when!r} must be a time, in seconds since 1970.")
+    t, stored = float(record[time]), float(record.get("stored", 0))
     if not 0 <= record["level"] <= _LARGEST or not record["text"].strip():
         raise StateError(f"{path}, line {number}: a memory has a text and a level of 0 or more.")
     if not 0 <= record["step"] <= _LARGEST:
         raise StateError(f"{path}, line {number}: 'step' must be 0 or more.")
-    return RetrievedMemory(id=-1, score=0.0, t=float(t), **{name: record[name] for name in _FIELDS})
+    return RetrievedMemory(id=-1, score=0.0, t=t, stored=stored, **{name: record[name] for name in _FIELDS})
 
 
 def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,14 @@ def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
     return user_memory(settings).embedder if ctx.meta[_OF_USER] else lazy_embedder(settings)
 
 
+class _Until(click.DateTime):
+    """Convert a day to its end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        is_day = isinstance(value, str) and len(value) <= len("2026-11-24")
+        return super().convert(value, param, ctx) + timedelta(days=is_day)
+
+
 _filters = flags(
     (
         click.option("--kind", metavar="KIND", help="Only this kind: note, fact, feedback, step, user."),
@@ -68,20 +76,26 @@ _filters = flags(
         click.option("--source", metavar="TEXT", help="Only those whose source contains TEXT."),
         click.option("--before", type=_time, metavar="TIME", help="Only those before TIME (2026-11-22)."),
         click.option("--since", type=_time, metavar="TIME", help="Only those since TIME."),
+        click.option("--until", type=_Until(_time.formats), metavar="TIME", help="Only those until TIME, a whole day."),
     )
 )
 
 
 def _meant(
-    kind: str | None, run: str | None, source: str | None, before: datetime | None, since: datetime | None
+    kind: str | None,
+    run: str | None,
+    source: str | None,
+    before: datetime | None,
+    since: datetime | None,
+    until: datetime | None,
 ) -> Callable[[RetrievedMemory], bool]:
     """Return the test of a memory that the filters make. A filter that was not given admits all."""
     return lambda memory: (
         kind in (None, memory.kind)
         and memory.run.startswith(run or "")
         and (source or "") in origin_of(memory.source)
-        and (before is None or memory.t < before.timestamp())
-        and (since is None or memory.t >= since.timestamp())
+        and all(memory.made < end.timestamp() for end in (before, until) if end is not None)
+        and (since is None or memory.made >= since.timestamp())
     )
 
 
@@ -333,6 +347,8 @@ def trash(ctx: click.Context, as_json: bool) -> None:
     """List forgotten memories that can still be restored, with the time they were forgotten."""
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         memories = living.store.listed(trash=True)
+    if not as_json:
+        memories = [dataclasses.replace(memory, stored=memory.t) for memory in memories]
     echo_list(memories, as_json, _object, _line, "The trash is empty.", _COLUMNS)
 
 
@@ -437,7 +453,7 @@ def _line(memory: RetrievedMemory) -> str:
     origin = f"{memory.kind} from {memory.source}" if memory.source else memory.kind
     text = shorten(escape(" ".join(memory.text.split())), SHOWN)
     mark = "" if memory.trusted else " (untrusted)"
-    return f"{memory.id}  {minute(memory.t)}  {_level(memory)}  {origin}{mark}: {text}"
+    return f"{memory.id}  {minute(memory.made)}  {_level(memory)}  {origin}{mark}: {text}"
 
 
 def _level(memory: RetrievedMemory) -> str:
@@ -447,7 +463,7 @@ def _level(memory: RetrievedMemory) -> str:
 _COLUMNS: Columns[RetrievedMemory] = Columns(
     (
         Column("ID", lambda memory: str(memory.id), right=True),
-        Column("TIME", lambda memory: minute(memory.t), spare=3),
+        Column("TIME", lambda memory: minute(memory.made), spare=3),
         Column("LEVEL", _level, spare=1),
         Column("KIND", lambda memory: memory.kind, spare=2),
         Column("FROM", lambda memory: memory.source, spare=4),
@@ -457,6 +473,6 @@ _COLUMNS: Columns[RetrievedMemory] = Columns(
 
 
 def _object(memory: RetrievedMemory) -> dict[str, Any]:
-    fields = dataclasses.asdict(memory)
+    fields = {**dataclasses.asdict(memory), "stored": memory.made}
     del fields["score"], fields["evidence"]  # only a search has them
     return fields

@@ -150,7 +150,7 @@ def _origin(memory: RetrievedMemory) -> str:
     source, newer = origin_of(memory.source), memory.superseded_by
     origin = f"{memory.kind} from {source}" if source else memory.kind
     superseded = "" if newer is None else f"  superseded by mem:{memory_name(newer)}"
-    return f"{minute(memory.t)}  {origin}{'' if memory.trusted else ' (untrusted)'}{superseded}"
+    return f"{minute(memory.made)}  {origin}{'' if memory.trusted else ' (untrusted)'}{superseded}"
 
 
 def _compare(again: Mapping[str, Any]) -> None:

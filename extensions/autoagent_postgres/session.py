@@ -55,6 +55,12 @@ CREATE INDEX vectors_wanting ON vectors (space, memory) WHERE vector IS NULL;
 CREATE TABLE about (version integer NOT NULL);
 """
 
+# Unknown in older memories: taken from the name of their run, or else from their time. An older autoagent can go on.
+TIME_STORED = """
+ALTER TABLE memories ADD COLUMN stored double precision NOT NULL DEFAULT 0;
+UPDATE memories SET stored = t WHERE run !~ '^[0-9]+-[0-9]';
+"""
+
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 T = TypeVar("T")
 
@@ -137,6 +143,11 @@ class PostgresSession:
                 if not self._made(connection):
                     self._make(connection)
         self._look_here_first(connection)
+        if not self._has_time_stored(connection):
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (TURN,))
+                if not self._has_time_stored(connection):
+                    connection.execute(TIME_STORED)
         row = connection.execute("SELECT version FROM about").fetchone()
         assert row is not None
         if row[0] > VERSION:
@@ -148,6 +159,13 @@ class PostgresSession:
 
     def _made(self, connection: Connection) -> bool:
         query = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'about'"
+        return connection.execute(query, (self._schema,)).fetchone() is not None
+
+    def _has_time_stored(self, connection: Connection) -> bool:
+        query = (
+            "SELECT 1 FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = 'memories' AND column_name = 'stored'"
+        )
         return connection.execute(query, (self._schema,)).fetchone() is not None
 
     def _make(self, connection: Connection) -> None:

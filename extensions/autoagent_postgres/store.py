@@ -27,13 +27,15 @@ MOST_WORDS = 64  # words of a query; a long one is described by fewer
 LONGEST_WORD = 2_000  # bytes; PostgreSQL refuses a query with a longer word, and indexes none
 MOST_MATCHES = 5_000  # memories that are ranked by a word, counted for each word
 
-COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
+COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level, m.stored"
 
 # xmax is 0 in a row that was inserted, not updated.
 PUT = """
-INSERT INTO memories (text, hash, kind, source, trusted, t, run, step, words)
-VALUES (%(text)s, %(hash)s, %(kind)s, %(source)s, %(trusted)s, %(t)s, %(run)s, %(step)s, %(words)s::tsvector)
-ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step,
+INSERT INTO memories (text, hash, kind, source, trusted, t, stored, run, step, words)
+VALUES (
+    %(text)s, %(hash)s, %(kind)s, %(source)s, %(trusted)s, %(t)s, %(stored)s, %(run)s, %(step)s, %(words)s::tsvector
+)
+ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step, stored = excluded.stored,
     source = CASE WHEN memories.trusted AND NOT excluded.trusted THEN excluded.source ELSE memories.source END,
     trusted = memories.trusted AND excluded.trusted
 RETURNING id, xmax = 0
@@ -326,5 +328,7 @@ def _tsvector(text: str) -> str:
 
 
 def _recollection(columns: Iterable[Any], score: float) -> RetrievedMemory:
-    id, text, kind, source, trusted, t, run, step, level = columns
-    return RetrievedMemory(id, plain(text), score, plain(kind), plain(source), trusted, t, plain(run), step, level)
+    id, text, kind, source, trusted, t, run, step, level, stored = columns
+    return RetrievedMemory(
+        id, plain(text), score, plain(kind), plain(source), trusted, t, plain(run), step, level, stored=stored
+    )

@@ -1,7 +1,7 @@
 """The layout of a memory in Redis, and the commands that store and delete it. All keys begin with the prefix.
 
 about        hash: `version` of this layout, `spaces` (how many), `next` id
-m:ID         hash: a memory; `forgotten` is when it went to the trash
+m:ID         hash: a memory; `forgotten` is when it went to the trash, `stored` when its text was stored
 ids          hash: the memory of a text, by the sha256 of it; `trashed` is the same for the trash
 alive        sorted set: memories by their time; `trash` is the same by when they were forgotten
 levels       sorted set: memories by their level

@@ -86,7 +86,8 @@ class RedisStore(StoreBase):
     def _put(
         self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
     ) -> int:
-        known = {**known, "trusted": int(known["trusted"]), "t": repr(float(known["t"]))}
+        times = {name: repr(float(known[name])) for name in ("t", "stored")}
+        known = {**known, "trusted": int(known["trusted"]), **times}
         own = self._space() if vectors else None
         ids: dict[str, int] = {}
         while left := [part for part in parts if part not in ids]:
@@ -106,7 +107,7 @@ class RedisStore(StoreBase):
             id = int(old)
             was_trusted = self._client.hget(self._key("m", id), "trusted") or b""
             group.expected.append((self._key("m", id), "trusted", was_trusted))
-            new = {name: known[name] for name in ("t", "run", "step")}
+            new = {name: known[name] for name in ("t", "stored", "run", "step")}
             if was_trusted == b"1" and not known["trusted"]:
                 new |= {"trusted": 0, "source": known["source"]}
             group.do("HSET", self._key("m", id), *flat(new))
@@ -148,6 +149,7 @@ class RedisStore(StoreBase):
         key = self._key("m", change.id)
         group = CommandGroup([(key, name, seen.get(name.encode(), b"")) for name in ("t", "level", "forgotten")])
         text, t = seen[b"text"].decode(), repr(float(change.t))
+        group.do("HSETNX", key, "stored", repr(_recollection(change.id, seen, "t").made))  # of an older autoagent
         if change.level is None:
             self._records.do_unindex(group, change.id, text)
             group.do("HSET", key, "forgotten", t)
@@ -331,5 +333,5 @@ def _recollection(id: int, fields: Fields, time: str, score: float = 0.0) -> Ret
     known = {name.decode(): value.decode() for name, value in fields.items()}
     return RetrievedMemory(
         id, known["text"], score, known["kind"], known["source"], known["trusted"] == "1", float(known[time]),
-        known["run"], int(known["step"]), int(known["level"]),
+        known["run"], int(known["step"]), int(known["level"]), stored=float(known.get("stored", 0)),
     )  # fmt: skip

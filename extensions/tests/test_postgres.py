@@ -47,6 +47,18 @@ def put(store: PostgresStore, text: str) -> int:
     return id
 
 
+def test_a_memory_of_an_older_autoagent_gets_the_time_of_storing(
+    postgres_url: str, index: str, opened: Callable[..., PostgresStore]
+) -> None:
+    opened().put("the oak", t=2.0, kind="note", source="", trusted=True, run="", step=0)
+    with psycopg.connect(postgres_url) as db:
+        db.execute(f'ALTER TABLE "{schema_name(index)}".memories DROP COLUMN stored'.encode())
+    store = opened()
+    [found] = store.listed()
+    store.change([Change(found.id, (2.0, 0), 3.0, 1)])
+    assert [(memory.t, memory.made) for memory in store.listed()] == [(3.0, 2.0)]
+
+
 def test_a_word_that_no_query_can_hold_is_passed_over(opened: Callable[..., PostgresStore]) -> None:
     store = opened()
     put(store, f"the oak {'x' * 3_000}")

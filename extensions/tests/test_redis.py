@@ -103,6 +103,15 @@ def test_a_newer_memory_is_refused(redis_url: str, index: str) -> None:
     store.close()
 
 
+def test_a_memory_of_an_older_autoagent_gets_the_time_of_storing(redis_url: str, index: str) -> None:
+    store = RedisStore(redis_url, index, BagOfWords())
+    id = put(store, "a fact")
+    redis.Redis.from_url(redis_url).hdel(f"autoagent:{{{index}}}:m:{id}", "stored")
+    store.change([Change(id, (1.0, 0), 3.0, 1)])
+    assert [(memory.t, memory.made) for memory in store.listed()] == [(3.0, 1.0)]
+    store.close()
+
+
 def test_nothing_is_left_of_what_is_forgotten(redis_url: str, index: str) -> None:
     store, client = RedisStore(redis_url, index, BagOfWords()), redis.Redis.from_url(redis_url)
     kept = {"about", "spaces"}

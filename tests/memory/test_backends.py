@@ -39,7 +39,8 @@ def texts_of(memories: Sequence[RetrievedMemory]) -> list[str]:
 def test_a_memory_comes_back_as_it_was_put(store: MemoryStore) -> None:
     id = put(store, "the key is under the mat", t=12.25, kind="step", source="a page", trusted=False, run="r", step=7)
 
-    expected = RetrievedMemory(id, "the key is under the mat", 0.0, "step", "a page", False, 12.25, "r", 7, 0)
+    known = (0.0, "step", "a page", False, 12.25, "r", 7, 0)
+    expected = RetrievedMemory(id, "the key is under the mat", *known, stored=12.25)
     assert store.find("the key is under the mat") == expected
     assert store.listed() == [expected]
     assert store.stats().count == 1
@@ -58,6 +59,18 @@ def test_texts_come_back_letter_by_letter(store: MemoryStore, text: str) -> None
     assert found is not None
     assert (found.text, found.source, found.kind, found.run) == (text, text[:50], "k\0", "r\0")
     assert store.search(text, 1).worded == [] or store.search(text, 1).worded[0].text == text
+
+
+def test_when_a_text_was_stored_stays_whatever_its_time_is(store: MemoryStore) -> None:
+    id = put(store, "tea", t=2.0)
+    assert store.change([Change(id, (2.0, 0), 3.0, 1)]) == store.change([Change(id, (3.0, 1), 4.0, None)]) == 1
+    assert [memory.made for memory in store.listed(trash=True)] == [2.0]
+    assert store.change([Change(id, (4.0, 1), 5.0, 0, trash=True)]) == 1
+    assert [(memory.t, memory.made) for memory in store.listed()] == [(5.0, 2.0)]
+    put(store, "tea", t=6.0)
+    assert [memory.made for memory in store.listed()] == [6.0], "it was stored again"
+    put(store, "milk", t=7.0, stored=1.0)
+    assert [(memory.t, memory.made) for memory in store.listed(1)] == [(7.0, 1.0)]
 
 
 def test_lone_surrogates_are_replaced(store: MemoryStore) -> None:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -260,7 +261,9 @@ def test_a_memory_of_the_first_version_is_brought_up_to_this_one(folder: Path) -
     with LocalStore(folder, BagOfWords()) as memory:
         id = put(memory, "red apples", 5.0, source="a.html")
     db = sqlite3.connect(folder / "memory.db")
-    db.executescript("DROP TABLE words; DROP TABLE trash; PRAGMA user_version = 1;")
+    db.executescript(
+        "ALTER TABLE memories DROP COLUMN stored; DROP TABLE words; DROP TABLE trash; PRAGMA user_version = 1;"
+    )
     db.close()
     with LocalStore(folder, BagOfWords()) as memory, LocalStore(folder, BagOfWords()) as other:
         assert worded(memory, "apples") == worded(other, "apples") == ["red apples"]
@@ -270,6 +273,25 @@ def test_a_memory_of_the_first_version_is_brought_up_to_this_one(folder: Path) -
     with LocalStore(folder, BagOfWords()) as memory:
         put(memory, "green apples")
         assert len(worded(memory, "apples")) == 2  # indexed once, not with every opening
+
+
+def test_older_memories_get_the_day_of_their_run_or_that_of_their_last_use(folder: Path) -> None:
+    with LocalStore(folder, BagOfWords()) as memory:
+        put(memory, "red apples", 5e9, run="20231106-120000-aaaa")
+        put(memory, "green pears", 6e9)
+        [gone] = [put(memory, "blue plums", 7e9)]
+        memory.change([Change(gone, (7e9, 0), 8e9, None)])
+    with closing(sqlite3.connect(folder / "memory.db")) as db:
+        for table in ("memories", "trash"):
+            db.execute(f"ALTER TABLE {table} DROP COLUMN stored")
+        db.execute("PRAGMA user_version = 3")
+        db.commit()
+    with LocalStore(folder, BagOfWords()) as memory:
+        for found in memory.listed():
+            memory.change([Change(found.id, (found.t, 0), 9e9, 1)])
+        memory.change([Change(gone, (8e9, 0), 9e9, 0, trash=True)])
+        made = {found.text: found.made for found in memory.listed()}
+    assert made == {"red apples": 1699272000.0, "green pears": 6e9, "blue plums": 7e9}
 
 
 # Other embedders, failing embedders

@@ -160,8 +160,8 @@ def test_an_export_is_readable_by_others(path: Path) -> None:
     header, *records = map(json.loads, path.read_text().splitlines())
     assert (header["memories"], header["trash"], header["dreams"]) == (4, 2, 0)
     assert records[0] | {"text": "", "source": ""} == {
-        "t": 1700000000.1, "text": "", "kind": "step", "source": "", "trusted": True, "level": 0, "run": "r\n",
-        "step": 1,
+        "t": 1700000000.1, "stored": 1700000000.1, "text": "", "kind": "step", "source": "", "trusted": True,
+        "level": 0, "run": "r\n", "step": 1,
     }  # fmt: skip
     assert [record["text"] for record in records if "forgotten" in record] == ["old bread", "older bread"]
 

@@ -26,7 +26,7 @@ FILE = "memory.db"
 LOCK = "lock"
 PAGE = 1024  # bytes; a new memory changes a row here and there, and each time the whole page is written
 CACHE = 16_384  # KiB of pages kept in memory, as they are read: texts and words of a recall lie far apart
-VERSION = 3  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
+VERSION = 4  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
 
 TABLES = """
 CREATE TABLE memories (
@@ -65,7 +65,15 @@ CREATE VIRTUAL TABLE words USING fts5(text, content = '', tokenize = 'porter uni
 INSERT INTO words (rowid, text) SELECT id, spaced(text) FROM memories;
 """
 
-STEPS = (TABLES, TRASH, WORDS_STEMMED)  # each leads from one version to the next, 0 being an empty file
+TIME_STORED = "".join(  # unknown in older memories: taken from the name of their run, or else from their time
+    f"""
+ALTER TABLE {table} ADD COLUMN stored REAL NOT NULL DEFAULT 0;
+UPDATE {table} SET stored = t WHERE run NOT GLOB '[0-9]*-[0-9]*';
+"""  # noqa: S608 - our names
+    for table in ("memories", "trash")
+)
+
+STEPS = (TABLES, TRASH, WORDS_STEMMED, TIME_STORED)  # each leads from one version to the next, 0 being an empty file
 
 
 def connect(folder: Path) -> sqlite3.Connection:

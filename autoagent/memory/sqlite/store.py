@@ -35,13 +35,13 @@ COUNTABLE = 5_000  # memories with a word that are counted, at a tenth of a micr
 COUNTED = 10_000  # words whose memory counts are cached
 DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
 
-COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
-KEPT = "id, text, hash, kind, source, trusted, t, run, step"  # in memories as in the trash
+COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level, m.stored"
+KEPT = "id, text, hash, kind, source, trusted, t, run, step, stored"  # in memories as in the trash
 
 PUT = """
-INSERT INTO memories (text, hash, kind, source, trusted, t, run, step)
-VALUES (:text, :hash, :kind, :source, :trusted, :t, :run, :step)
-ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step,
+INSERT INTO memories (text, hash, kind, source, trusted, t, run, step, stored)
+VALUES (:text, :hash, :kind, :source, :trusted, :t, :run, :step, :stored)
+ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step, stored = excluded.stored,
     source = CASE WHEN excluded.trusted < trusted THEN excluded.source ELSE source END,
     trusted = min(trusted, excluded.trusted)
 RETURNING id
@@ -308,8 +308,8 @@ class LocalStore(StoreBase):
 
 
 def _recollection(columns: Sequence[Any], score: float) -> RetrievedMemory:
-    id, text, kind, source, trusted, t, run, step, level = columns
-    return RetrievedMemory(id, text, score, kind, source, bool(trusted), t, run, step, level)
+    id, text, kind, source, trusted, t, run, step, level, stored = columns
+    return RetrievedMemory(id, text, score, kind, source, bool(trusted), t, run, step, level, stored=stored)
 
 
 def open_store(opening: StoreOpening) -> LocalStore:
