@@ -1,8 +1,9 @@
 """Find near-duplicates by their vectors, and corrections by their words. Pure functions.
 
 A word of change and a shared name are no correction. So the rule sees one thing only: the same words but for one
-number, date or name, where the sentence gives its subject that one value ("The port is 5433", "Kim lives in Bonn").
-What holds for several values at once ("Kim likes Bach") is left alone.
+number, date or name, where the sentence equates its subject with that value ("The port is 5433", "PORT=5433"). A
+relation ("listens on port 80", "is at 8:00", "works on Alpha") and a label ("Error: E1187") may hold for several values
+at once, and are left alone.
 """
 
 from __future__ import annotations
@@ -83,11 +84,9 @@ _PLURAL_FRAME = re.compile(  # an indefinite subject, or a statement that allows
     r"|example|option|reason|part|nicht|auch|nie|nur|pas|aussi)\b",
     re.IGNORECASE,
 )
-_VALUE_FRAME = re.compile(  # the verb, and possible words between it and its only value
-    r"(?P<subject>.*?\S) ?(?:[=:]|\b(?P<verb>is|are|ist|lautet|kostet|beträgt|heißt|est|coûte|costs|takes|lasts|weighs|"
-    r"listens|runs|lives|works|starts|ends|has(?= ?$))\b)"
-    r"(?: (?:due|called|named|set|limited|scheduled|planned|deployed|hosted|located|based|led|run|owned|maintained"
-    r"|stored|written|born|reached|at|on|in|to|by|for|from|until|under|of|port|room|floor|the|am|auf|im|à))* ?",
+_VALUE_FRAME = re.compile(  # an equation: the value is all that follows the verb
+    r"(?P<subject>.*?\S) ?(?:=|\b(?P<verb>is|are|ist|lautet|kostet|beträgt|heißt|est|coûte|costs|takes|lasts|weighs|"
+    r"has(?= ?$))\b(?: (?:called|named|set to|limited to))?) ?",
     re.IGNORECASE,
 )
 _PEOPLE = re.compile(r"(?:the )?(?:user|i|he|she|we|they)|[^\W\d_a-z]\w*", re.IGNORECASE)
@@ -111,8 +110,7 @@ def corrects(new: str, old: str) -> bool:
         return False
     if kind == "number":
         return True
-    # These verbs allow several values, and German nouns look like names.
-    allows_several = match["verb"] in ("are", "ist", "est", "has", "runs")
+    allows_several = match["verb"] in ("are", "ist", "est", "has")  # and German nouns look like names
     return not (allows_several or (frame.endswith(" is") and _PEOPLE.fullmatch(match["subject"])))
 
 

@@ -182,7 +182,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self.superseded = ()
         if id is not None and trusted and kind in DELIBERATE_KINDS:
             self.core_changes += 1
-            self._supersede(id, text, "user" if kind == "feedback" else source)
+            self._supersede(id, text, source)
         return id
 
     @cached_property
@@ -200,7 +200,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def _supersede(self, id: int, text: str, source: str) -> None:
         """Link the memories corrected by this one to it, keeping both.
 
-        The user's own and pinned memories give way only to the user's words. A reverse link is removed.
+        The user's own and pinned memories give way only to what the user adds. A reverse link is removed.
         """
         found = self.store.search(text, MAX_COMPARED)
         of_user = "user" in source.split(", ")

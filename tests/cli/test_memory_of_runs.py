@@ -192,7 +192,7 @@ def test_memories_are_pinned_edited_filtered_and_forgotten_by_the_user(served: H
     assert "pinned" in served.run("memory", "list").text
     assert served.run("memory", "edit", "2", "Tea is cold.").text == "Edited 2; its new ID is 3.\n"
     assert listed(served)[0]["text"] == "Tea is cold."
-    assert served.run("memory", "list", "--before", "2020-01-01").text == "The memory is empty.\n"
+    assert served.run("memory", "list", "--before", "2020-01-01").text == "No memory matches.\n"
     ask = ("memory", "search", "Tea is cold")
     searched = json.loads(served.run(*ask, "--kind", "note", "--source", "user", "--json").out)
     assert searched[0]["text"] == "Tea is cold."
@@ -241,22 +241,22 @@ def test_an_end_that_nothing_checked_is_kept_as_a_claim(
     assert fact[3:] == ["Files: a.txt"]
 
 
-FOUND = Reply("- The service listens on port 5433.\n- Deploys need the key of Kim.\nThat is all.")
+FOUND = Reply("- The port of the service is 5433.\n- Deploys need the key of Kim.\nThat is all.")
 
 
 def test_a_run_that_is_over_is_put_down_in_facts_by_one_call(served: Home, server: ScriptedServer) -> None:
     write = command("write_to_file", filename="a.txt", text="alpha, port 5433")
     server.add(write, *FINISH, FOUND)
     done = served.succeed(*goal("Write where the service runs"), env=DISTILS)
-    assert "FACTS: The service listens on port 5433. | Deploys need the key of Kim." in done.text
+    assert "FACTS: The port of the service is 5433. | Deploys need the key of Kim." in done.text
     kept = [memory["text"] for memory in facts(served)]
-    assert kept[:2] == ["The service listens on port 5433.", "Deploys need the key of Kim."]
+    assert kept[:2] == ["The port of the service is 5433.", "Deploys need the key of Kim."]
     assert kept[2].startswith("A run for: Write where the service runs\nIt came to: It is done.")
     assert "a.txt" in server.requests[2].prompt, "it is shown what the run did"
     assert "; 50 out)" in done.text, "the call counts, beside the probe, two steps and the verifier"
     assert "tools" not in server.requests[2].body
 
-    moved = Reply("- The service listens on port 5434.")
+    moved = Reply("- The port of the service is 5434.")
     server.add(command("write_to_file", filename="b.txt", text="omega"), *FINISH, moved)
     assert served.run(*goal("Write where it was moved"), env=DISTILS).code == 0
     old, _, _, new, _ = facts(served)

@@ -1,6 +1,7 @@
 """Pairs of an older and a newer text: those where the newer takes the older's place, and those where it must not.
 
 The rule was built on the first two lists. The `UNSEEN` were written before it, and looked at once, when it was done.
+Since then it sees equations alone, so that it misses some of both: a relation may hold for several values at once.
 """
 
 REPLACED = [
@@ -50,6 +51,14 @@ KEPT = [
     ("The bug in parser.py is in line 12.", "The bug in parser.py is in line 40."),
     ("The temperature on 3 May was 20.", "The temperature on 3 May was 22."),
     ("The tests are run with pytest.", "The tests are no longer slow."),
+    ("Bug: /srv/a.py", "Bug: /srv/b.py"),
+    ("Error: E1187", "Error: E2207"),
+    ("Paid: 20 euros to Kim", "Paid: 25 euros to Kim"),
+    ("The train to Bonn is at 8:00", "The train to Bonn is at 9:00"),
+    ("The user works on Meridian", "The user works on Alpha"),
+    ("The service listens on port 80", "The service listens on port 443"),
+    ("The shop is deployed to /srv/a.", "The shop is deployed to /srv/b."),
+    ("The reviewer is based in Bonn.", "The reviewer is based in Ulm."),
 ]
 
 UNSEEN_REPLACED = [

@@ -95,9 +95,9 @@ def test_what_was_corrected_is_told_apart_with_thousands_of_steps_in_between(tmp
     finally:
         sys.path.remove(str(BENCHMARKS))
     with LivingMemory(LocalStore(tmp_path, embedded())) as memory:
-        old = memory.add("The shop is deployed to https://alpha.example.org.")
+        old = memory.add("The address to deploy the shop to is https://alpha.example.org.")
         put_at_once(memory.store, list(others(20_000)))
-        new = memory.add("The shop is deployed to https://omega.example.org now.")
+        new = memory.add("The address to deploy the shop to is https://omega.example.org now.")
         found = memory.recall("Deploy the shop", 8, pushed=True).memories
         assert old is not None
         assert memory.store.of([old])[0].superseded_by == new
