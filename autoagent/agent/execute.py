@@ -98,7 +98,10 @@ class Execution:
         return replace(meta, finished=f"{file} is written.") if met else meta
 
     def record_crash(self, call: Call) -> Events:
-        """Record a call interrupted by a crash, with unknown result and the file changes since its start."""
+        """Record a call interrupted by a crash, with the file changes since its start.
+
+        Its result is unknown, unless its command can look what came of it.
+        """
         state, before, changed = self._state, self._state.work.before, []
         if self._snapshots is not None and before:
             yield from self.snapshot(passing=True)
@@ -109,7 +112,12 @@ class Execution:
                 f"Look at {', '.join(executables)}: a command that was cut off may have written what runs as you later."
             )
             yield state.record(SystemNotice(text=text))
-        data = state.guard.cut_off(call, changed).to_json()
+        meta, found = state.guard.cut_off(call, changed), self._registry.after_crash(call, self._context)
+        if found is not None:
+            data = replace(found.meta, changed=meta.changed, tainted_by=meta.tainted_by).to_json()
+            yield state.record(Returned(call_id=call.id, ok=found.ok, text=found.text, data=data))
+            return
+        data = meta.to_json()
         yield state.record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
 
     def snapshot(self, *, passing: bool = False, whole: bool = True) -> Events:

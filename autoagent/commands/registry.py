@@ -81,6 +81,7 @@ class Command:
     preview: Callable[..., str] | None = None
     available: Available | None = None
     assess: Assess | None = None
+    after_crash: Callable[..., CommandOutput | None] | None = None
 
 
 def command(
@@ -92,6 +93,7 @@ def command(
     available: Available | None = None,
     preview: Callable[..., str] | None = None,
     assess: Assess | None = None,
+    after_crash: Callable[..., CommandOutput | None] | None = None,
     repeatable: bool = False,
     category: str = "",
     effects: Effects | None = None,
@@ -108,9 +110,11 @@ def command(
 
     `risk` "read" declares that it changes nothing: if a crash lost its result, it is simply run again. `preview` takes
     the same arguments and returns the change that the call would make, as a diff or a note, '' for none. `assess`, with
-    the same arguments, returns its risk if that depends on them (`risk` is the usual one). `repeatable`: the same call
-    may give another result although nothing changed here. A command without declared `effects` is asked about at every
-    call, and its results count as untrusted and private.
+    the same arguments, returns its risk if that depends on them (`risk` is the usual one). `after_crash`, with the
+    Context and the same arguments, returns what came of a call that a crash cut off, None if it cannot tell. It raises
+    CommandError if the call did nothing. `repeatable`: the same call may give another result although nothing changed
+    here. A command without declared `effects` is asked about at every call, and its results count as untrusted and
+    private.
     `always_offered`, `rare`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels`: see CommandSpec.
     """
 
@@ -136,7 +140,7 @@ def command(
             stand_in,
             tuple(levels),
         )
-        return Command(spec, function, preview, available, assess)
+        return Command(spec, function, preview, available, assess, after_crash)
 
     return register
 
@@ -318,6 +322,19 @@ class Registry:
         if isinstance(output, CommandOutput):
             return Result(call.id, True, output.text, output.meta)
         return Result(call.id, True, output)
+
+    def after_crash(self, call: Call, context: Context) -> Result | None:
+        """Return what came of a call that a crash cut off, or None if its command cannot tell."""
+        found = self._commands.get(call.name)
+        if found is None or found.after_crash is None:
+            return None
+        try:
+            output = found.after_crash(context, **self.check(call).args)
+        except ReplyError:  # of another version
+            return None
+        except CommandError as error:
+            return Result(call.id, False, str(error))
+        return Result(call.id, True, output.text, output.meta) if output else None
 
     def _find(self, name: str) -> Command:
         """Find a command by name, alias or label in any spelling. Raises ReplyError with the closest match."""

@@ -99,3 +99,26 @@ def test_a_line_that_never_was_on_disk_is_no_loss(served: Home, server: Scripted
     done = served.succeed("resume", "-c")
     assert "Missing at the end" not in done.text
     assert [event["seq"] for event in served.log()] == list(range(len(served.log())))
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_whether_a_text_was_remembered_is_looked_up(served: Home, server: ScriptedServer, stored: bool) -> None:
+    """The log ends where the command began, as after a kill."""
+    server.add(command("memory_add", text="The ferry leaves at 7:40."))
+    assert served.run(*GOAL, "-c", "-l", "1").code == 4
+    log = served.state / "runs" / served.runs[0] / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    [begun] = [number for number, line in enumerate(lines) if b'"type":"started"' in line]
+    log.write_bytes(b"".join(lines[: begun + 1]))
+    if not stored:
+        assert served.run("memory", "forget", "1").code == 0
+    server.script[:] = list(FINISH)
+    asked = len(server.requests)
+    served.succeed("resume", "-c")
+    result, *_ = (event for event in served.log() if event["type"] == "returned")
+    lost = "The program ended while this command ran: the text was not stored."
+    assert (result["ok"], result["known"]) == (stored, True)
+    assert result["text"] == ("Remembered as memory 1." if stored else lost)
+    prompt = server.requests[asked].prompt
+    assert result["text"] in prompt and "may have run" not in prompt
+    assert "Not known to be done" not in served.run("memory", "list", "--json").out
