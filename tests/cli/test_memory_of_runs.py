@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from driver import FINISH, Home
 from loopback_site import Site, answer
-from server import Fault, Reply, Request, ScriptedServer, command
+from server import Command, Fault, Reply, Request, ScriptedServer, command
 
 
 @pytest.fixture
@@ -226,6 +226,25 @@ def test_what_fits_a_clause_of_a_goal_alone_is_not_pushed(served: Home, server: 
     assert "letter.txt" not in server.requests[0].prompt
     why = served.run("why", served.runs[0], "1").text
     assert "fits a clause alone" in why, why
+
+
+def test_a_memory_of_something_else_does_not_change_what_is_done(served: Home, server: ScriptedServer) -> None:
+    """The model does whatever its prompt says of names, as small ones do."""
+    meridian = command("memory_add", text="Files of the project Meridian have names in capitals.")
+    server.add(meridian, *FINISH)
+    assert served.run(*goal("Learn the customs of Meridian")).code == 0
+
+    def believes(request: Request) -> Command:
+        name = "SHIPS.TXT" if "capitals" in request.prompt else "ships.txt"
+        return command("write_to_file", filename=name, text="3")
+
+    written: list[str] = []
+    for wish in ("Count the ships and write them to a file", "Write a file for the project Meridian, names and all"):
+        server.add(believes, *FINISH)
+        assert served.run(*goal(wish)).code == 0
+        there = sorted(path.name for path in (served.folder / "autoagent_workspace").glob("*.*"))
+        written += [name for name in there if name not in written]
+    assert written == ["ships.txt", "SHIPS.TXT"], "it changes only what it is about"
 
 
 @pytest.mark.parametrize("accepts", [(), ("--accept-claims",)])

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from bag_of_words import BagOfWords
 
+from autoagent.core.model import Usage
 from autoagent.memory.evidence import Question, terms
 from autoagent.memory.living_memory import MAX_PASSAGE, LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
+
+
+class TwoLanguages(BagOfWords):
+    """An embedder for which a German word is its English one."""
+
+    WORDS = {"die": "the", "fähre": "ferry", "liegt": "lies", "im": "in", "hafen": "harbour"}  # noqa: RUF012
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        return super().embed([" ".join(self.WORDS.get(word, word) for word in text.lower().split()) for text in texts])
 
 
 @pytest.fixture
@@ -71,3 +81,14 @@ def test_one_that_is_trusted_is_found_among_many_that_are_not(tmp_path: Path) ->
             memory.add(f"The ferry leaves at {number}.", source="https://ferry.example", trusted=False)
         [found] = memory.recall("when the ferry leaves", 1).memories
         assert found.trusted
+
+
+@pytest.mark.parametrize(("embedder", "pushed"), [(TwoLanguages, 1), (BagOfWords, 0)])
+def test_a_fact_is_pushed_for_a_question_in_another_language_if_the_embedder_knows_both(
+    tmp_path: Path, embedder: type[BagOfWords], pushed: int
+) -> None:
+    with LivingMemory(LocalStore(tmp_path, embedder())) as memory:
+        memory.add("Die Fähre liegt im nördlichen Hafen")
+        memory.add("Der Wein ist im Keller")
+        found = memory.recall("In which harbour lies the ferry", pushed=True).memories
+        assert [one.text for one in found] == ["Die Fähre liegt im nördlichen Hafen"][:pushed]
