@@ -131,7 +131,7 @@ def filled(folder: Path, texts: Sequence[str], batches: Iterator[Vectors], name:
         ids = range(first, first + len(vectors))
         rows = [(id, text, hashlib.sha256(text.encode()).digest()) for id, text in zip(ids, texts[first - 1 :])]  # noqa: B905
         with writing(db, folder):
-            db.executemany("INSERT INTO memories VALUES (?, ?, ?, 'note', '', 1, 0, 0, '', 0)", rows)
+            db.executemany("INSERT INTO memories VALUES (?, ?, ?, 'note', '', 1, 0, 0, '', 0, 0)", rows)
             db.executemany("INSERT INTO vectors (memory, space) VALUES (?, 1)", [(id,) for id in ids])
             space.append(dict(zip(ids, vectors, strict=True)))
         first += len(vectors)

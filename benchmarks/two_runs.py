@@ -142,7 +142,7 @@ def put_at_once(store: LocalStore, texts: Sequence[str]) -> None:
         with writing(store._db, store._folder):
             ids = {}
             for number, text in enumerate(some, start):
-                known = {"kind": "step", "source": "", "trusted": True, "t": time.time()}
+                known = {"kind": "step", "source": "", "trusted": True, "t": time.time(), "stored": time.time()}
                 ids[text] = store._put_one(text, {**known, "run": f"between-{number // 20}", "step": number % 20 + 1})
             store._space().append({ids[text]: vector for text, vector in vectors.items()})
 
