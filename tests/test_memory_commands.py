@@ -68,10 +68,8 @@ def run(context: Context, name: str, **args: str) -> CommandResult:
 def test_the_agent_can_ask_by_date_kind_run_and_source(
     context: Context, living: LivingMemory, now: list[float]
 ) -> None:
-    living.store.put(
-        "Tea was brewed at noon.", t=now[0], kind="step", run="20231107-101500-aaaa", source="tea.example",
-        trusted=True, step=1, stored=datetime(2023, 11, 7, 12).timestamp(),
-    )  # fmt: skip
+    now[0] = datetime(2023, 11, 7, 12).timestamp()
+    living.add("Tea was brewed at noon.", kind="step", run="20231107-101500-aaaa", source="tea.example")
     now[0] = datetime(2023, 11, 9, 12).timestamp()
     living.add("Coffee was brewed at noon.", kind="step", run="20231109-101500-bbbb")
     living.add("The user likes tea.", kind="note", run="20231109-101500-bbbb")

@@ -214,22 +214,12 @@ class MemoryStore(Protocol):
     """
 
     def put(
-        self,
-        text: str,
-        *,
-        t: float,
-        kind: str,
-        source: str,
-        trusted: bool,
-        run: str,
-        step: int,
-        durable: bool = True,
-        stored: float = 0.0,
+        self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int, durable: bool = True
     ) -> int | None:
         """Store a text with level 0. Return its id, or None if it has no content. `durable` is as for `change`.
 
-        A known text keeps its id and level and takes the new times, run and step. Once untrusted, it stays so. A text
-        in the trash is restored as new. `stored`: when it was stored before, elsewhere; 0: now, at `t`.
+        `t` is its time, and stays when it was stored. A known text keeps its id and level and takes the new times, run
+        and step. Once untrusted, it stays so. A text in the trash is restored as new.
         """
 
     def change(

@@ -435,12 +435,12 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         now = max(self._clock(), old.t)
         self.core_changes += 1
         id = self.store.put(
-            text, t=now, kind=old.kind, source=origin_of(old.source), trusted=old.trusted, run=old.run, step=old.step,
-            stored=old.made,
+            text, t=old.made, kind=old.kind, source=origin_of(old.source), trusted=old.trusted, run=old.run,
+            step=old.step,
         )  # fmt: skip
         if id is not None:
-            new = [m for m in self.store.of([id]) if m.level < old.level]
-            self.store.change([Change(m.id, (m.t, m.level), m.t, old.level) for m in new])
+            new = self.store.of([id])
+            self.store.change([Change(m.id, (m.t, m.level), now, max(m.level, old.level)) for m in new])
             self.forget(memory)
         return id
 

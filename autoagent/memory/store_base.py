@@ -94,17 +94,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         """Close the store."""
 
     def put(
-        self,
-        text: str,
-        *,
-        t: float,
-        kind: str,
-        source: str,
-        trusted: bool,
-        run: str,
-        step: int,
-        durable: bool = True,
-        stored: float = 0.0,
+        self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int, durable: bool = True
     ) -> int | None:
         """See MemoryStore."""
         parts = list(dict.fromkeys(texts.parts(text)))
@@ -113,7 +103,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         with self._ours():
             vectors = self._embedding.of_new(self._not_there(parts))
             known = {"t": t, "kind": kind, "source": valid(source), "trusted": trusted, "run": run, "step": step}
-            known["stored"] = stored or t
+            known["stored"] = t
             return self._put(parts, known, vectors, durable=durable)
 
     def change(

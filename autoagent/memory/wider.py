@@ -124,8 +124,8 @@ class WiderMemory:
 
 def _best_evidence(recall: Recall) -> float:
     """Return the most evidence among the ranked candidates."""
-    ranked = (*recall.memories, *(other for other in recall.left_out if other.reason != FROM_OUTSIDE))
-    return max((candidate.evidence for candidate in ranked), default=0.0)
+    found = [memory.evidence for memory in recall.memories]
+    return max(found + [other.evidence for other in recall.left_out if other.reason != FROM_OUTSIDE], default=0.0)
 
 
 def _scaled(recall: Recall, top: float) -> Recall:

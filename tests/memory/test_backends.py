@@ -69,8 +69,6 @@ def test_when_a_text_was_stored_stays_whatever_its_time_is(store: MemoryStore) -
     assert [(memory.t, memory.made) for memory in store.listed()] == [(5.0, 2.0)]
     put(store, "tea", t=6.0)
     assert [memory.made for memory in store.listed()] == [6.0], "it was stored again"
-    put(store, "milk", t=7.0, stored=1.0)
-    assert [(memory.t, memory.made) for memory in store.listed(1)] == [(7.0, 1.0)]
 
 
 def test_lone_surrogates_are_replaced(store: MemoryStore) -> None:
