@@ -96,7 +96,8 @@ def test_the_same_text_is_the_same_memory(store: MemoryStore) -> None:
     id = put(store, "tea at four", t=1.0, run="first", step=1, kind="step", source="one")
     store.change([Change(id, (1.0, 0), 2.0, 3)])
     assert put(store, "tea at four", t=5.0, run="second", step=2, kind="note", source="two") == id
-    assert store.listed() == [RetrievedMemory(id, "tea at four", 0.0, "step", "one", True, 5.0, "second", 2, 3)]
+    known = (0.0, "step", "one", True, 5.0, "second", 2, 3)
+    assert store.listed() == [RetrievedMemory(id, "tea at four", *known, stored=5.0)]
 
 
 def test_once_untrusted_a_memory_stays_so(store: MemoryStore) -> None:
@@ -237,7 +238,8 @@ def test_the_trash_keeps_what_is_forgotten_until_it_is_restored_or_emptied(store
     assert store.find("old bread") is None and not forget(store, old) and store.stats().count == 1
 
     assert restore(store, new, 30.0) and not restore(store, new, 30.0) and not restore(store, kept, 30.0)
-    assert store.find("new bread") == RetrievedMemory(new, "new bread", 0.0, "note", "s", True, 30.0, "", 4, 0)
+    known = (0.0, "note", "s", True, 30.0, "", 4, 0)
+    assert store.find("new bread") == RetrievedMemory(new, "new bread", *known, stored=1.0)
     assert set(texts_of(store.search("bread", 5).near)) == {"new bread", "kept bread"}
     assert set(texts_of(store.search("bread", 5).worded)) == {"new bread", "kept bread"}
 
