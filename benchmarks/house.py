@@ -31,26 +31,26 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 49_004,
-    "lines of tests/": 41_072,
+    "lines of autoagent/": 46_300,
+    "lines of tests/": 40_400,
     "arrows that point up": 0,
     "circles of modules": 0,
-    "functions of one statement": 999,
-    "private functions called once": 600,
+    "functions of one statement": 892,
+    "private functions called once": 514,
     "Protocols": 14,
-    "files under 50 lines": 12,
-    "file names that recur": 14,
+    "files under 50 lines": 10,
+    "file names that recur": 12,
     "settings loaded before the first prompt": 1,
-    "files executed before the first prompt": 199,
-    "files from a reply to the next prompt": 87,
+    "files executed before the first prompt": 190,
+    "files from a reply to the next prompt": 85,
     "settings": 88,
     "root flags shown": 16,
     "subcommands shown": 16,
     "docstrings that are a relative clause": 0,
     "'what' per 1,000 words of docstrings": 1.0,
     "relative pronouns per 1,000 words": 4.1,
-    "semicolons per 1,000 words": 1.5,
-    "'one(s)' per 1,000 words": 6.6,
+    "semicolons per 1,000 words": 1.3,
+    "'one(s)' per 1,000 words": 6.2,
 }
 """The most that each figure may be. Lower them as the figures fall; do not raise them."""
 

@@ -79,7 +79,7 @@ class _Attempts:
     def best(self) -> tuple[bool, list[str]]:
         """Return whether any draft passes the tests, and of these, or of all, the most that leave the same files.
 
-        Programs and texts that agree go first, then programs: texts agree more often on what is wrong.
+        Programs and texts that agree go first, then programs: texts alone agree more often on wrong files.
         """
         passes = any(passes for passes, _ in self.replies)
         groups = [alike for (passing, _), alike in self.replies.items() if passing == passes]

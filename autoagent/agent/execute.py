@@ -100,7 +100,7 @@ class Execution:
     def record_crash(self, call: Call) -> Events:
         """Record a call interrupted by a crash, with the file changes since its start.
 
-        Its result is unknown, unless its command can look what came of it.
+        Its result is unknown, unless its command can find out.
         """
         state, before, changed = self._state, self._state.work.before, []
         if self._snapshots is not None and before:

@@ -151,7 +151,7 @@ def to_json(event: Event) -> dict[str, Any]:
 def event_from_line(line: bytes, type: str = "") -> Event:
     """Read an event from a log line, dropping unknown fields. `type` is known if its beginning was read.
 
-    Raises ValueError for an unknown type, a newer version, or a missing or invalid field, which is named.
+    Raises ValueError for an unknown type, a newer version, or a missing or invalid field, and names it.
     """
     if not type:
         try:

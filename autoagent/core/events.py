@@ -102,7 +102,7 @@ class Changed(RunStarted):
 
 @event("recalled", passing=True)
 class Recalled(Event):
-    """Memories found for this step's prompt, which shows as many as fit."""
+    """Memories found for this step's prompt. It shows as many as fit."""
 
     query: str
     memories: tuple[RetrievedMemory, ...]

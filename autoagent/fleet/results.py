@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from math import comb
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.task import Status
-from autoagent.fleet.record import FleetState, Row
+
+if TYPE_CHECKING:
+    from autoagent.fleet.record import FleetState, Row
 
 FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # how a cell begins that a spreadsheet computes
 

@@ -477,7 +477,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
 
 
 def _linked(memory: RetrievedMemory, newer: int | None) -> Change:
-    """Return the change of a memory's link to a newer memory, which only alters its source."""
+    """Return the change of a memory's link to a newer memory. It only alters its source."""
     return Change(memory.id, (memory.t, memory.level), memory.t, memory.level, link_to_newer(memory.source, newer))
 
 

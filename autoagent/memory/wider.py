@@ -129,7 +129,7 @@ def _best_evidence(recall: Recall) -> float:
 
 
 def _scaled(recall: Recall, top: float) -> Recall:
-    """Scale the scores, which are relative to the best of one memory, to the evidence `top` of the best of both."""
+    """Scale the scores, relative to the best of one memory, to the evidence `top` of the best of both."""
     share = _best_evidence(recall) / top if top else 1.0
     memories = tuple(replace(memory, score=memory.score * share) for memory in recall.memories)
     left_out = tuple(replace(other, score=other.score * share) for other in recall.left_out)

@@ -66,7 +66,7 @@ class ScriptedEndpoint:
 
 
 def all_met(shown: str) -> str:
-    """Return a verifier's answer that finds each goal met, with evidence from what it was `shown`."""
+    """Return a verifier's answer that finds each goal met, with evidence from the text it was `shown`."""
     goals, _, evidence = shown.partition("\n\n")
     quote = next((line for line in evidence.splitlines() if line.strip()), "")
     numbers = re.findall(r"^(\d+)\. ", goals, re.MULTILINE)

@@ -148,7 +148,7 @@ async def _shown(browser: Browser, first: WebPage, limit: int, load: Load) -> We
 
 
 async def _lead(context: BrowserContext, first: WebPage, load: Load) -> None:
-    """Answer every request of the pages in this context by what `load` returns, or not at all."""
+    """Answer every request of the pages in this context with the result of `load`, or not at all."""
     left = REQUEST_LIMIT
     pending: WebPage | None = first
 

@@ -39,7 +39,7 @@ BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0
 
 
 def boolean(text: str, called: str) -> bool:
-    """Return the truth value of a variable's text. Raises SettingsError, which begins with `called`."""
+    """Return the truth value of a variable's text. Raises SettingsError beginning with `called`."""
     if (word := text.strip().lower()) not in BOOLEANS:
         raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
     return BOOLEANS[word]

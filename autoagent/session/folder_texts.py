@@ -1,4 +1,4 @@
-"""Read the instructions for an agent in a folder: the nearest AGENTS.md, and skills, which are folders with a SKILL.md.
+"""Read the instructions for an agent in a folder: the nearest AGENTS.md, and skills (folders with a SKILL.md).
 
 Both are trusted by content: a skill by all of its files. The user's own need no trust.
 """
@@ -166,7 +166,7 @@ def skills_in(place: Path, folder: Path, tell: Callable[[str], None]) -> list[Sk
 
 
 def read_skill(place: Path) -> Skill:
-    """Read a skill. Raises SettingsError, which names the file, if it violates the standard."""
+    """Read a skill. Raises SettingsError naming the file if it violates the standard."""
     name, description, body = skill_parts(read_text(place / SKILL_FILE), place / SKILL_FILE)
     contents = skill_contents(place)
     description, body = defuse(description), defuse(body)
@@ -174,7 +174,7 @@ def read_skill(place: Path) -> Skill:
 
 
 def skill_parts(text: str, path: Path) -> tuple[str, str, str]:
-    """Return the name, description and body of a SKILL.md. Raises SettingsError, which names the file."""
+    """Return the name, description and body of a SKILL.md. Raises SettingsError naming the file."""
     head = _FRONT_MATTER.match(text)
     if head is None:
         raise SettingsError(f"{path}: must begin with `---`, then `name:` and `description:`, then `---`.")

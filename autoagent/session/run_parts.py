@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def opened_place(flags: Mapping[str, Any] | None) -> Place:
-    """Return the current folder for a subcommand that acts. Ask the user first whether to trust what it brings."""
+    """Return the current folder for a subcommand that acts. Ask the user first whether to trust it."""
     return Session.open(flags).place
 
 

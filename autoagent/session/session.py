@@ -268,7 +268,7 @@ def place_in(folder: Path, settings: Settings) -> Place:
 
 
 def found_by_parts(method: str, place: Place) -> Iterator[Any]:
-    """Yield what the extensions' parts in the folder yield by a method. Raises SetupError for a part that fails."""
+    """Yield the results of a method of the extensions' parts in the folder. Raises SetupError for a part that fails."""
     for plugin in plugins("folders"):
         try:
             part = plugin.load()

@@ -169,7 +169,7 @@ def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
 
 
 def _print_superseded(living: LivingMemory) -> None:
-    """Print what the memory that was just added has set aside."""
+    """Print the memories that the one just added supersedes."""
     for old in living.superseded:
         echo(f"supersedes {old.id}: {shorten(escape(' '.join(old.text.split())), SHOWN)}")
 

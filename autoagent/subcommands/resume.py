@@ -308,7 +308,7 @@ def _fork_team(branch: _Branch, feedback: str | None) -> int:
 class _Branch:
     """A run that begins as another one began, up to a step, and with its workspace in another place.
 
-    `moved` is how that run `began`, there. `unused` puts away what is made for this one, if it cannot begin.
+    `moved` is how that run `began`, there. `unused` removes its files if it cannot begin.
     """
 
     run: str
@@ -321,7 +321,7 @@ class _Branch:
     unused: ExitStack
 
     def new_log(self, tainted: TaintedFiles, said: Iterable[Event], changes: Iterable[Event]) -> EventLog:
-        """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
+        """Restore the files and their labels, then begin the log: a fork that is there is whole."""
         settings, console, run, step = self.session.settings, self.console, self.run, self.step
         place = Path(self.moved.workspace)
         snapshots = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.moved), console.warn)

@@ -191,7 +191,7 @@ def remove() -> None:
 def migrate(folder: Path, applies: bool, as_json: bool) -> None:
     """Move an AutoGPT FOLDER into the current one, translated: settings, task, files, memory.
 
-    Shows a table of what is moved, renamed and left out, with reasons. No file here is overwritten, and moving a file
+    Shows a table of everything moved, renamed or left out, with reasons. No file here is overwritten, and moving a file
     does not make it trusted. An AutoGPT folder also works as it is; `autoagent migrate .` takes its memories there.
     """
     from autoagent.session.migration import carry_out, plan
