@@ -273,9 +273,12 @@ def _fail(error: BaseException) -> int:
     from autoagent.text.redaction import Redactor
 
     reason = Redactor().mask(str(error))
-    if isinstance(error, (ForUser, StopRun)):
+    if isinstance(error, ForUser):
         _print_error(f"autoagent: {reason}")
-        return error.exit_code if isinstance(error, ForUser) else error.outcome.status.code
+        return error.exit_code
+    if isinstance(error, StopRun):  # raised before a run began
+        _print_error(f"autoagent: {reason}")
+        return error.outcome.status.code
     if isinstance(error, OSError):  # not described by any other handler
         subject = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
         _print_error(f"autoagent: {subject} cannot be used: {error.strerror}.")

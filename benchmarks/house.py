@@ -31,11 +31,11 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 46_300,
+    "lines of autoagent/": 46_400,
     "lines of tests/": 40_400,
     "arrows that point up": 0,
     "circles of modules": 0,
-    "functions of one statement": 892,
+    "functions of one statement": 903,
     "private functions called once": 514,
     "Protocols": 14,
     "files under 50 lines": 10,

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoagent.core.errors import ForUser
-from autoagent.memory.sqlite.database import writing
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.registry.embedders import EMBEDDERS, EmbedderOpening
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
@@ -35,6 +34,7 @@ from autoagent.text.tokens import counter
 
 STEPS = 5  # of the second run
 BATCH = 500  # steps put into the memory together
+RUN = 20  # steps of one run, put in one transaction
 PATIENCE = 300.0  # seconds for one run
 HEADING = "Memories that may matter"
 
@@ -137,14 +137,12 @@ def put_at_once(store: LocalStore, texts: Sequence[str]) -> None:
     """Put texts into a store as steps, in few transactions: one each would take most of the time."""
     for start in range(0, len(texts), BATCH):
         some = texts[start : start + BATCH]
-        vectors = store._embedding.of_new(list(dict.fromkeys(some)))
-        store._space()  # found, or made, in a transaction of its own
-        with writing(store._db, store._folder):
-            ids = {}
-            for number, text in enumerate(some, start):
-                known = {"kind": "step", "source": "", "trusted": True, "t": time.time(), "stored": time.time()}
-                ids[text] = store._put_one(text, {**known, "run": f"between-{number // 20}", "step": number % 20 + 1})
-            store._space().append({ids[text]: vector for text, vector in vectors.items()})
+        vectors = dict(store._embedding.of_new(list(dict.fromkeys(some))))
+        for first in range(0, len(some), RUN):
+            steps = list(dict.fromkeys(some[first : first + RUN]))
+            known = {"kind": "step", "source": "", "trusted": True, "t": time.time(), "stored": time.time()}
+            known |= {"run": f"between-{(start + first) // RUN}", "step": 1}
+            store._put(steps, known, {text: vectors.pop(text) for text in steps if text in vectors}, durable=False)
 
 
 def replies(steps: Sequence[tuple[str, dict[str, str]]]) -> list[str]:

@@ -326,6 +326,7 @@ def test_a_user_filters_by_the_day_that_the_agent_sees_too(call: Callable[..., R
     assert listed("--until", "2023-11-06") == ["Tea is hot."] == listed("--before", "2023-11-07")
     assert listed("--since", "2023-11-07", "--until", "2023-11-07") == ["Coffee is hot."]
     assert listed("--until", "2023-11-06T23:00") == []
+    assert "9999-12-31 is out of range" in call("list", "--until", "9999-12-31").output
     assert listed("--since", "2023-11-08") == ["Milk is white."]
     assert call("forget", "--until", "2023-11-06").output == "Forgot 1 memories.\n"
 

@@ -16,7 +16,7 @@ from autoagent.core.events import Ended, Event, Feedback, Forked, Recalled, Rewo
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Status
 from autoagent.log.event_log import EventLog
-from autoagent.log.reader import read, run_ids
+from autoagent.log.reader import is_cut_off, read, run_ids
 
 
 def write(state: Path, *texts: str) -> str:
@@ -90,6 +90,15 @@ def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
     with EventLog.open(tmp_path, run):
         pass  # the lock went with the process, and what it left behind does not count
     assert (tmp_path / "runs" / run / "holder").exists()
+
+
+def test_a_log_is_cut_off_where_its_own_run_has_not_ended(tmp_path: Path) -> None:
+    with EventLog.create(tmp_path) as log:
+        log.append(Feedback(text="x"))
+        log.append(Ended(status=Status.FINISHED, reason="", agent="1"))
+        assert is_cut_off(log.path), "a sub-agent's end is not the run's"
+        log.append(Ended(status=Status.FINISHED, reason=""))
+        assert not is_cut_off(log.path)
 
 
 def test_ids_sort_as_the_runs_began_also_within_one_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

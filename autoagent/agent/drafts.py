@@ -196,9 +196,9 @@ class Drafts:
             return programs[:1] * _MOST
         bound = [replace(p, choices=code or paths) if p.meaning == "path" else p for p in writers[0].parameters]
         program, text = programs[0], replace(writers[0], parameters=tuple(bound))
-        return (
-            [text, text, text, program, program, program] if code else [program, text, program, text, program, program]
-        )
+        if code:
+            return [text, text, text, program, program, program]
+        return [program, text, program, text, program, program]
 
     def _ask(
         self, files: Mapping[str, str], spec: CommandSpec, failures: str, notes: str, number: int

@@ -112,13 +112,21 @@ class Execution:
                 f"Look at {', '.join(executables)}: a command that was cut off may have written what runs as you later."
             )
             yield state.record(SystemNotice(text=text))
-        meta, found = state.guard.cut_off(call, changed), self._registry.after_crash(call, self._context)
+        result, interrupted = Result(call.id, False, MAY_HAVE_RUN, state.guard.cut_off(call, changed)), False
+        known = False
+        try:
+            with self._user.interruptible():
+                found = self._registry.after_crash(call, self._context)
+        except KeyboardInterrupt:
+            found, interrupted = None, True
         if found is not None:
-            data = replace(found.meta, changed=meta.changed, tainted_by=meta.tainted_by).to_json()
-            yield state.record(Returned(call_id=call.id, ok=found.ok, text=found.text, data=data))
-            return
-        data = meta.to_json()
-        yield state.record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
+            cut_off = result.meta
+            result = replace(found, meta=replace(found.meta, changed=cut_off.changed, tainted_by=cut_off.tainted_by))
+            known = not changed  # or the user has changed these files since
+        data = result.meta.to_json()
+        yield state.record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, known=known))
+        if interrupted:
+            yield from self._user.interrupted()
 
     def snapshot(self, *, passing: bool = False, whole: bool = True) -> Events:
         """Snapshot the workspace if it has changed since the last snapshot.

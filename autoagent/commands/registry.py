@@ -114,8 +114,8 @@ def command(
     Context and the same arguments, returns what came of a call that a crash cut off, None if it cannot tell. It raises
     CommandError if the call did nothing. `repeatable`: the same call may give another result although nothing changed
     here. A command without declared `effects` is asked about at every call, and its results count as untrusted and
-    private.
-    `always_offered`, `rare`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels`: see CommandSpec.
+    private. `always_offered`, `rare`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels`: see
+    CommandSpec.
     """
 
     def register(function: Callable[..., str | CommandOutput]) -> Command:

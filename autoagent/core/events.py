@@ -125,7 +125,7 @@ class Dropped(Event):
 
     memory: int
     ends_reply: bool = False  # further commands of the reply are not run; older logs lack it and did run them
-    attachment: str = ""  # it is that which no later prompt shows, and `memory` is -1; its labels stay
+    attachment: str = ""  # no later prompt shows it; `memory` is then -1, and its labels stay
 
 
 @event("prompted", passing=True)

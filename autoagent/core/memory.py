@@ -25,6 +25,7 @@ _SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")  # a newer memory contra
 RUN_RECORD = "A run for: "  # begins the fact that summarizes a run and its result
 PINNED = 1_000_000  # the level of a pinned memory, beyond reach of use, so that it never changes
 USER = "user"  # the kind of the user's own memories: facts and preferences, for runs in all folders
+BEYOND = "beyond the number asked for"  # why a fitting memory is left out
 FROM_OUTSIDE = "from outside"  # why a fitting memory is left out where only trusted ones are recalled
 GONE = -1  # the level, in a change, of a memory that is deleted for good
 

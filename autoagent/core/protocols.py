@@ -214,12 +214,22 @@ class MemoryStore(Protocol):
     """
 
     def put(
-        self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int, durable: bool = True
+        self,
+        text: str,
+        *,
+        t: float,
+        kind: str,
+        source: str,
+        trusted: bool,
+        run: str,
+        step: int,
+        stored: float | None = None,
+        durable: bool = True,
     ) -> int | None:
         """Store a text with level 0. Return its id, or None if it has no content. `durable` is as for `change`.
 
-        `t` is its time, and stays when it was stored. A known text keeps its id and level and takes the new times, run
-        and step. Once untrusted, it stays so. A text in the trash is restored as new.
+        `t` is its time, and `stored` when it was stored (default `t`). A known text keeps its id and level and takes
+        the new times, run and step. Once untrusted, it stays so. A text in the trash is restored as new.
         """
 
     def change(

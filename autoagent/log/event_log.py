@@ -133,7 +133,7 @@ class EventLog:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Bytes and events."""
+        """Return the bytes and the events of the log."""
         with self._lock:
             return self._size, self._seq
 
@@ -207,7 +207,7 @@ class EventLog:
     def effective(self, offset: int = 0, events_before: int = 0) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: those that count, except recollections.
 
-        With an `offset` in bytes, only later events. None of the `events_before` it was taken back.
+        With an `offset` in bytes, only later events. None of the `events_before` earlier ones may have been taken back.
         """
         kinds = EVENTS.keys() - {Recalled.type}
         for event in effective(events_in(self.path, kinds, begin=(offset, events_before)), self._rewinds):

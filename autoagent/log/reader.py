@@ -134,7 +134,7 @@ def is_cut_off(path: Path) -> bool:
     with open_log_file(path) as file:
         file.seek(max(0, path.stat().st_size - _END_BYTES))
         begins = _BEGINNING.match(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
-    return begins is None or begins[1] != Ended.type.encode()
+    return begins is None or begins[1] != Ended.type.encode() or bool(begins[5])  # a sub-agent's end is another
 
 
 def events_in(

@@ -13,8 +13,7 @@ from pathlib import Path
 from autoagent.core.codec import check_time, lines_of
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import ForModel, ForUser, StateError
-from autoagent.core.memory import Dream, LeftOut, Recall, RetrievedMemory
-from autoagent.memory.ranking import BEYOND
+from autoagent.core.memory import BEYOND, Dream, LeftOut, Recall, RetrievedMemory
 from autoagent.text.quoting import Marks, defuse
 from autoagent.text.sanitize import valid
 

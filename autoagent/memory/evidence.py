@@ -147,6 +147,8 @@ def _join(pieces: list[str], chosen: list[int]) -> str:
     """Join the chosen pieces, with an ellipsis for each omission."""
     parts: list[str] = []
     for last, n in pairwise([-1, *chosen, len(pieces)]):
-        parts += ["…"] * (n > last + 1)
-        parts += pieces[n : n + 1]
+        if n > last + 1:
+            parts.append("…")
+        if n < len(pieces):
+            parts.append(pieces[n])
     return " ".join(parts)

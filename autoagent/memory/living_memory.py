@@ -192,10 +192,11 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         """See Memory. A power cut loses the last non-durable changes, and their ids are reused."""
         stats = self.store.stats()
-        first = [*texts.parts(text), None][0]
+        if not stats.id:  # such a store never loses acknowledged changes
+            return False
+        first = next(iter(texts.parts(text)), None)
         owners = (*self.store.of([memory]), *self.store.of([memory], trash=True))
-        is_lost = memory > stats.last or any(m.run != run and m.text != first for m in owners)
-        return bool(stats.id) and is_lost  # a store without an id never loses acknowledged changes
+        return memory > stats.last or any(m.run != run and m.text != first for m in owners)
 
     def _supersede(self, id: int, text: str, source: str) -> None:
         """Link the memories corrected by this one to it, keeping both.
@@ -435,12 +436,12 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         now = max(self._clock(), old.t)
         self.core_changes += 1
         id = self.store.put(
-            text, t=old.made, kind=old.kind, source=origin_of(old.source), trusted=old.trusted, run=old.run,
+            text, t=now, stored=old.made, kind=old.kind, source=origin_of(old.source), trusted=old.trusted, run=old.run,
             step=old.step,
         )  # fmt: skip
         if id is not None:
             new = self.store.of([id])
-            self.store.change([Change(m.id, (m.t, m.level), now, max(m.level, old.level)) for m in new])
+            self.store.change([Change(m.id, (m.t, m.level), m.t, old.level) for m in new if m.level < old.level])
             self.forget(memory)
         return id
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from autoagent.core.events import Event, Thought
@@ -19,15 +19,29 @@ class NoMemory:
     store_id = ""
     core_changes = 0
 
-    def _nothing(self, *args: Any, **known: Any) -> None:
-        """Do nothing: there are no memories."""
+    def add(self, text: str, **known: Any) -> int | None:
+        return None
 
-    add = use = nap = close = _nothing
-
-    def _no(self, *args: Any, **known: Any) -> bool:
+    def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         return False
 
-    has_lost = keep_in_core = supersede = forget = _no
+    def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
+        return False
+
+    def supersede(self, old: int, new: int) -> bool:
+        return False
+
+    def forget(self, memory: int) -> bool:
+        return False
+
+    def use(self, memories: Collection[int]) -> None:
+        """Do nothing: there are no memories."""
+
+    def nap(self) -> None:
+        """Do nothing: nothing can fade."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
 
     def recall(self, query: str, k: int = 10, **asked: Any) -> Recall:
         return Recall()

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoagent.core.memory import LeftOut, Recall, RetrievedMemory, Wanted
+from autoagent.core.memory import BEYOND, LeftOut, Recall, RetrievedMemory, Wanted
 
 DAY = 86_400.0
 MAX_SEARCHED = 5000  # memories per search
 SUPERSEDED_WEIGHT = 0.5  # of a memory with a newer contradiction
-BEYOND = "beyond the number asked for"
 
 
 @dataclass(frozen=True, slots=True)

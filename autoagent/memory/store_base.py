@@ -94,7 +94,17 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         """Close the store."""
 
     def put(
-        self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int, durable: bool = True
+        self,
+        text: str,
+        *,
+        t: float,
+        kind: str,
+        source: str,
+        trusted: bool,
+        run: str,
+        step: int,
+        stored: float | None = None,
+        durable: bool = True,
     ) -> int | None:
         """See MemoryStore."""
         parts = list(dict.fromkeys(texts.parts(text)))
@@ -103,7 +113,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         with self._ours():
             vectors = self._embedding.of_new(self._not_there(parts))
             known = {"t": t, "kind": kind, "source": valid(source), "trusted": trusted, "run": run, "step": step}
-            known["stored"] = t
+            known["stored"] = t if stored is None else stored
             return self._put(parts, known, vectors, durable=durable)
 
     def change(

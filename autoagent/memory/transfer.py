@@ -258,16 +258,15 @@ def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
 
 
 def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
-    """Store an exported memory. Return the change that sets its time and level, if needed."""
+    """Store an exported memory. Return the change that sets its level, if needed."""
     there = store.find(memory.text)
     newer = there if there is not None and there.t > memory.t else memory
     id = store.put(
-        memory.text, t=newer.made, kind=memory.kind, source=origin_of(memory.source), trusted=memory.trusted,
-        run=newer.run, step=newer.step,
+        memory.text, t=newer.t, stored=newer.made, kind=memory.kind, source=origin_of(memory.source),
+        trusted=memory.trusted, run=newer.run, step=newer.step,
     )  # fmt: skip
     level = there.level if there is not None else 0
-    before, after = (newer.made, level), (newer.t, max(level, memory.level))
-    return [] if id is None or before == after else [Change(id, before, *after)]
+    return [] if id is None or memory.level <= level else [Change(id, (newer.t, level), newer.t, memory.level)]
 
 
 def _check_size(path: Path, file: BufferedReader) -> None:

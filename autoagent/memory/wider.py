@@ -8,10 +8,9 @@ from heapq import merge  # which leaves each of the two in its own order, be it 
 from typing import Any
 
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import FROM_OUTSIDE, PRIVATE, USER, LeftOut, Recall, RetrievedMemory, link_to_newer
+from autoagent.core.memory import BEYOND, FROM_OUTSIDE, PRIVATE, USER, LeftOut, Recall, RetrievedMemory, link_to_newer
 from autoagent.core.model import Usage
 from autoagent.memory.living_memory import LivingMemory
-from autoagent.memory.ranking import BEYOND
 
 
 class WiderMemory:
@@ -47,7 +46,8 @@ class WiderMemory:
         if reason := self._refusal(text):
             raise StateError(reason)
         user = self._opened(make=True)
-        id = user.add(text, kind=kind, source=source, **{**known, "durable": True}) if user else None
+        assert user is not None
+        id = user.add(text, kind=kind, source=source, **{**known, "durable": True})
         return None if id is None else -id
 
     def __getattr__(self, name: str) -> Any:
@@ -87,7 +87,7 @@ class WiderMemory:
 
     @property
     def core_changes(self) -> int:
-        return self._own.core_changes + (self._user.core_changes if self._user else 0)
+        return self._own.core_changes + (self._user.core_changes if self._user is not None else 0)
 
     def supersede(self, old: int, new: int) -> bool:
         return old >= 0 and new >= 0 and self._own.supersede(old, new)
@@ -105,7 +105,7 @@ class WiderMemory:
         return user is not None and user.forget(-memory)
 
     def take_usage(self) -> Usage:
-        return self._own.take_usage() + (self._user.take_usage() if self._user else Usage())
+        return self._own.take_usage() + (self._user.take_usage() if self._user is not None else Usage())
 
     def __len__(self) -> int:
         """Count the memories of the folder."""

@@ -10,9 +10,7 @@ become errors of this program. No message repeats the server's words, which are 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,8 @@ from autoagent.core.errors import CommandError, causes
 from autoagent.network.addresses import NetworkGuard
 
 if TYPE_CHECKING:
+    import ssl
+
     from requests.adapters import HTTPAdapter
 
 CONNECT_SECONDS = 10.0  # for one address
@@ -95,6 +95,8 @@ def guarded_connect(guard: NetworkGuard, deadline: Deadline) -> Connect:
 
 def authorities() -> ssl.SSLContext:
     """Return TLS that trusts the authorities of certifi and of the system (also SSL_CERT_FILE and SSL_CERT_DIR)."""
+    import ssl
+
     import certifi
 
     context = ssl.create_default_context(cafile=certifi.where())
@@ -154,13 +156,15 @@ _CERTIFICATE = {
 @contextlib.contextmanager
 def named(url: str, deadline: Deadline) -> Iterator[None]:
     """Turn every failure, including the deadline, into a CommandError with the URL and the reason."""
+    from http.client import HTTPException
+
     from requests import RequestException
     from urllib3.exceptions import HTTPError
 
     too_long = f"it took longer than {deadline.seconds:,g} s"
     try:
         yield
-    except (RequestException, HTTPError, http.client.HTTPException, OSError, ValueError) as error:
+    except (RequestException, HTTPError, HTTPException, OSError, ValueError) as error:
         known = [text for cause in causes(error) if (text := _reason(cause))]  # the innermost explains it best
         reason = known[-1] if known else f"the server's answer cannot be used ({type(error).__name__})"
         raise CommandError(f"{url} cannot be fetched: {too_long if deadline.passed else reason}.") from error
@@ -169,6 +173,9 @@ def named(url: str, deadline: Deadline) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
+    import http.client
+    import ssl
+
     from urllib3 import exceptions as urllib3
 
     match error:

@@ -40,7 +40,7 @@ class Table(Generic[Record]):
         self._own = {name: record for record in own for name in (record.name, *record.aliases)}
 
     def names(self) -> list[str]:
-        """All names, including aliases."""
+        """Return all names, including aliases."""
         return [*self._own, *self._added()]
 
     def knows(self, name: str) -> bool:

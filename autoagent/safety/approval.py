@@ -14,7 +14,10 @@ NOBODY = "nobody"  # refuses a call that nobody decided on in time
 
 
 class Continuous:
-    """Allow every command without a warning. `ask` about others and after Ctrl-C; without it, refuse and end."""
+    """Allow every command without a warning. `ask` decides on others, and after Ctrl-C.
+
+    Without it they are refused, and Ctrl-C ends the run.
+    """
 
     def __init__(self, ask: Authorizer | None = None) -> None:
         self._ask = ask

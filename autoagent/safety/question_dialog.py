@@ -55,7 +55,7 @@ class Questioner(Protocol):
         """Show a proposal with its complete arguments and diff."""
 
     def edit(self, text: str, suffix: str) -> str | None:
-        """Return the text edited in the user's editor as a file with this suffix, or None on failure."""
+        """Return the text edited in the user's editor as a file with this suffix, or None without one."""
 
     def rewrite(self, text: str) -> str | None:
         """Return the text edited on prefilled lines, or None without line editing."""

@@ -199,7 +199,10 @@ def _not_json(error: json.JSONDecodeError) -> str:
 
 
 def restore_secrets(new_args: Mapping[str, Any], shown: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the edited arguments, with secrets restored in unchanged ones. Raises ValueError for a mask elsewhere."""
+    """Return the edited arguments, with secrets restored in unchanged ones.
+
+    Raises ValueError if an edited argument still holds a mask.
+    """
     unchanged = {name for name, value in new_args.items() if name in args and value == shown[name]}
     for name in new_args.keys() - unchanged:
         if name in args and shown[name] != args[name] and holds_mask(new_args[name]):

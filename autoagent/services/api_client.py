@@ -77,9 +77,10 @@ class ApiProvider:
     def is_private(self) -> bool:
         """Return whether the server is on this machine or in a private network."""
         try:
-            return is_private(urlsplit(self.url).hostname or "")
+            host = urlsplit(self.url).hostname or ""
         except ValueError:  # brackets that are not closed
-            return is_private("")
+            host = ""
+        return is_private(host)
 
     def get(self, path: str, **content: Any) -> ApiAnswer:
         """Send a GET request, with content and errors as in `post`."""

@@ -76,7 +76,7 @@ Load = Callable[[str], Awaitable[WebPage]]  # without blocking the browser
 def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
     """Return the page as HTML once its scripts have run. Other pages come as `fetch` gave them.
 
-    Raises CommandError as `fetch` does, without the browser `name`, and for a page that does not come to an end.
+    Raises CommandError as `fetch` does, if the browser `name` is missing, and for a page that never finishes.
     """
     first = fetch(url, limit=limit)
     if first.media_type not in ("text/html", "application/xhtml+xml"):

@@ -91,7 +91,7 @@ def _variable(value: str | None, written: str, line: int) -> Variable:
 def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = False) -> None:
     """Set these variables in the file and make it private (0600), keeping all other lines.
 
-    Raises SettingsError if the file cannot be read or written, or a value needs quotes without `quote`.
+    Raises SettingsError if the file cannot be read or written, or a value needs two lines, or quotes without `quote`.
     """
     new_lines = {}
     for name, value in values.items():

@@ -133,6 +133,10 @@ class _Nobody(AuthorizerWrapper):
         )
         return Verdict(False, NOBODY, reason.strip())
 
+    def accepts(self, claims: str) -> Verdict:
+        """Accept nothing: nobody is there to ask."""
+        return Verdict(False, NOBODY)
+
 
 class _ModelWhenAsked:
     """The model for commands that ask one, opened on first use. Its errors fail the command."""

@@ -76,7 +76,7 @@ _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
 }
 
 
-BOUNDS_VARIABLE = "AUTOAGENT_HELD_TO"  # it has the user's settings that bound a scenario, by name, as JSON
+BOUNDS_VARIABLE = "AUTOAGENT_HELD_TO"  # holds the user's settings that bound a scenario, by name, as JSON
 WAY_OUT = "`autoagent test --trusted` allows it"
 
 

@@ -64,7 +64,7 @@ class RunSteering:
             "goals": ("the goals, and which are met; change them", self._change_goals),
             "add": ("attach a file, as @path does; /drop removes it", self._attach),
             "drop": ("remove all attachments, or one file", self._detach),
-            "memory": ("recalled memories; /memory core [[--public] TEXT, -ID]: the core", self._show_core),
+            "memory": ("recalled memories; /memory core [[--public] TEXT, ID, -ID]: the core", self._show_core),
             "undo": ("undo the last change of files, then earlier ones (--redo, --force)", self._undo),
         }
 
@@ -190,7 +190,11 @@ class RunSteering:
             public, text = text.startswith("--public "), text.removeprefix("--public ")
             id = int(text) if text.isdecimal() else self.memory.add(text, source="user")
             if id is None or not self.memory.keep_in_core(id, kept=True, public=public):
-                reason = f"There is no memory {id}." if id else "There is no memory to keep it in (MEMORY_BACKEND)."
+                reason = (
+                    f"There is no memory {id}."
+                    if id is not None
+                    else "There is no memory to keep it in (MEMORY_BACKEND)."
+                )
                 raise SettingsError(reason)
             self._console.say(f"Kept as {memory_name(id)}: prompts show it from the next step on.")
 

@@ -25,9 +25,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from autoagent.agent.budget import Budget
-from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.core.events import Ended, Event, Snapshot
+from autoagent.core.events import Ended, Event, Returned, Snapshot
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Outcome, Status, Task
@@ -185,7 +185,7 @@ class WorkerPool:
         `build` builds a runner that is not an Agent. One that does not report is waited for. Its end is told to nobody.
 
         A signal interrupts only the wait for the build, and then ends the sub-agent, so that none runs unknown to its
-        starter. Raises CommandError if it may not or cannot be started, and gives its budget back.
+        starter. Raises CommandError if it may not or cannot be started; its `budget` is then given back.
         """
         reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
         oversight = self.oversight
@@ -322,8 +322,22 @@ class _Log:
         self._pool = pool
         self._member = member
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pool.log, name)
+    @property
+    def run(self) -> str:
+        return self._pool.log.run
+
+    @property
+    def lost(self) -> int:
+        return self._pool.log.lost
+
+    def masked(self, value: Any) -> Any:
+        return self._pool.log.masked(value)
+
+    def returned(self, step: int, agent: str = "") -> Returned | None:
+        return self._pool.log.returned(step, agent)
+
+    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
+        return self._pool.log.results(agent)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         return self._pool.record(self._member, event)

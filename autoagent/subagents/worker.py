@@ -347,7 +347,7 @@ class RunningWorker:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Raise StopRun if it is to end."""
+        """Enter a block that may be interrupted. Raises StopRun if the agent is to end."""
         self.check()
         yield
 

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,6 @@ FATES = 50  # of memories, that a forecast shows
 DREAM_TOKENS = 600
 _OF_USER = "autoagent.memory.of_user"
 
-_time = click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"))
 
 file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 as_json = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
@@ -61,12 +60,19 @@ def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
     return user_memory(settings).embedder if ctx.meta[_OF_USER] else lazy_embedder(settings)
 
 
-class _Until(click.DateTime):
-    """Convert a day to its end."""
+class _Time(click.DateTime):
+    """Convert a date or time to seconds since the epoch, a date to the begin or the `end` of the day."""
+
+    def __init__(self, *, end: bool = False) -> None:
+        super().__init__(("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"))
+        self._end = end
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        is_day = isinstance(value, str) and len(value) <= len("2026-11-24")
-        return super().convert(value, param, ctx) + timedelta(days=is_day)
+        is_day = self._end and len(value) <= len("2026-11-24")
+        try:
+            return (super().convert(value, param, ctx) + timedelta(days=is_day)).timestamp()
+        except (OverflowError, ValueError):
+            self.fail(f"{value} is out of range.", param, ctx)
 
 
 _filters = flags(
@@ -74,9 +80,11 @@ _filters = flags(
         click.option("--kind", metavar="KIND", help="Only this kind: note, fact, feedback, step, user."),
         click.option("--run", metavar="RUN", help="Only those of this run (any unique prefix of its id)."),
         click.option("--source", metavar="TEXT", help="Only those whose source contains TEXT."),
-        click.option("--before", type=_time, metavar="TIME", help="Only those before TIME (2026-11-22)."),
-        click.option("--since", type=_time, metavar="TIME", help="Only those since TIME."),
-        click.option("--until", type=_Until(_time.formats), metavar="TIME", help="Only those until TIME, a whole day."),
+        click.option("--before", type=_Time(), metavar="TIME", help="Only those before TIME (2026-11-22)."),
+        click.option("--since", type=_Time(), metavar="TIME", help="Only those since TIME."),
+        click.option(
+            "--until", type=_Time(end=True), metavar="TIME", help="Only those until TIME; a date includes its day."
+        ),
     )
 )
 
@@ -85,17 +93,17 @@ def _meant(
     kind: str | None,
     run: str | None,
     source: str | None,
-    before: datetime | None,
-    since: datetime | None,
-    until: datetime | None,
+    before: float | None,
+    since: float | None,
+    until: float | None,
 ) -> Callable[[RetrievedMemory], bool]:
-    """Return the test of a memory that the filters make. A filter that was not given admits all."""
+    """Return a test of whether a memory passes the filters. One that was not given admits all."""
     return lambda memory: (
         kind in (None, memory.kind)
         and memory.run.startswith(run or "")
         and (source or "") in origin_of(memory.source)
-        and all(memory.made < end.timestamp() for end in (before, until) if end is not None)
-        and (since is None or memory.made >= since.timestamp())
+        and all(memory.made < end for end in (before, until) if end is not None)
+        and (since is None or memory.made >= since)
     )
 
 

@@ -126,7 +126,7 @@ async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
                 raise ValueError(f"it must be an object with {', '.join(kinds)}, and nothing else")
             for name, kind in output.items():
                 value = found[name]
-                fits = isinstance(value, KINDS[kind][1]) if isinstance(kind, str) else value in kind
+                fits = isinstance(value, KINDS[kind][1]) if isinstance(kind, str) else value in [*kind]
                 if not fits or (isinstance(value, bool) and kind in ("integer", "number")):
                     raise ValueError(f"{name} does not fit {json.dumps(kinds[name], ensure_ascii=False)}")
             return found

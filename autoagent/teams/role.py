@@ -332,7 +332,7 @@ class Role:
         return self.prefix
 
     _rc = property(attrgetter("rc"))
-    _setting = property(__str__)
+    _setting = property(str)
 
 
 class Environment:

@@ -141,7 +141,7 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
             raise SettingsError(f"{found['file'].where}: an action has commands or a file, not both.")
         if leaves_workspace(action["file"]):
             raise SettingsError(f"{found['file'].where}: {action['file']!r} {OUTSIDE}")
-    elif "check" in found and "commands" not in found:
+    if "check" in found and "commands" not in found and "file" not in found:
         raise SettingsError(f"{found['check'].where}: only an action with commands or a file can have a check.")
     return action
 

@@ -76,7 +76,7 @@ def registry_of(roles: Sequence[Role], settings: Settings, more: Sequence[Comman
     registry = registry.without(starting, "in a team the roles work together")
     for role in roles:
         for action in role.actions:
-            specs_of(registry, tuple(action.tools), f"{role}, {action}: ")
+            specs_of(registry, tuple(map(name_of, action.commands)), f"{role}, {action}: ")
             if action.file and not any(map(writes_whole, registry.specs)):
                 raise SettingsError(f"{role}, {action}: {NO_WRITER}")
     return registry

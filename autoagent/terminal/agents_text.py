@@ -70,7 +70,7 @@ _INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # of 
 
 
 class TeamText:
-    """Take up every event of a team in order by `add`."""
+    """Render a team. Pass every event to `add`, in order."""
 
     def __init__(self) -> None:
         self._roles: dict[str, events.Hired] = {}

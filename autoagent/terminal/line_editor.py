@@ -20,8 +20,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
-import click
-
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -292,14 +290,24 @@ def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
 
 def edit_in_editor(text: str, suffix: str) -> str | None:
     """Return the text as the user leaves it in $VISUAL or $EDITOR, or None where neither is set or it fails."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if not editor or editor.isspace():
-        return None
+    import shlex
+    import subprocess
+    import tempfile
+
     try:
-        edited = click.edit(text.encode(), editor, require_save=False, extension=suffix)
-        return edited.decode() if edited is not None else None
-    except (click.ClickException, ValueError):  # ValueError: quotes that do not match, or no UTF-8
+        command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    except ValueError:  # quotes that do not match
         return None
+    if not command:
+        return None
+    with tempfile.TemporaryDirectory(prefix="autoagent-") as folder:
+        path = Path(folder) / f"text{suffix}"
+        path.write_text(text, "utf-8", newline="")
+        try:  # not click.edit: it leaves the editor running when a signal ends this program
+            done = subprocess.run([*command, str(path)], stderr=sys.stderr)  # noqa: S603 - the user's own editor
+            return path.read_bytes().decode("utf-8") if done.returncode == 0 else None
+        except (OSError, UnicodeDecodeError):
+            return None
 
 
 @contextmanager

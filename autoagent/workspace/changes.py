@@ -56,7 +56,10 @@ class Changes:
                 self.forget()
 
     def taken(self) -> dict[str, set[str]] | None:
-        """Return the names changed since the last call, by folder, or None if unknown, as once a folder changes."""
+        """Return the names changed since the last call, by folder.
+
+        None if unknown: a folder was created or deleted, or its mode changed, or there were too many changes.
+        """
         changed: dict[str, set[str]] = {}
         with suppress(BlockingIOError):  # no more events
             while self._descriptor >= 0:

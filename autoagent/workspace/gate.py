@@ -30,7 +30,7 @@ from typing import BinaryIO, Literal, Self
 from autoagent.core.durable_files import DRAFT, is_draft, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.frozen import dataclass
-from autoagent.workspace.guarded import Watch, join
+from autoagent.workspace.guarded import Watch, place_in
 from autoagent.workspace.syscalls import call
 
 Gate = Callable[[int, str, int], int]
@@ -347,13 +347,13 @@ class Workspace:
         for part in folder.split("/") if folder else ():
             with self._opened(above or ".", _FOLDER) as parent, suppress(FileExistsError):
                 os.mkdir(part, dir_fd=parent)
-            above = join(above, part)
+            above = place_in(above, part)
 
     def _entries(self, folder: str) -> list[WorkspaceEntry]:
         entries = []
         with self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as found:
             for item in found:
-                path = join("" if folder == "." else folder, item.name)
+                path = place_in("" if folder == "." else folder, item.name)
                 if path.casefold() in self._protected or is_draft(path):
                     continue
                 with suppress(FileNotFoundError):  # gone since the folder was read

@@ -76,7 +76,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def join(folder: str, name: str) -> str:
+def place_in(folder: str, name: str) -> str:
     """Return the place of a name in a folder, '' for the root."""
     return f"{folder}/{name}" if folder else name
 
@@ -305,14 +305,14 @@ class Watch:
         self._known = {where: kept for where, status in found.items() if (kept := self._snapshot(where, status))}
         self._closed |= {where: stamp_of(status) for where, status in found.items() if where not in self._known}
         users = self._gitdirs - self._own
-        configs = [(gitdir, self._known.get(join(gitdir, "config"))) for gitdir in users]
+        configs = [(gitdir, self._known.get(place_in(gitdir, "config"))) for gitdir in users]
         self._named = {
             posixpath.normpath(posixpath.join(base, os.fsdecode(path).strip()))
             for gitdir, kept in configs if kept
             for _, path in _PATH_ENTRY.findall(kept.data or b"")
             for base in (gitdir, posixpath.dirname(gitdir))  # of included files, and of hooks
         }  # fmt: skip
-        hooks = (join(gitdir, "hooks") for gitdir in users)
+        hooks = (place_in(gitdir, "hooks") for gitdir in users)
         places = {*filter(None, map(self._top, found)), *(place for place in hooks if (self._root / place).is_dir())}
         self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MAX_READ_ONLY_PLACES])
 
@@ -320,7 +320,7 @@ class Watch:
         """Return the place to make read-only for a guarded file, or '' in a repository made by a program."""
         gitdir = self._gitdir_of(where)
         if gitdir is not None:
-            hooks = join(gitdir, "hooks")
+            hooks = place_in(gitdir, "hooks")
             return "" if gitdir in self._own else hooks if where.startswith(f"{hooks}/") else where
         parts = where.split("/")
         tops = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
@@ -350,7 +350,7 @@ class Watch:
             may_match = guarded or not where or bool(self._named) or self.names.may_match_in(where)
             may_match = may_match or any(place.rpartition("/")[0] == where.casefold() for place in self._hidden)
             for name in entries if may_match else self._folders[where]:
-                path = join(where, name)
+                path = place_in(where, name)
                 inner = guarded or name.casefold() in self.names.anywhere
                 inner = inner or (may_match and (self.names.match(path) or path in self._named))
                 if is_draft(path) or path in self._covered:
@@ -367,15 +367,15 @@ class Watch:
         """Add the files of a repository that make git run programs."""
         for name, is_folder in entries.items():
             if name in _GIT_FILES or (name == "hooks" and not is_folder):
-                self._note(join(gitdir, name), found)
+                self._note(place_in(gitdir, name), found)
             elif name == "hooks":
-                for hook in self._entries(join(gitdir, name)):
+                for hook in self._entries(place_in(gitdir, name)):
                     if not hook.endswith(".sample"):
-                        self._note(join(gitdir, f"{name}/{hook}"), found)
-        self._note(join(gitdir, "info/attributes"), found)
+                        self._note(place_in(gitdir, f"{name}/{hook}"), found)
+        self._note(place_in(gitdir, "info/attributes"), found)
         for name in (*entries, "logs/HEAD"):  # through a link, the user's next commit would write elsewhere
             if (self._root / gitdir / name).is_symlink():
-                self._note(join(gitdir, name), found)
+                self._note(place_in(gitdir, name), found)
 
     def _note(self, where: str, found: dict[str, os.stat_result]) -> None:
         with suppress(OSError):

@@ -30,7 +30,7 @@ from autoagent.core.durable_files import held, replace_in
 from autoagent.core.errors import StateError
 from autoagent.workspace.changes import Changes
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, shown
-from autoagent.workspace.guarded import Stamp, join, stamp_of
+from autoagent.workspace.guarded import Stamp, place_in, stamp_of
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
 
 LARGEST_FILE = 32 << 20  # bytes
@@ -183,7 +183,7 @@ class Snapshots:
             return into
         old, new, tree = self._tree(base.id) if _is_folder(base) else {}, self._tree(own.id), dict(self._tree(into.id))
         for name in sorted(changed_names(old, new)):
-            path = join(where, name)
+            path = place_in(where, name)
             node = self._merged(path, old.get(name), new.get(name), tree.pop(name, None), conflicts)
             if node is not None:
                 tree[name] = node
@@ -252,7 +252,7 @@ class Snapshots:
                             scan.entries += 1
                             scan.bytes += known[0][2]
                             continue
-                path = join(where, entry.name)
+                path = place_in(where, entry.name)
                 if self._workspace.is_protected(path):
                     continue
                 scan.entries += 1
@@ -273,7 +273,7 @@ class Snapshots:
 
     def _add_entry(self, parent: int, name: str, where: str, status: os.stat_result, scan: _Scan) -> None:
         """Add an entry that is not a folder to scan. Raises FileNotFoundError."""
-        path = join(where, name)
+        path = place_in(where, name)
         if reason := _reason_to_skip(status, scan):
             scan.left_out[path] = reason
             scan.trees[where][name] = _absent(reason, status)
@@ -310,7 +310,7 @@ class Snapshots:
             scan.trees[where], scan.stamps[where] = {**last.trees[where]}, {**last.stamps[where]}
             with suppress(OSError), self._workspace.folder(where or ".") as descriptor:
                 for name in names:
-                    path = join(where, name)
+                    path = place_in(where, name)
                     if self._workspace.is_protected(path):
                         continue
                     scan.left_out.pop(path, None)
@@ -368,7 +368,7 @@ class Snapshots:
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         for name in sorted(changed_names(old, new)):
             old_node, new_node = old.get(name), new.get(name)
-            path = join(where, name)
+            path = place_in(where, name)
             folders = [node.id if _is_folder(node) else "" for node in (old_node, new_node)]
             if any(folders):
                 yield from self._differences(folders[0], folders[1], path)
@@ -395,7 +395,7 @@ class _Restoration:
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         differing = []
         for name in sorted(changed_names(old, new)):
-            path = join(where, name)
+            path = place_in(where, name)
             if not self._is_skipped(path, old.get(name), new.get(name)):
                 differing.append((name, path, old.get(name), new.get(name)))
         try:

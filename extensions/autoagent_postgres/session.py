@@ -143,11 +143,6 @@ class PostgresSession:
                 if not self._made(connection):
                     self._make(connection)
         self._look_here_first(connection)
-        if not self._has_time_stored(connection):
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (TURN,))
-                if not self._has_time_stored(connection):
-                    connection.execute(TIME_STORED)
         row = connection.execute("SELECT version FROM about").fetchone()
         assert row is not None
         if row[0] > VERSION:
@@ -155,6 +150,11 @@ class PostgresSession:
                 f"The memory in {self.where} was written by a newer autoagent (version {row[0]}, this one reads "
                 f"{VERSION}); update autoagent or choose another MEMORY_INDEX."
             )
+        if not self._has_time_stored(connection):
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (TURN,))
+                if not self._has_time_stored(connection):
+                    connection.execute(TIME_STORED)
         register_vector(connection)
 
     def _made(self, connection: Connection) -> bool:
@@ -198,6 +198,8 @@ class PostgresSession:
             said = said.replace(self._password, "***")
         if isinstance(error, (errors.FeatureNotSupported, errors.UndefinedFile)) and "vector" in said:
             return f"{said}. Install pgvector on that server, or set MEMORY_BACKEND=local."
+        if isinstance(error, errors.InsufficientPrivilege) and "must be owner" in said:
+            return f"{said}. Let the owner of its tables open it once with this version."
         if isinstance(error, errors.InsufficientPrivilege):
             return (
                 f"{said}. Have its administrator run CREATE EXTENSION vector, and allow the user to create in the "

@@ -101,8 +101,10 @@ def test_a_line_that_never_was_on_disk_is_no_loss(served: Home, server: Scripted
     assert [event["seq"] for event in served.log()] == list(range(len(served.log())))
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_whether_a_text_was_remembered_is_looked_up(served: Home, server: ScriptedServer, stored: bool) -> None:
+@pytest.mark.parametrize(("stored", "edited"), [(True, False), (True, True), (False, False)])
+def test_whether_a_text_was_remembered_is_looked_up(
+    served: Home, server: ScriptedServer, stored: bool, edited: bool
+) -> None:
     """The log ends where the command began, as after a kill."""
     server.add(command("memory_add", text="The ferry leaves at 7:40."))
     assert served.run(*GOAL, "-c", "-l", "1").code == 4
@@ -112,12 +114,14 @@ def test_whether_a_text_was_remembered_is_looked_up(served: Home, server: Script
     log.write_bytes(b"".join(lines[: begun + 1]))
     if not stored:
         assert served.run("memory", "forget", "1").code == 0
+    if edited:
+        served.write("autoagent_workspace/salary.csv", "mine\n")
     server.script[:] = list(FINISH)
     asked = len(server.requests)
     served.succeed("resume", "-c")
     result, *_ = (event for event in served.log() if event["type"] == "returned")
     lost = "The program ended while this command ran: the text was not stored."
-    assert (result["ok"], result["known"]) == (stored, True)
+    assert (result["ok"], result["known"]) == (stored, not edited), "what the user wrote since is not the run's own"
     assert result["text"] == ("Remembered as memory 1." if stored else lost)
     prompt = server.requests[asked].prompt
     assert result["text"] in prompt and "may have run" not in prompt

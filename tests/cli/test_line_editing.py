@@ -11,6 +11,8 @@ from driver import FINISH, GOAL, READY, Home, Session
 from server import ScriptedServer, command
 from test_session import QUESTION, opened
 
+from autoagent.terminal.line_editor import edit_in_editor
+
 LEFT, UP, ALT_ENTER, CTRL_A = "\x1b[D", "\x1b[A", "\x1b\r", "\x01"
 PASTED = "\x1b[200~{}\x1b[201~"
 EDITOR = {"EDITOR": 'sh -c \'printf "line one\\nline two\\n" > "$0"\''}
@@ -87,6 +89,13 @@ def test_the_text_of_a_file_and_feedback_are_written_in_the_editor(served: Home,
         assert session.ends() == 6
     assert served.read("autoagent_workspace/a.txt") == "line one\nline two\n"
     assert "line one\nline two" in [event.get("text") for event in served.log() if event["type"] == "feedback"]
+
+
+@pytest.mark.parametrize("editor", ["rm -f", "false", "no-such-editor", "unclosed '"])
+def test_an_editor_that_leaves_no_text_changes_nothing(monkeypatch: pytest.MonkeyPatch, editor: str) -> None:
+    monkeypatch.setenv("EDITOR", editor)
+    monkeypatch.delenv("VISUAL", raising=False)
+    assert edit_in_editor("text", ".txt") is None
 
 
 def test_e_edits_what_is_to_be_written_without_an_editor_too(served: Home, server: ScriptedServer) -> None:

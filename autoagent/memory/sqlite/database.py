@@ -116,7 +116,9 @@ def _connected_to_read(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(place, timeout=30, isolation_level=None, check_same_thread=False, uri=True)
     if _version(db) != VERSION:
         db.close()
-        raise PermissionError(errno.EACCES, "it is read-only, and of another version of autoagent")
+        raise PermissionError(
+            errno.EACCES, "it is read-only, and of another version of autoagent; open it where it may be written"
+        )
     return db
 
 

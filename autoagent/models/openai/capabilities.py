@@ -45,7 +45,7 @@ class Capabilities:
                 capability = from_plain(Capability, self._read().get(key))
             except ValueError:
                 capability = Capability()
-            self._by_model[key] = capability if (capability.window or 1) > 0 else Capability()
+            self._by_model[key] = capability if capability.window is None or capability.window > 0 else Capability()
         return self._by_model[key]
 
     def put(self, endpoint: str, model: str, capability: Capability) -> None:

@@ -75,13 +75,16 @@ _LOCAL_TIMEOUTS = RequestTimeouts(silence=300.0, total=1800.0)
 _QUICK_TIMEOUTS = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1.0)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class _RefusedAnswer(Exception):
     """An answer with an error status and the beginning of its body."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    def __str__(self) -> str:
+        return f"status {self.status}"  # the body may hold the key
 
 
 class Endpoint:

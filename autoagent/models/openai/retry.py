@@ -55,7 +55,7 @@ class Policy:
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * self.chance()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Fault(Exception):
     """A failed attempt that may be retried. `after`: the wait requested by the server in seconds.
 
@@ -67,6 +67,9 @@ class Fault(Exception):
     after: float | None = None
     stage: Stage = "begun"
     refusal: Exception | None = None
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
