@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from autoagent.core.frozen import dataclass
 
@@ -133,6 +133,18 @@ class RetrievedMemory:
             return min(calendar.timegm(time.strptime(self.run[:15], "%Y%m%d-%H%M%S")), self.t)
         except ValueError:
             return self.t
+
+
+class Known(TypedDict):
+    """What a store keeps of a memory beside its text."""
+
+    t: float  # its time, in seconds since the epoch
+    kind: str
+    source: str
+    trusted: bool
+    run: str
+    step: int
+    stored: NotRequired[float]  # when its text was stored, by default `t`
 
 
 Wanted = Callable[[RetrievedMemory], bool]  # whether a recall may return a memory

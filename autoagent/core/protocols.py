@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Required, TypedDict, 
 
 from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.frozen import dataclass
-from autoagent.core.memory import Change, Dream, Found, Origin, Recall, RetrievedMemory, Stats, Wanted
+from autoagent.core.memory import Change, Dream, Found, Known, Origin, Recall, RetrievedMemory, Stats, Wanted
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.services import BackgroundProcess, ProcessExit, SearchResults, WebPage
 
@@ -213,23 +213,11 @@ class MemoryStore(Protocol):
     cannot be reached, read or written.
     """
 
-    def put(
-        self,
-        text: str,
-        *,
-        t: float,
-        kind: str,
-        source: str,
-        trusted: bool,
-        run: str,
-        step: int,
-        stored: float | None = None,
-        durable: bool = True,
-    ) -> int | None:
+    def put(self, text: str, *, durable: bool = True, **known: Unpack[Known]) -> int | None:
         """Store a text with level 0. Return its id, or None if it has no content. `durable` is as for `change`.
 
-        `t` is its time, and `stored` when it was stored (default `t`). A known text keeps its id and level and takes
-        the new times, run and step. Once untrusted, it stays so. A text in the trash is restored as new.
+        A known text keeps its id and level and takes the new times, run and step. Once untrusted, it stays so. A text
+        in the trash is restored as new.
         """
 
     def change(

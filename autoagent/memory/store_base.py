@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from autoagent.core.errors import ModelError
-from autoagent.core.memory import Change, Found, RetrievedMemory, Wanted
+from autoagent.core.memory import Change, Found, Known, RetrievedMemory, Wanted
 from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
@@ -93,28 +93,15 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
     def close(self) -> None:
         """Close the store."""
 
-    def put(
-        self,
-        text: str,
-        *,
-        t: float,
-        kind: str,
-        source: str,
-        trusted: bool,
-        run: str,
-        step: int,
-        stored: float | None = None,
-        durable: bool = True,
-    ) -> int | None:
+    def put(self, text: str, *, durable: bool = True, **known: Unpack[Known]) -> int | None:
         """See MemoryStore."""
         parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
             return None
         with self._ours():
             vectors = self._embedding.of_new(self._not_there(parts))
-            known = {"t": t, "kind": kind, "source": valid(source), "trusted": trusted, "run": run, "step": step}
-            known["stored"] = t if stored is None else stored
-            return self._put(parts, known, vectors, durable=durable)
+            fields = {"stored": known["t"], **known, "source": valid(known["source"])}
+            return self._put(parts, fields, vectors, durable=durable)
 
     def change(
         self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True, expired: float | None = None
