@@ -136,7 +136,7 @@ class RetrievedMemory:
 
 
 class Known(TypedDict):
-    """What a store keeps of a memory beside its text."""
+    """The fields of a memory that a store keeps beside its text."""
 
     t: float  # its time, in seconds since the epoch
     kind: str
