@@ -80,6 +80,7 @@ def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], ques
         child.expect(r"\| +openai\r\n")  # while the user still reads
         assert "numpy" in imported(child.before)
     finally:
+        child.ptyproc.delayafterterminate = 1.0  # seconds, for a busy machine
         child.close(force=True)
 
 
