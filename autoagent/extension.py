@@ -31,7 +31,7 @@ from autoagent.core.commands import Call, Effects, Proposal, Result, ResultMeta,
 from autoagent.core.declaration import setting
 from autoagent.core.errors import CommandError, SettingsError, SetupError, StateError
 from autoagent.core.events import Event
-from autoagent.core.memory import GONE, Change, Found, RetrievedMemory, Stats
+from autoagent.core.memory import GONE, Change, Found, Gate, Reranker, RetrievedMemory, Retriever, Stats
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Embedder, Listener, MemoryStore, Model
 from autoagent.core.services import ProcessExit
@@ -86,6 +86,7 @@ __all__ = [
     "Extra",
     "FolderPart",
     "Found",
+    "Gate",
     "Host",
     "Listener",
     "MemoryStore",
@@ -100,9 +101,11 @@ __all__ = [
     "Proposal",
     "Provider",
     "Registrations",
+    "Reranker",
     "Result",
     "ResultMeta",
     "RetrievedMemory",
+    "Retriever",
     "RunOpening",
     "RunPart",
     "SandboxKind",
@@ -217,6 +220,22 @@ class Host(Protocol):
 
     def around_store(self, hook: Callable[[str, Callable[[str], int | None]], int | None]) -> None:
         """Wrap the storing of a memory: store this text or another, and return the memory's id."""
+
+    def retriever(self, find: Retriever) -> None:
+        """Find further candidates of a recall: receive the query and a function that lists the newest 5,000 memories.
+
+        Return ids with their relatedness: 0 as unrelated texts, 1 as those that certainly belong together. The best are
+        weighed and ordered like the memory's own candidates. Memories that the run may not see are dropped.
+        """
+
+    def gate(self, weigh: Gate) -> None:
+        """Weigh how well candidates fit a query: replace the evidence of any, by id.
+
+        A memory needs 0.8 to be put into a prompt, and 0.1 where it is asked for. `evidence` holds its value so far.
+        """
+
+    def reranker(self, order: Reranker) -> None:
+        """Order the candidates that passed the gate: return their ids, best first, the rest staying behind them."""
 
     def after_recall(self, hook: Callable[[str, Sequence[RetrievedMemory]], Iterable[int]]) -> None:
         """Return the ids of the memories that answer a query, best first, from those retrieved.

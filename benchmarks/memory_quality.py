@@ -1,6 +1,7 @@
 """What the agent gets of its memory: by `recall`, and in its prompt without asking, on data that nobody here wrote.
 
-    python benchmarks/memory_quality.py [--faq [FOLDER]] [--locomo FOLDER] [--nl2bash FOLDER] [--noise 2000]
+    python benchmarks/memory_quality.py [--faq [FOLDER]] [--locomo FOLDER] [--nl2bash FOLDER] [--squad FILE[:FILE]]
+                                        [--prefeval FOLDER] [--noise 2000]
                                         [--split dev|test|all] [--embedder embedded,minilm] [--most 300]
 
 Each set is a memory and questions whose answers are known:
@@ -8,12 +9,16 @@ Each set is a memory and questions whose answers are known:
 - `faq`: Python's FAQ, each answer a memory (`apt-get install python3-doc`)
 - `locomo`: the dialogues of LoCoMo (snap-research/locomo), each turn a memory, each dialogue a memory of its own
 - `nl2bash`: the commands of NL2Bash (`all.nl`, `all.cm`), asked for by their descriptions
+- `squad`: the paragraphs of a file in SQuAD's format, such as XQuAD's (google-deepmind/xquad), asked by its questions,
+  or by those of a second file in another language (`xquad.de.json:xquad.en.json`)
+- `prefeval`: the preferences of PrefEval (amazon-science/PrefEval), each a memory, asked by requests they matter to
 - `noise`: the six facts of `two_runs.py` among real steps made of what the other sets hold; asked by its goals
 
 For `recall(question)`: the share of the right memories among the first ten, and of the ten how many are right
 (precision). For the prompt: how much of the answers is pushed for each goal, and how many others. Beside it the same
-for words alone, stemmed (FTS5 with Porter), for the embedder's cosine alone, and for chromadb where it is installed.
-Each question belongs to one of two halves by its digest: choose numbers on `dev`, and tell those of `test`.
+for words alone, stemmed (FTS5 with Porter), for the embedder's cosine alone, and for chromadb and mem0 (without its
+model: each text as it is, with the same embedder) where they are installed. Each question belongs to one of two halves
+by its digest: choose numbers on `dev`, and tell those of `test`. No number was chosen on `squad` or `prefeval`.
 """
 
 from __future__ import annotations
@@ -103,6 +108,26 @@ def nl2bash(folder: Path, most: int = 3000) -> Iterator[Questions]:
     )
 
 
+def squad(texts: Path, questions: Path) -> Iterator[Questions]:
+    def paragraphs(path: Path) -> list[dict[str, Any]]:
+        return [one for article in json.loads(path.read_text("utf-8"))["data"] for one in article["paragraphs"]]
+
+    asked = [(qa["question"], frozenset((n,))) for n, one in enumerate(paragraphs(questions)) for qa in one["qas"]]
+    name = texts.stem if texts == questions else f"{texts.stem}:{questions.suffixes[0][1:]}"
+    yield Questions(name, [one["context"] for one in paragraphs(texts)], sorted(asked, key=lambda one: _digest(one[0])))
+
+
+def prefeval(folder: Path) -> Iterator[Questions]:
+    pairs = [
+        (one["preference"], one["question"])
+        for path in sorted((folder / "benchmark_dataset" / "explicit_preference").glob("*.json"))
+        for one in json.loads(path.read_text("utf-8"))
+    ]
+    places = {text: place for place, text in enumerate(dict.fromkeys(text for text, _ in pairs))}
+    asked = [(question, frozenset((places[text],))) for text, question in pairs]
+    yield Questions("prefeval", list(places), sorted(asked, key=lambda one: _digest(one[0])))
+
+
 def noise(sets: Sequence[Questions], count: int) -> Iterator[Questions]:
     """Yield the six facts among texts of the other sets, as an agent's steps have them."""
     steps = [f"I go on. {_step(one.name, text)}" for one in sets for text in one.texts]
@@ -167,6 +192,39 @@ def chroma(texts: Sequence[str], embedder: Embedder) -> Search:
     ]
 
 
+def mem0(texts: Sequence[str], embedder: Embedder, folder: Path) -> Search:
+    from mem0 import Memory
+
+    class Same:
+        """The embedder of the others, as mem0 asks for it."""
+
+        def embed(self, text: str, *_: object) -> list[float]:
+            return self.embed_batch([text])[0]
+
+        def embed_batch(self, some: Sequence[str], *_: object) -> list[list[float]]:
+            return [np.frombuffer(vector, "<f4").tolist() for vector in embedder.embed(list(some))[0]]
+
+    vectors = {"path": str(folder / "vectors"), "embedding_model_dims": embedder.dim}
+    no_key = {"provider": "openai", "config": {"api_key": "none"}}  # neither is ever asked
+    memory: Any = Memory.from_config(
+        {
+            "vector_store": {"provider": "qdrant", "config": vectors},
+            "embedder": no_key,
+            "llm": no_key,
+            "history_db_path": str(folder / "history.db"),
+        }
+    )
+    memory.embedding_model = Same()
+    for place, text in enumerate(texts):
+        memory.add(text, user_id="user", metadata={"place": place}, infer=False)
+
+    def search(question: str) -> list[int]:
+        found = memory.search(question, top_k=DEPTH, filters={"user_id": "user"})
+        return [one["metadata"]["place"] for one in found["results"]]
+
+    return search
+
+
 # Measuring -------------------------------------------------------------------------------------------------------
 
 
@@ -220,6 +278,8 @@ def measure(sets: Sequence[Questions], name: str, embedder: Embedder, words: flo
             }
             if importlib.util.find_spec("chromadb"):
                 searches["chromadb"] = chroma(one.texts, embedder)
+            if importlib.util.find_spec("mem0"):
+                searches["mem0"] = mem0(one.texts, embedder, Path(folder) / "mem0")
             for question, right in one.asked[:most]:
                 for contestant, search in searches.items():
                     scores.setdefault(contestant, Score()).add(search(question), right)
@@ -237,6 +297,8 @@ def main() -> None:
     parser.add_argument("--faq", type=Path, nargs="?", const=DOCS, metavar="FOLDER")
     parser.add_argument("--locomo", type=Path, metavar="FOLDER")
     parser.add_argument("--nl2bash", type=Path, metavar="FOLDER")
+    parser.add_argument("--squad", action="append", default=[], metavar="FILE[:FILE]", help="texts, and questions")
+    parser.add_argument("--prefeval", type=Path, metavar="FOLDER")
     parser.add_argument("--noise", default="", metavar="COUNTS", help="real steps around the six facts: 0,200,2000")
     parser.add_argument("--split", choices=("dev", "test", "all"), default="test", help="default %(default)s")
     parser.add_argument("--embedder", default="embedded", help="names, by commas; default %(default)s")
@@ -244,6 +306,9 @@ def main() -> None:
     options = parser.parse_args()
     sets = [*(faq(options.faq) if options.faq else ()), *(locomo(options.locomo) if options.locomo else ())]
     sets += nl2bash(options.nl2bash) if options.nl2bash else ()
+    for texts, _, questions in (named.partition(":") for named in options.squad):
+        sets += squad(Path(texts), Path(questions or texts))
+    sets += prefeval(options.prefeval) if options.prefeval else ()
     groups: dict[str, list[Questions]] = {}
     for one in sets:
         groups.setdefault(one.name, []).append(half(one, options.split))

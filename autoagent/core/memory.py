@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from autoagent.core.frozen import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from autoagent.core.commands import ResultMeta
 
 # Labels in the source of a memory, beside others:
@@ -148,6 +146,19 @@ class Known(TypedDict):
 
 
 Wanted = Callable[[RetrievedMemory], bool]  # whether a recall may return a memory
+Retriever = Callable[[str, Callable[[], Sequence[RetrievedMemory]]], Mapping[int, float]]  # see extension.Host
+Gate = Callable[[str, Sequence[RetrievedMemory]], Mapping[int, float]]
+Reranker = Callable[[str, Sequence[RetrievedMemory]], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHooks:
+    """Hold what takes part in a recall: to find further candidates, to weigh their evidence, and to order them."""
+
+    retrievers: Sequence[Retriever] = ()
+    gates: Sequence[Gate] = ()
+    rerankers: Sequence[Reranker] = ()
+    asked: Sequence[Reranker] = ()  # only for explicit queries, as they cost
 
 
 def memory_name(id: int) -> str:

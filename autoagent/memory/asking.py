@@ -12,8 +12,8 @@ from pathlib import Path
 
 from autoagent.core.codec import check_time, lines_of
 from autoagent.core.durable_files import add_lines
-from autoagent.core.errors import ForModel, ForUser, StateError
-from autoagent.core.memory import BEYOND, Dream, LeftOut, Recall, RetrievedMemory
+from autoagent.core.errors import ForModel, ForUser, ModelError, StateError
+from autoagent.core.memory import BEYOND, Dream, LeftOut, Recall, Reranker, RetrievedMemory
 from autoagent.text.quoting import Marks, defuse
 from autoagent.text.sanitize import valid
 
@@ -78,22 +78,29 @@ _RANK_TASK = (
 )
 
 
-def reranked(recall: Recall, k: int, query: str, ask: Callable[[str], str]) -> Recall:
-    """Return the first k memories of a recall in the model's order, and leave out the others.
+def model_order(ask: Callable[[str], str], query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
+    """Return the ids of the memories that the model names, in its order. Raises ModelError if it names none."""
+    listed = "\n".join(f"[{n}] {text}" for n, text in enumerate(_fitting(memories, MAX_RANKED_CHARACTERS), 1))
+    answer = ask(_RANK_TASK.format(query=" ".join(query.split())[:MAX_MEMORY_CHARACTERS], listed=listed))
+    numbers = map(int, re.findall(r"(?<!\d)\d{1,6}(?!\d)", answer))
+    order = [memories[number - 1].id for number in numbers if 1 <= number <= len(memories)]
+    if not order:
+        raise ModelError("its answer names none of them")
+    return order
 
-    Unknown and repeated numbers are ignored. Memories missing in the answer keep their order at the end. If the model
-    fails or names none, the order stays, and `unranked` has the reason. It is only asked if memories are left out.
+
+def reranked(recall: Recall, k: int, query: str, rerankers: Iterable[Reranker]) -> Recall:
+    """Return the first k memories of a recall in the order of the last reranker, and leave out the others.
+
+    Unknown and repeated ids are ignored; memories that a reranker does not name keep their order at the end. If it
+    fails, the order stays, and `unranked` has the reason. It is only asked if memories are left out.
     """
     memories, problem = recall.memories, ""
-    if len(memories) > k:
+    for order in rerankers if len(memories) > k else ():
+        by_id = {memory.id: memory for memory in memories}
         try:
-            listed = "\n".join(f"[{n}] {text}" for n, text in enumerate(_fitting(memories, MAX_RANKED_CHARACTERS), 1))
-            answer = ask(_RANK_TASK.format(query=" ".join(query.split())[:MAX_MEMORY_CHARACTERS], listed=listed))
-            numbers = map(int, re.findall(r"(?<!\d)\d{1,6}(?!\d)", answer))
-            order = list(dict.fromkeys(number - 1 for number in numbers if 1 <= number <= len(memories)))
-            problem = "" if order else "its answer names none of them"
-            order += [place for place in range(len(memories)) if place not in order]
-            memories = tuple(memories[place] for place in order)
+            named = [by_id.pop(id) for id in dict.fromkeys(order(query, memories)) if id in by_id]
+            memories = (*named, *by_id.values())
         except (ForUser, ForModel) as error:  # the recall works without it
             problem = str(error)
     others = (LeftOut(other.id, other.score, BEYOND) for other in memories[k:])

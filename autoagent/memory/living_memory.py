@@ -32,6 +32,7 @@ from autoagent.core.memory import (
     Found,
     LeftOut,
     Recall,
+    RecallHooks,
     RetrievedMemory,
     Wanted,
     link_to_newer,
@@ -51,6 +52,7 @@ MAX_COMPARED = 12  # memories by meaning, and as many by words, compared with a 
 DRAWS_PER_MEMORY = 3  # as some of them never fade
 _MAX_TRIES = 10  # to delete a memory during concurrent changes
 MAX_PASSAGE = 400  # characters of a memory in a prompt
+NO_HOOKS = RecallHooks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     """Apply the rules to a store. Satisfies Memory.
 
     `clock` returns seconds since the epoch. `journal` keeps the dreams. With `trusted_only`, memories from outside are
-    not recalled. `rerank` asks a model to order the results of a query, but not of a push. `tell` hears `"forget", ids`
-    and `"sleep", ids, dream`. Methods raise as those of the store do.
+    not recalled. `hooks` take part in a recall. `tell` hears `"forget", ids` and `"sleep", ids, dream`. Methods
+    raise as those of the store do.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         weights: RankingWeights | None = None,
         clock: Callable[[], float] = time.time,
         trusted_only: bool = False,
-        rerank: Callable[[str], str] | None = None,
+        hooks: RecallHooks = NO_HOOKS,
         tell: Callable[..., object] = lambda place, ids, *dream: None,
     ) -> None:
         self.take_usage: Callable[[], Usage] = Usage  # of the embedder, if it is metered
@@ -148,7 +150,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self._clock = clock
         self._trusted_only = trusted_only
         self.hides: Callable[[str], bool] = lambda place: False  # whether to hide memories of this place's agents
-        self._rerank = rerank
+        self._hooks = hooks
         self._tell = tell
         self.core_changes = 0
         self.superseded: tuple[RetrievedMemory, ...] = ()  # by the newest memory
@@ -250,10 +252,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         candidates, found = self._candidates(query, breadth, skip, is_wanted, is_allowed)
         barred = list(outside.values())[:breadth]
         question = Question(found.counts, found.total)
-        evidence = {
-            memory.id: round(found.meaning.get(memory.id, 0.0) + question.coverage(memory.text) / WORDS_ENOUGH, 4)
-            for memory in (*candidates.values(), *barred)
-        }
+        evidence = self._evidence(query, question, (*candidates.values(), *barred), found.meaning)
         recall = self._ranked(query, k, candidates, found, evidence, pushed=pushed)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [memory for memory in returned if evidence[memory.id] >= USED]
@@ -286,12 +285,22 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             for id, m in candidates.items()
         ]
         enough, part = (ENOUGH, PART) if pushed else (ENOUGH_ASKED, 0.0)
-        model = None if pushed else self._rerank
+        rerankers = (*self._hooks.rerankers, *(() if pushed else self._hooks.asked))
         recall = rank(
-            weighed, n=k * self.weights.breadth if model else k, now=self._clock(), weights=self.weights,
+            weighed, n=k * self.weights.breadth if rerankers else k, now=self._clock(), weights=self.weights,
             vectors=found.vectors, enough=enough, part=part,
         )  # fmt: skip
-        return replace(recall if model is None else reranked(recall, k, query, model), gate=enough)
+        return replace(reranked(recall, k, query, rerankers) if rerankers else recall, gate=enough)
+
+    def _evidence(
+        self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
+    ) -> dict[int, float]:
+        """Return the evidence by id that each memory fits the query, which gates may replace."""
+        evidence = {m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / WORDS_ENOUGH, 4) for m in memories}
+        for weigh in self._hooks.gates:
+            weighed = weigh(query, [replace(memory, evidence=evidence[memory.id]) for memory in memories])
+            evidence |= {id: round(max(0.0, value), 4) for id, value in weighed.items() if id in evidence}
+        return evidence
 
     def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
         """Return the memories, removing links to deleted newer memories."""
@@ -319,7 +328,18 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             if count >= MAX_SEARCHED or all(len(kept) >= k or len(part) < count for part, kept in parts):
                 break
             count = min(4 * count, max(MAX_SEARCHED, k))
-        return {m.id: m for m in self._without_dead_links([m for _, kept in parts for m in kept[:k]])}, found
+        memories = [m for _, kept in parts for m in kept[:k]]
+
+        def visible(some: Sequence[RetrievedMemory]) -> list[RetrievedMemory]:
+            return [m for m in some if (m.run, m.step) not in skip and wanted(m) and allowed(m)]
+
+        for retrieve in self._hooks.retrievers:
+            related = retrieve(query, lambda: visible(self.store.listed(MAX_SEARCHED)))
+            others = visible(self.store.of(related))
+            memories += sorted(others, key=lambda m: -related[m.id])[:k]
+            nearer = {id: max(found.meaning.get(id, 0.0), min(value, 1.0)) for id, value in related.items()}
+            found = replace(found, meaning={**found.meaning, **nearer})
+        return {m.id: m for m in self._without_dead_links(memories)}, found
 
     def _change(self, changes: Sequence[Change], *, expire: bool = False, **how: bool) -> int:
         """Apply the changes. If any of them forgets, or with `expire`, delete expired memories from the trash."""

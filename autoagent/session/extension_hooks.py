@@ -5,7 +5,7 @@ A failing hook is reported once and skipped. One that decides refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from autoagent.core.commands import Call, Proposal, Result, Verdict
 from autoagent.core.errors import AutoagentError
 from autoagent.core.events import Event
-from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
+from autoagent.core.memory import Gate, LeftOut, Recall, RecallHooks, Reranker, RetrievedMemory, Retriever
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Memory, Model
 from autoagent.registry.plugins import extensions
@@ -67,6 +67,35 @@ def hooked_memory(memory: Memory) -> Memory:
     """Return the memory with the hooks around its storing and after its recalls."""
     around, after = hooks("store"), hooks("recall")
     return cast(Memory, _HookedMemory(memory, around, after)) if around or after else memory
+
+
+def recall_hooks(sign: int = 1) -> RecallHooks:
+    """Return the hooks that take part in the recalls of a memory. With `sign` -1, they see its ids as negative."""
+
+    def signed(memories: Sequence[RetrievedMemory]) -> list[RetrievedMemory]:
+        return [replace(memory, id=sign * memory.id) for memory in memories]
+
+    def values(name: str, place: str, call: Callable[[], Mapping[int, float]]) -> dict[int, float]:
+        found = _tried(name, place, lambda: {sign * int(id): float(value) for id, value in call().items()}) or {}
+        return {id: value for id, value in found.items() if id > 0}
+
+    def retriever(name: str, find: Retriever) -> Retriever:
+        return lambda query, listed: values(name, "retrieve", lambda: find(query, lambda: signed(listed())))
+
+    def gate(name: str, weigh: Gate) -> Gate:
+        return lambda query, memories: values(name, "gate", lambda: weigh(query, signed(memories)))
+
+    def reranker(name: str, order: Reranker) -> Reranker:
+        def ids(query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
+            return _tried(name, "rerank", lambda: [sign * int(id) for id in order(query, signed(memories))]) or []
+
+        return ids
+
+    return RecallHooks(
+        [retriever(*hook) for hook in hooks("retrieve")],
+        [gate(*hook) for hook in hooks("gate")],
+        [reranker(*hook) for hook in hooks("rerank")],
+    )
 
 
 def notify_memory_hooks(place: str, ids: Sequence[int], *dream: str) -> None:

@@ -12,19 +12,20 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import LIVES
 from autoagent.core.protocols import Embedder, Listener, Model
-from autoagent.memory.asking import Journal
+from autoagent.memory.asking import Journal, model_order
 from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.memory.none import NoMemory, TickClock
 from autoagent.registry.embedders import EMBEDDED, EmbedderOpening
 from autoagent.registry.memory import BACKENDS, StoreOpening
-from autoagent.session.extension_hooks import notify_memory_hooks
+from autoagent.session.extension_hooks import notify_memory_hooks, recall_hooks
 from autoagent.session.session import claimed_state
 from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.output import echo
@@ -91,7 +92,7 @@ def open_memory(
         weights=weights_of(settings),
         clock=parts.ticks.over(store) if parts.ticks else time.time,
         trusted_only=parts.trusted_only,
-        rerank=rerank,
+        hooks=replace(recall_hooks(), asked=(partial(model_order, rerank),) if rerank else ()),
         tell=notify_memory_hooks,
     )
     living.take_usage = own.take_usage
@@ -213,7 +214,7 @@ class UserMemory:
         def tell(place: str, ids: Sequence[int], *dream: str) -> None:
             notify_memory_hooks(place, [-id for id in ids], *dream)
 
-        living = LivingMemory(store, journal, rules=rules, weights=weights, tell=tell)
+        living = LivingMemory(store, journal, rules=rules, weights=weights, hooks=recall_hooks(-1), tell=tell)
         living.take_usage = embedder.take_usage
         return living
 

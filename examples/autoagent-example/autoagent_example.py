@@ -153,6 +153,18 @@ def forget_numbers(text: str, keep: Callable[[str], int | None]) -> int | None:
     return keep("".join("#" if letter.isdigit() else letter for letter in text))
 
 
+def same_length(query: str, listed: Callable[[], Sequence[RetrievedMemory]]) -> dict[int, float]:
+    return {memory.id: 0.5 for memory in listed() if len(memory.text) == len(query)}
+
+
+def no_drafts(query: str, candidates: Sequence[RetrievedMemory]) -> dict[int, float]:
+    return {memory.id: 0.0 for memory in candidates if "draft" in memory.text}
+
+
+def shortest_first(query: str, fitting: Sequence[RetrievedMemory]) -> list[int]:
+    return [memory.id for memory in sorted(fitting, key=lambda memory: len(memory.text))]
+
+
 def newest_first(query: str, found: Sequence[RetrievedMemory]) -> list[int]:
     return [memory.id for memory in sorted(found, key=lambda memory: -memory.t)]
 
@@ -187,6 +199,9 @@ def register(host: Host) -> None:
     host.around_authorize(no_forbidden_words)
     host.around_execute(say_when_it_failed)
     host.around_store(forget_numbers)
+    host.retriever(same_length)
+    host.gate(no_drafts)
+    host.reranker(shortest_first)
     host.after_recall(newest_first)
     host.after_forget(count_forgotten)
     host.after_sleep(count_sleep)

@@ -200,6 +200,22 @@ def test_the_memory_hooks_of_the_docs_choose_and_hear(served: Home, server: Scri
     assert served.read("forgotten.txt") == "forgotten: (-1,)\nforgotten: (1,)\nslept, 0 forgotten \n"
 
 
+def test_the_search_hooks_of_the_docs_find_weigh_and_order(home: Home, tmp_path: Path) -> None:
+    texts = ("Staging: draft of a plan.", "Bertha: port 5433.", "The staging host is slow.", "The staging host is old.")
+    for text in texts:
+        home.succeed("memory", "add", text)
+    home.succeed("memory", "--user", "add", "Bertha needs a VPN.")
+    before = home.succeed("memory", "search", "which staging host").out
+    assert ["Bertha" in before, "draft" in before] == [False, True]
+    docs = (ROOT / "docs" / "extending.md").read_text()
+    written(home, tmp_path / "site", next(t for t in re.findall(r"```python\n(.*?)```", docs, re.S) if "Bertha" in t))
+    after = home.succeed("memory", "search", "which staging host").out
+    assert ["port 5433" in after, "draft" in after] == [True, False]
+    newest = home.succeed("memory", "search", "-k", "1", "which staging host").out
+    assert "is old" in newest and "5433" not in newest
+    assert "VPN" in home.succeed("memory", "--user", "search", "which staging host").out
+
+
 def test_what_a_part_offers_is_allowed_by_a_person_and_undeclared_whatever_it_says(
     served: Home, server: ScriptedServer, tmp_path: Path
 ) -> None:

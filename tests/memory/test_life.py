@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -17,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoagent.core.errors import CommandError, ModelError
-from autoagent.core.memory import Change, RetrievedMemory
-from autoagent.memory.asking import Journal, dream_prompt
+from autoagent.core.memory import Change, RecallHooks, RetrievedMemory
+from autoagent.memory.asking import Journal, dream_prompt, model_order
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY, RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
@@ -473,7 +474,8 @@ def test_kill_9_loses_no_memory_and_moves_no_level_twice(tmp_path: Path, trials:
 
 
 def reranking(folder: Path, answer: Callable[[str], str]) -> LivingMemory:
-    return LivingMemory(LocalStore(folder, BagOfWords()), rules=RULES, clock=lambda: 0.0, rerank=answer)
+    hooks = RecallHooks(asked=(partial(model_order, answer),))
+    return LivingMemory(LocalStore(folder, BagOfWords()), rules=RULES, clock=lambda: 0.0, hooks=hooks)
 
 
 @pytest.mark.parametrize(

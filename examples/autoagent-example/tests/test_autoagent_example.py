@@ -16,8 +16,8 @@ def test_it_registers_one_of_everything() -> None:
         "embedders": ["letters"],
         "sandbox": ["bare"],
     }
-    hooks = ["decide", "listen", "think", "authorize", "execute", "store", "recall", "forget", "sleep"]
-    assert added.reaches == [*hooks, "render returned"]
+    around = ["decide", "listen", "think", "authorize", "execute", "store"]
+    assert added.reaches == [*around, "retrieve", "gate", "rerank", "recall", "forget", "sleep", "render returned"]
 
 
 def test_the_command_counts(tmp_path: Path) -> None:
