@@ -7,7 +7,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,6 +53,7 @@ class Programs:
         self._network, self._reasons = network, tuple(reasons)
         self._printed: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
+        self._starting: Future[_Running] | None = None  # the newest, until it has begun
         self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than the one that closes
 
     @property
@@ -99,7 +100,7 @@ class Programs:
             self._watch.end()
             os.close(log)
             raise
-        begun: Future[Process] = Future()
+        begun: Future[_Running] = Future()
         ended: Future[ProcessExit] = Future()
 
         def live() -> None:
@@ -111,19 +112,17 @@ class Programs:
                 return
             finally:
                 os.close(log)
-            begun.set_result(program)
+            background = BackgroundProcess(program.pid, shlex.join(argv), self._workspace.display(output))
+            self._started.append(_Running(background, program, ended))
+            begun.set_result(self._started[-1])
             exit = program.wait()
             self._watch.end()
             ended.set_result(exit)
 
         # A thread of its own, since a program ends with the thread that started it.
+        self._starting = begun
         threading.Thread(target=live, name=f"program {argv[0]}", daemon=True).start()
-        program = begun.result()
-        started = _Running(
-            BackgroundProcess(program.pid, shlex.join(argv), self._workspace.display(output)), program, ended
-        )
-        self._started.append(started)
-        return started.now()
+        return begun.result().now()
 
     def programs(self) -> list[BackgroundProcess]:
         return [started.now() for started in self._started]
@@ -137,6 +136,8 @@ class Programs:
         raise CommandError(f"There is no started program with pid {pid}.")
 
     def close(self) -> None:
+        if self._starting:
+            wait([self._starting])  # Ctrl-C has left it
         for program in (*self._waited_for, *(started.program for started in self._started)):
             program.end()
         for started in self._started:

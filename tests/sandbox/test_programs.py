@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -152,6 +153,19 @@ def test_closing_ends_what_still_runs(another: Sandbox) -> None:
     another.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert all(program.exit is not None for program in another.programs())
+
+
+def test_closing_ends_what_was_starting_at_ctrl_c(another: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(future: Future[object]) -> object:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as at_the_start:
+        at_the_start.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            another.start(["sleep", "1000"], output="log.txt")
+    another.close()
+    [program] = another.programs()
+    assert program.exit is not None and not Path(f"/proc/{program.pid}").exists()
 
 
 def test_what_was_never_started_cannot_be_stopped(sandbox: Sandbox) -> None:
