@@ -54,13 +54,18 @@ def run_goals(folder: Path, temperature: float, *goals: str) -> subprocess.Compl
     return run_offline(folder, temperature, "-l", "8", "--max-seconds", "150", *who, *flags)
 
 
-def run_offline(folder: Path, temperature: float, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`autoagent` on the embedded model in a folder of its own, in a network namespace that leads nowhere."""
+def run_offline(
+    folder: Path, temperature: float, *arguments: str, answers: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """`autoagent` on the embedded model in a folder of its own, in a network namespace that leads nowhere.
+
+    With `answers`, they are typed at its questions. Otherwise it runs unattended.
+    """
     return subprocess.run(
-        [*own_network(), sys.executable, "-c", OFFLINE, *arguments, "--model", "local", "-c"],
+        [*own_network(), sys.executable, "-c", OFFLINE, *arguments, "--model", "local", *([] if answers else ["-c"])],
         cwd=folder,
         env=OWN_ENVIRONMENT | {"TEMPERATURE": str(temperature)},
-        stdin=subprocess.DEVNULL,
+        input=answers,
         capture_output=True,
         text=True,
         timeout=1500,
@@ -96,6 +101,26 @@ def _facts_are_written(folder: Path, temperature: float) -> bool:
     summary = workspace / "summary.txt"
     written = summary.read_text() if summary.exists() else ""
     return done.returncode in REACHED and all(fact in written for fact in ("9", "42000", "1482", "12"))
+
+
+def test_a_wish_of_one_run_is_kept_to_in_the_next_and_not_if_it_is_from_outside(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+
+    def capital(folder: Path, country: str, answers: str = "") -> str:
+        goal = f"Write the capital of {country} to {country}.txt"
+        flags = ("--max-seconds", "300", "--ai-name", "Clerk", "--ai-role", "an assistant", "--ai-goal", goal)
+        done = run_offline(folder, 0.0, *flags, answers=answers)
+        print(done.stdout, done.stderr)
+        return (folder / "autoagent_workspace" / f"{country}.txt").read_text().strip(" \n.")
+
+    assert capital(ours, "Peru", "Write every answer in capital letters.\ny -4\n") == "LIMA"
+    assert capital(ours, "Chile") == "SANTIAGO", "a run that only remembers it"
+    for folder, command in ((ours, "export"), (theirs, "import")):
+        moved = [sys.executable, "-m", "autoagent", "memory", command, str(tmp_path / "memory.jsonl")]
+        subprocess.run(moved, cwd=folder, env=OWN_ENVIRONMENT, check=True, capture_output=True)
+    assert capital(theirs, "Chile") == "Santiago", "an imported memory gives no orders"
 
 
 def test_a_task_of_a_fleet_is_worked_on_like_any_other(tmp_path: Path) -> None:
