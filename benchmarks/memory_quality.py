@@ -43,7 +43,9 @@ from recall_quality import DOCS, read_faq
 from two_runs import GOALS, put_at_once
 
 from autoagent.core.memory import LIVES
+from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
+from autoagent.memory.embedders.lazy import scale_of
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
@@ -144,6 +146,20 @@ def _step(name: str, text: str) -> str:
 
 def _digest(text: str) -> int:
     return zlib.crc32(text.encode())
+
+
+class Once:
+    """An embedder that keeps the vectors of the texts that it has seen, as each contestant asks for the same ones."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.name, self.dim, self.scale = embedder.name, embedder.dim, scale_of(embedder)
+        self._embedder = embedder
+        self._vectors: dict[str, bytes] = {}
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        self._vectors |= dict(zip(new, self._embedder.embed(new)[0], strict=True))
+        return [self._vectors[text] for text in texts], Usage()
 
 
 # Contestants -----------------------------------------------------------------------------------------------------
@@ -319,7 +335,7 @@ def main() -> None:
         parser.error("name at least one set: --faq, --locomo, --nl2bash or --noise 0")
     for name in options.embedder.split(","):
         kind = EMBEDDERS.find(name)
-        embedder = kind.open(EmbedderOpening(Settings().of_models, "", None))
+        embedder = Once(kind.open(EmbedderOpening(Settings().of_models, "", None)))
         for group, members in groups.items():
             measure(members, group, embedder, kind.words, max(1, options.most // len(members)))
 

@@ -202,13 +202,13 @@ _NUMBER = re.compile(r":\d+\Z")  # Kimi numbers its calls: `functions.read_file:
 
 _NAME = r"[\w.:-]{1,80}"
 _HEADERS = re.compile(
-    rf"\[TOOL_CALLS\]\s*(?P<mistral>{_NAME})\s*\[ARGS\]"
+    rf"(?:\[TOOL_CALLS\]\s*(?P<mistral>{_NAME})\s*\[ARGS\]"
     rf"|<function=(?P<llama>{_NAME})>"
     rf"|<\|tool_call_begin\|>\s*(?P<kimi>{_NAME})\s*<\|tool_call_argument_begin\|>"
     rf"|<\|channel\|>\s*commentary\s+to=(?P<gpt_oss>{_NAME})\s*(?:<\|constrain\|>\s*json\s*)?<\|message\|>"
     rf"|<\uff5ctool\u2581call\u2581begin\uff5c>(?:function<\uff5ctool\u2581sep\uff5c>)?(?P<deepseek>{_NAME})"
     r"(?:<\uff5ctool\u2581sep\uff5c>)?\s*(?:```json)?"
-    rf"|(?:^|\n)\s*Action:\s*(?P<react>{_NAME})[ \t]*\n\s*Action Input:\s*(?:```json)?\Z"
+    rf"|(?:^|\n)\s*Action:\s*(?P<react>{_NAME})[ \t]*\n\s*Action Input:\s*(?:```json)?)\Z"
 )
 _MAX_HEADER = 250  # characters
 
