@@ -9,6 +9,7 @@ import base64
 import dataclasses
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -22,7 +23,8 @@ from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
 
-NOBODY = 65534
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+NOBODY = 65534 - int(WORKER)  # one for each test process: the kernel counts processes by user
 SOURCE = Path(autoagent.__file__).parent.parent
 KEY = "sk-secret-of-the-agent"
 
