@@ -117,7 +117,7 @@ class Bench:
                 at_once=self.at_once, depth=self.depth, patience=self.patience,
             ) as pool:  # fmt: skip
                 agent = self._agent(
-                    "", TASK, registry(), budget, log, pool.mailbox, pool.leading(self.authorizer()), Silent(),
+                    "", TASK, registry(), budget, log, pool.mailbox, pool.for_leader(self.authorizer()), Silent(),
                     resume=resume, interruptible=self.interrupts.allowed,
                 )  # fmt: skip
                 events = []
@@ -241,7 +241,7 @@ def test_no_more_run_at_once_than_may(bench: Bench) -> None:
 
     bench.scripts = {"": boss(), "1": anna, "3": [*DONE]}
     bench.go()
-    refused = [result for result in bench.results() if not result.ok and "run already" in result.text]
+    refused = [result for result in bench.results() if not result.ok and "agents are running" in result.text]
     assert len(refused) == 1
     assert "AUTOAGENT_AGENTS" in refused[0].text
     assert "Cleo has the key 3" in "".join(result.text for result in bench.results())
@@ -431,7 +431,7 @@ def test_what_was_authorized_in_advance_is_forfeited_for_all_at_ctrl_c(bench: Be
     with pool:
         pool.mailbox.start("Anna", "t", "p")
         before = len(made)
-        pool.leading(Allow()).interrupted()
+        pool.for_leader(Allow()).interrupted()
     assert len(made) == before + 1, "an authorizer that has been told nothing takes its place"
 
 

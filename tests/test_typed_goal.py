@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoagent.core.task import Goal
-from autoagent.text.typed_goal import parse_goal, remark
+from autoagent.text.typed_goal import check_note, parse_goal
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from autoagent.text.typed_goal import parse_goal, remark
 def test_a_shell_command_after_the_double_colon_is_a_check(text: str, check: str) -> None:
     goal = parse_goal(f" {text} ::  {check} ")
     assert goal == Goal(text, check)
-    assert check in remark(f"{text} :: {check}", goal)
+    assert check in check_note(f"{text} :: {check}", goal)
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_a_shell_command_after_the_double_colon_is_a_check(text: str, check: str
 def test_anything_else_is_text_and_that_is_said(line: str) -> None:
     goal = parse_goal(line)
     assert goal == Goal(line)
-    assert (" :: " in line) == ("with no check" in remark(line, goal))
+    assert (" :: " in line) == ("with no check" in check_note(line, goal))
 
 
 def test_the_mark_can_be_written_literally() -> None:
     assert parse_goal(r"Explain sort \:: sort") == Goal("Explain sort :: sort")
-    assert remark(r"Explain sort \:: sort", Goal("Explain sort :: sort")) == ""
+    assert check_note(r"Explain sort \:: sort", Goal("Explain sort :: sort")) == ""
     assert parse_goal(r"Explain sort \:: sort :: test -s a") == Goal("Explain sort :: sort", "test -s a")
 
 

@@ -31,7 +31,7 @@ from autoagent.terminal.setup_wizard import (
     proposal_messages,
     welcome_back,
 )
-from autoagent.text.typed_goal import in_words
+from autoagent.text.typed_goal import describe_check
 
 
 class ScriptedTerminal(ClickTerminal):
@@ -86,8 +86,8 @@ def test_enter_takes_name_and_role_but_a_goal_is_the_users_own() -> None:
 
 
 def test_a_plain_check_is_said_in_words() -> None:
-    assert in_words("test -s poem.txt") == "poem.txt has text in it (test -s poem.txt)"
-    assert in_words("test -s a; rm b") == "test -s a; rm b"
+    assert describe_check("test -s poem.txt") == "poem.txt is not empty (test -s poem.txt)"
+    assert describe_check("test -s a; rm b") == "test -s a; rm b"
 
 
 def test_the_end_of_the_input_stops_and_says_what_to_pass() -> None:

@@ -14,7 +14,7 @@ import click
 
 from autoagent.core.errors import StateError
 from autoagent.fleet.record import check_made_here, head_of, read_record
-from autoagent.fleet.results import as_csv, difference, listed, said, summary
+from autoagent.fleet.results import as_csv, difference, listed, summary, summary_line
 from autoagent.terminal.output import echo, echo_json
 from autoagent.text.text_file import write_text
 
@@ -130,7 +130,7 @@ def status(folder: Path, as_json: bool) -> None:
         if row.state == "running" or (row.state == "done" and not row.finished):
             stands = "interrupted" if row.state == "running" and not head else row.stands
             echo(f"{row.job.id}  {stands}  {row.reason}".rstrip())
-    echo(said(found))
+    echo(summary_line(found))
     echo(f"It is led by process {head}." if head else "No process leads it now.")
 
 
@@ -168,7 +168,7 @@ def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | Non
             known = " ".join(known or "-" for known in row["known"])
             figures = f"{row['steps']} steps  {row['tokens']:,} tokens  ${row['usd']:.4f}  {row['seconds']:.1f} s"
             echo(f"{row['id']}  {row['status']}  {known}  {figures}  {row['folder']}")
-        echo(said(found))
+        echo(summary_line(found))
     ctx.exit(0 if found["finished"] == found["runs"] else NOT_ALL)
 
 
@@ -186,8 +186,8 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
     for row in rows:
         if row["a"] != row["b"]:
             echo(f"{row['id']}  {row['a']} -> {row['b']}")
-    echo(f"A: {said(summary(one))}")
-    echo(f"B: {said(summary(other))}")
+    echo(f"A: {summary_line(summary(one))}")
+    echo(f"B: {summary_line(summary(other))}")
 
 
 def worker_command(

@@ -1,4 +1,4 @@
-"""Shows a fleet: a table that is redrawn, plain lines in a pipe, or an event a line as JSON."""
+"""Show a fleet: a table redrawn at a terminal, plain lines in a pipe, or JSON with an event per line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoagent.fleet.record import FleetState, Row
-from autoagent.fleet.results import said, standing, summary
+from autoagent.fleet.results import status_of, summary, summary_line
 from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.output import Column, Columns, echo
 from autoagent.text.sanitize import escape_json
@@ -28,7 +28,7 @@ TABLE: Columns[Row] = Columns(
 
 
 class FleetScreen:
-    """Show a fleet as it goes. `show` takes the events of the head and the record."""
+    """Show the progress of a fleet from the lines of its record, the events of its runs, and their ends."""
 
     def __init__(self, state: FleetState, *, as_json: bool) -> None:
         self._state = state
@@ -38,17 +38,17 @@ class FleetScreen:
         self._area = LiveArea(self._write, lambda: 0, moves=live)
         self._area.begin(self._lines)
 
-    def line(self, line: Mapping[str, Any]) -> None:
+    def show(self, line: Mapping[str, Any]) -> None:
         """Show a line of the record, or an event of a run."""
         kind = line["type"]
         if self._json:
             self._write(f"{escape_json(json.dumps(line, ensure_ascii=False))}\n")
         elif kind == "lost":
-            self.say(f"{line['id']}: {line['reason']} It is resumed.")
+            self.say(f"{line['id']}: {line['reason']} Resuming it.")
         elif kind == "started" and line["again"]:
             self.say(f"{line['id']}: attempt {line['attempt']}. {line['again']}")
 
-    def ended(self, row: Row) -> None:
+    def show_end(self, row: Row) -> None:
         """Show the end of a run."""
         rows = self._state.rows.values()
         if not self._json:
@@ -58,15 +58,15 @@ class FleetScreen:
             self.say(f"{done}/{len(rows)}  {row.job.id}  {row.status}  {figures}{reason}")
 
     def say(self, text: str) -> None:
-        """Print a line: on standard error where standard output is for JSON."""
+        """Print a line, on standard error if standard output is for JSON."""
         with self._area.hidden():
             echo(text, err=self._json)
 
     def close(self, exhausted: str) -> None:
-        """Stop drawing. Say how the fleet stands, and why no call was made any more, '' for no such reason."""
+        """Stop drawing and print a summary, with the reason why no more calls were made, if any (`exhausted`)."""
         self._area.close()
         state, found = self._state, summary(self._state.rows.values())
-        echo(said(found), err=True)
+        echo(summary_line(found), err=True)
         if exhausted:
             echo(exhausted, err=True)
         going_on = "" if found["finished"] == found["runs"] else f"; `autoagent fleet resume {state.out}` continues"
@@ -79,8 +79,8 @@ class FleetScreen:
     def _lines(self, seconds: float) -> list[str]:
         rows = list(self._state.rows.values())
         columns, lines = shutil.get_terminal_size()
-        busy = [row for row in rows if standing(row) == "running"]
+        busy = [row for row in rows if status_of(row) == "running"]
         shown = busy[: max(1, lines - 6)]
         more = [f"and {len(busy) - len(shown)} more running"] if len(busy) > len(shown) else []
-        head = f"{said(summary(rows)).rstrip('.')}, {time.monotonic() - self._began:.0f} s"
+        head = f"{summary_line(summary(rows)).rstrip('.')}, {time.monotonic() - self._began:.0f} s"
         return [head, *TABLE.lines(shown, columns - 2), *more]

@@ -1,6 +1,6 @@
-"""Engines start the workers of a fleet: on this machine (`Engine`), or on a Ray cluster (`ray_engine`).
+"""Start the workers of a fleet on this machine (`Engine`) or on a Ray cluster (`ray_engine`).
 
-A worker is this program, `autoagent fleet worker`, wherever it runs. The head sees it as a WorkerProcess.
+A worker is this program, run as `autoagent fleet worker`. The head sees it as a WorkerProcess.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 
 from autoagent.core.errors import StateError
 
-OUTPUT = "output.txt"  # the output of a worker
-GRACE = 5.0  # seconds that a worker has to end after SIGTERM
+OUTPUT = "output.txt"  # a worker's output
+GRACE = 5.0  # seconds for a worker to end after SIGTERM
 
 
 class WorkerProcess:
-    """A worker, as its head sees it: a process of this machine, unless a class says otherwise.
+    """Represent a worker to the head: by default, a process of this machine.
 
-    `connection` is the head's end of a stream of JSON lines, and ends with it. `problem` says why it could not be
-    started, '' if it was.
+    `connection` is the head's end of a stream of JSON lines, and closes when the worker ends. `problem` is why the
+    worker could not be started, or ''.
     """
 
     problem = ""
@@ -33,7 +33,7 @@ class WorkerProcess:
         self._process = process
 
     def wait(self) -> int | None:
-        """Return the exit code, negative for a signal, once the connection is closed. None: nobody can know it.
+        """Return the exit code, negative for a signal, once the connection is closed, or None if it cannot be known.
 
         A process that outlives its connection is killed.
         """
@@ -43,29 +43,29 @@ class WorkerProcess:
         return self._process.wait()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, to end it."""
+        """Send the worker a signal to end it."""
         self._process.send_signal(number)
 
-    def lose(self) -> None:
-        """Give it up, as its node does not answer: close the connection."""
+    def abandon(self) -> None:
+        """Abandon a worker on a node that does not answer, and close the connection."""
         self._process.kill()
 
 
 class Engine:
-    """Starts workers: processes of this program on this machine, unless a class says otherwise.
+    """Start workers: by default, processes of this program on this machine.
 
-    `leases`: they run where the head may not see them end. `beginning`: the words for a new worker.
+    `leases`: they run where the head may not see them end. `initial_state` is the displayed state of a new worker.
     """
 
     leases = False
-    beginning = "starts"
+    initial_state = "starts"
 
     def start(self, folder: Path) -> WorkerProcess:
         """Start a worker for the run in a folder. Raises StateError."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                process = spawned(folder, theirs, {})
+                process = spawn_worker(folder, theirs, {})
             except StateError:
                 ours.close()
                 raise
@@ -76,12 +76,12 @@ class Engine:
         """Release the engine's resources."""
 
 
-def spawned(
+def spawn_worker(
     folder: Path, connection: socket.socket, variables: Mapping[str, str], *, cwd: str | None = None, own: str = ""
 ) -> subprocess.Popen[bytes]:
-    """Start a worker that prints to a file of its folder, with `variables` besides those of this process.
+    """Start a worker that prints to a file in its folder, with `variables` added to this process's environment.
 
-    `own`: its folder, if that is not the fleet's. Raises StateError.
+    `own` is its folder if that is not the fleet's. Raises StateError.
     """
     output, number = folder / OUTPUT, connection.fileno()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

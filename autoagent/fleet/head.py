@@ -142,7 +142,7 @@ class Head:
             fill_workspace(row, folder, self.not_copied)
         worker = Worker(self._engine.start(folder), row)
         row.node = ""
-        row.state, row.status, row.reason, row.doing, row.run = "running", "", "", self._engine.beginning, run
+        row.state, row.status, row.reason, row.doing, row.run = "running", "", "", self._engine.initial_state, run
         self._record.add(
             "started", id=row.job.id, state="running", attempt=row.attempt, run=run, again=row.again, node=""
         )
@@ -340,7 +340,7 @@ class Head:
             if worker.doomed is not None and now > worker.doomed:
                 worker.process.send_signal(signal.SIGKILL)
             if self._engine.leases and worker.ordered and now > worker.leased:
-                worker.process.lose()
+                worker.process.abandon()
 
     def end_all(self) -> None:
         """End every worker that is still there, when the caller stops listening."""

@@ -91,7 +91,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise
         self._screen = FleetScreen(self.state, as_json=json) if json is not None else None
         if self._screen:
-            self._record.tell = self._screen.line
+            self._record.tell = self._screen.show
         if tasks is None:
             end_orphans(self.state)
             self._record.add("limits", settings=limits)
@@ -114,7 +114,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         screen = self._screen
         for row in self.head.run():
             if screen:
-                screen.ended(row)
+                screen.show_end(row)
             yield row
 
     def __exit__(self, *exc: object) -> None:

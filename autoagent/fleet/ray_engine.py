@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from autoagent import __version__
 from autoagent.core.errors import StateError
-from autoagent.fleet.engine import GRACE, Engine, WorkerProcess, spawned
+from autoagent.fleet.engine import GRACE, Engine, WorkerProcess, spawn_worker
 from autoagent.text.sanitize import shorten
 
 NONCE = "fleet.nonce"  # a node that finds it, with what the head has put there, shares the folder
@@ -48,7 +48,7 @@ class Relay:
         place = Path(self._own or folder)
         with theirs:
             here = cwd if Path(cwd).is_dir() and not self._own else str(place)
-            self._process = spawned(place, theirs, variables, cwd=here, own=self._own)
+            self._process = spawn_worker(place, theirs, variables, cwd=here, own=self._own)
         self._lines, self._to_worker = await asyncio.open_connection(sock=ours)
 
     async def read(self) -> bytes:
@@ -113,9 +113,9 @@ class RayProcess(WorkerProcess):
         if self._relay is not None:
             self._relay.signal.remote(number)
         else:
-            self.lose()
+            self.abandon()
 
-    def lose(self) -> None:
+    def abandon(self) -> None:
         """See WorkerProcess."""
         self._engine.loop.call_soon_threadsafe(self._keeping.cancel)
 
@@ -167,7 +167,7 @@ class RayEngine(Engine):
     """
 
     leases = True
-    beginning = "waiting for a node"
+    initial_state = "waiting for a node"
 
     def __init__(self, address: str, out: Path, variables: Mapping[str, str]) -> None:
         import ray

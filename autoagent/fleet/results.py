@@ -1,4 +1,4 @@
-"""Results of a fleet, read from its record: a row for each run, rates over repeats, the difference of two fleets."""
+"""Read the results of a fleet from its record: a row per run, rates over repeats, the difference of two fleets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autoagent.core.task import Status
 if TYPE_CHECKING:
     from autoagent.fleet.record import FleetState, Row
 
-FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # how a cell begins that a spreadsheet computes
+FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # the beginning of a cell that a spreadsheet computes
 
 
 def listed(state: FleetState) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def listed(state: FleetState) -> list[dict[str, Any]]:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """Return the rows as CSV. An apostrophe precedes a text that a spreadsheet would take for a formula."""
     out = StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -56,10 +56,10 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def summary(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return the figures over all runs: how many stand how, the sums, and pass@k where tasks are repeated."""
+    """Return the figures over all runs: counts by status, sums, and pass@k if tasks are repeated."""
     rows = list(rows)
-    counts = Counter("stuck" if row.status == Status.STUCK else standing(row) for row in rows)
-    found: dict[str, Any] = {"runs": len(rows), **{name: counts[name] for name in STANDINGS}}
+    counts = Counter("stuck" if row.status == Status.STUCK else status_of(row) for row in rows)
+    found: dict[str, Any] = {"runs": len(rows), **{name: counts[name] for name in STATUSES}}
     found |= {"steps": sum(row.steps for row in rows), "tokens": sum(row.tokens for row in rows)}
     found |= {name: round(math.fsum(getattr(row, name) for row in rows), 6) for name in ("usd", "unknown_usd")}
     tasks: dict[str, list[bool]] = {}
@@ -75,19 +75,19 @@ def summary(rows: Iterable[Row]) -> dict[str, Any]:
     return found
 
 
-STANDINGS = ("finished", "running", "waiting", "stuck", "failed")
+STATUSES = ("finished", "running", "waiting", "stuck", "failed")
 
 
-def standing(row: Row) -> str:
-    """Return where a run stands, in a word of STANDINGS."""
+def status_of(row: Row) -> str:
+    """Return the status of a run, in a word of STATUSES."""
     if row.state != "done":
         return row.state
     return "finished" if row.finished else "failed"
 
 
-def said(found: Mapping[str, Any]) -> str:
-    """Return a summary as a line."""
-    counts = ", ".join(f"{found[name]} {name}" for name in STANDINGS if found[name])
+def summary_line(found: Mapping[str, Any]) -> str:
+    """Render a summary as a line."""
+    counts = ", ".join(f"{found[name]} {name}" for name in STATUSES if found[name])
     line = f"{found['runs']} runs: {counts}; {found['steps']:,} steps, {found['tokens']:,} tokens, ${found['usd']:.4f}"
     if found["unknown_usd"]:
         line += f" (and at most ${found['unknown_usd']:.4f} for interrupted calls)"
@@ -97,7 +97,7 @@ def said(found: Mapping[str, Any]) -> str:
 
 
 def difference(one: Sequence[Row], other: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the runs whose ends differ between two fleets, by id, and the change of their cost."""
+    """Return the runs with different ends in the two fleets, by id, and the change of their cost."""
     first, second = ({row.job.id: row for row in rows} for rows in (one, other))
     found = []
     for id in dict.fromkeys((*first, *second)):

@@ -26,7 +26,7 @@ from autoagent.session.load import parse
 from autoagent.session.permissions import may_set
 from autoagent.settings import Settings
 from autoagent.text.text_file import open_regular
-from autoagent.text.typed_goal import parse_goal, typed
+from autoagent.text.typed_goal import format_goal, parse_goal
 from autoagent.text.yaml_file import YamlEntry, mapping_of
 
 MOST_BYTES = 32_000_000  # of a task file
@@ -254,12 +254,12 @@ class TaskReader:
         """Return a goal as it would be typed. Raises SettingsError for a check that no shell can run here."""
         text = self.words(entry)
         if check is None or not check.text():
-            return typed(Goal(text))
+            return format_goal(Goal(text))
         goal = Goal(text, " ".join(check.text().split("\n")))
-        if parse_goal(typed(goal)) != goal:
+        if parse_goal(format_goal(goal)) != goal:
             raise SettingsError(f"{check.where}: {goal.check!r} is not a command that a shell can run here.")
         self.ask(check, "check", str(goal.check), SOURCE)
-        return typed(goal)
+        return format_goal(goal)
 
     def ask(self, entry: YamlEntry, name: str, value: str, about: str) -> None:
         """Add a value that needs trust, under its file as seen from the current folder."""

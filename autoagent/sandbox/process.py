@@ -1,4 +1,4 @@
-"""Start, read, watch and end one program. A boundary provides its surroundings."""
+"""Start one program, read its output, watch its limits, and end it. A boundary confines it."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from autoagent.core.errors import CommandError
 from autoagent.core.services import ProcessExit
 from autoagent.sandbox.supervisor import tree_of
 
-_FIRST_POLL_SECONDS, _POLL_SECONDS = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
-_BETWEEN_SECONDS = 0.5  # seconds between two calls of `between`
-_MAX_POLL_SHARE = 0.05  # of the time at most goes into looking
-_END_SECONDS = 5.0  # seconds that ending a tree may take by itself
+_FIRST_POLL_SECONDS, _POLL_SECONDS = 0.02, 0.05  # until the limits are first checked, and between two checks
+_BETWEEN_SECONDS = 0.5  # between two calls of `between`
+_MAX_POLL_SHARE = 0.05  # of the time, at most, goes into checks
+_END_SECONDS = 5.0  # for a tree to end before it is killed
 MB = 1024 * 1024
-_THREADS_EACH = 16  # of a process, in the mean
+_THREADS_EACH = 16  # per process, on average
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
-_TIMES, _THREADS, _PAGES = slice(11, 15), 17, 21  # of the fields of /proc/PID/stat; times also of ended children
-_LAST_WORDS = 5.0  # seconds that what is left in the pipe may take once the program has ended
-_START_SECONDS = 120.0  # until bubblewrap has begun the shell; a very busy machine takes long for namespaces
-_TIED_EVERY = 0.0002  # seconds
-_CREDENTIALS = struct.Struct("iII")  # pid as this process knows it, uid, gid
+_TIMES, _THREADS, _PAGES = slice(11, 15), 17, 21  # fields of /proc/PID/stat; times include ended children
+_DRAIN_SECONDS = 5.0  # to read the rest of the pipe once the program has ended
+_START_SECONDS = 120.0  # until bubblewrap has started the shell; a busy machine is slow to make namespaces
+_TIE_POLL_SECONDS = 0.0002
+_CREDENTIALS = struct.Struct("iII")  # pid in this process's namespace, uid, gid
 
-# Becomes the command after it, once a HeldStart at its standard input has told which file is to take that place.
+# A shell that reads the name of its next standard input from a HeldStart, then becomes the command after it.
 HELD_SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exec "$@"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Limit the resources of one program and its descendants together, but `file` for each file.
+    """Limit the resources of one program and its descendants together, except `file`, which is per file.
 
-    `seconds` is the run time of a program in the foreground. `cpu` is processor time, which counts in the background
-    too. `memory` and `file` are bytes. Of the output, the first `head` and the last `tail` bytes are kept.
+    `seconds` is the run time of a program in the foreground. `cpu` is processor time, which also counts in the
+    background. `memory` and `file` are in bytes. The first `head` and the last `tail` bytes of the output are kept.
     """
 
     seconds: float = 120.0
@@ -58,77 +58,78 @@ class ProcessLimits:
 
     @property
     def threads(self) -> int:
-        """Return the limit of threads for all processes together."""
+        """Return the limit of threads over all processes."""
         return _THREADS_EACH * self.processes
 
 
 class HeldStart:
-    """Hold back a program until it has its limits and is sure to end with the agent.
+    """Hold back a program until its limits are set and it is certain to end with the agent.
 
-    bubblewrap ties itself to the agent while it starts, and an agent killed meanwhile would leave behind a program that
-    nobody watches. So it starts a shell that asks for leave, and becomes the program or ends.
+    bubblewrap ties its child to the agent only while starting up. If the agent were killed before that, an unwatched
+    program would survive. So bubblewrap first starts a shell, which asks for permission and then becomes the program or
+    ends.
 
-    The command after HELD_SHELL is started with `stdin` as its standard input. `limits` are those of
-    `resource.setrlimit`, soft and hard in one, for the program and all that comes from it.
+    Start the command after HELD_SHELL with `stdin` as its standard input. `limits` are resource limits as for
+    `resource.setrlimit`, soft and hard alike, inherited by all descendants.
     """
 
     def __init__(self, limits: Mapping[int, int]) -> None:
         self._limits = limits
         self._ours, self.stdin = socket.socketpair()
-        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # to learn who asks
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # to learn the shell's pid
         self._ours.settimeout(_START_SECONDS)
 
     def release(self, stdin: str) -> None:
         """Release the program with its limits, and with this file as its standard input.
 
-        Raises OSError if the limits cannot be set. The program ends when this is closed.
+        Raises OSError if the limits cannot be set. In that case the program ends once this object is closed.
         """
-        self.stdin.close()  # or its end would not be seen
+        self.stdin.close()  # otherwise the end of the program would go unnoticed
         asked, about, *_ = self._ours.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
-        if not asked:  # bubblewrap has failed; its end will say so
+        if not asked:  # bubblewrap has failed; its exit status will say so
             return
         pid = _CREDENTIALS.unpack(about[0][2])[0]
         while not _is_tied(pid):
-            time.sleep(_TIED_EVERY)
-        with suppress(ProcessLookupError, BrokenPipeError):  # it was ended meanwhile
+            time.sleep(_TIE_POLL_SECONDS)
+        with suppress(ProcessLookupError, BrokenPipeError):  # it has ended meanwhile
             for which, limit in self._limits.items():
                 resource.prlimit(pid, which, (limit, limit))
             self._ours.sendall(f"{stdin}\n".encode())
 
     def close(self) -> None:
-        """End the program if it still waits."""
+        """End the program if it is still waiting."""
         self._ours.close()
         self.stdin.close()
 
     def __del__(self) -> None:
-        self.close()  # where a signal came before anybody could
+        self.close()  # if a signal came before the caller could
 
 
 def _is_tied(pid: int) -> bool:
-    """Return whether the parent bubblewrap process now only waits for the end of this process.
+    """Return whether the parent bubblewrap process now only waits for this process to end.
 
-    Its last step before that is to tie itself to the agent.
+    Just before that, it ties itself to the agent.
     """
     try:
         _, parent = _state_and_parent(pid)
-        return _state_and_parent(parent)[0] in "SZX"  # it sleeps, or has ended
-    except OSError:  # it was ended meanwhile
+        return _state_and_parent(parent)[0] in "SZX"  # sleeping or ended
+    except OSError:  # it has ended meanwhile
         return True
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
-    """Return the state, as a letter of proc(5), and the pid of the parent."""
+    """Return the process state, a letter of proc(5), and the parent's pid."""
     state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
     return state, int(parent)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Describe the start of a program within a boundary: the actual command, and its environment.
+    """Describe how to start a program within a boundary: the actual command and its environment.
 
-    It is ended by the signal `ending` to its process group, and ends with the thread that started it. Either way it
-    takes all its descendants with it, also those in sessions of their own. `descriptors` are handed to it and then
-    closed here, as is what it is `held` by. With `folded`, a status of 128 + n stands for signal n, as with a shell.
+    The program is ended by sending the signal `ending` to its process group, and it ends with the thread that started
+    it. Either way all its descendants end too, even those in other sessions. It inherits `descriptors`, which are then
+    closed here, as is `held`. With `folded`, an exit status of 128 + n stands for signal n, as in a shell.
     """
 
     argv: Sequence[str]
@@ -140,7 +141,7 @@ class Launch:
 
 
 class Boundary(Protocol):
-    """Put a sandbox around a program. `name`, `gaps` and `confines` as in protocols.Sandbox."""
+    """Confine programs. `name`, `gaps` and `confines` are as in protocols.Sandbox."""
 
     @property
     def name(self) -> str: ...
@@ -158,17 +159,17 @@ class Boundary(Protocol):
     def launch(
         self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
     ) -> Launch:
-        """Return how to start a program in a folder of the workspace, with these variables besides the usual ones.
+        """Return how to start a program in a workspace folder, with additional environment variables.
 
-        `read_only`: it may not change the workspace, if the boundary confines it.
+        `read_only`: the program may not change the workspace, if the boundary can enforce that.
         """
 
     def close(self) -> None:
-        """Leave nothing behind. Nothing is launched afterwards."""
+        """Clean up. Nothing is launched afterwards."""
 
 
 class OutputBuffer:
-    """Collect bytes, keeping the first `head` and the last `tail` of them. `total` counts all."""
+    """Collect bytes, keeping the first `head` and the last `tail`. `total` counts them all."""
 
     def __init__(self, head: int, tail: int) -> None:
         self.total = 0
@@ -181,11 +182,11 @@ class OutputBuffer:
         room = self._head - len(self._first)
         self._first += piece[:room]
         self._last += piece[room:]
-        if len(self._last) > 2 * self._tail:  # now and then: to cut each time would move the tail each time
+        if len(self._last) > 2 * self._tail:  # only now and then, as each cut moves the tail
             del self._last[: -self._tail]
 
     def kept(self) -> bytes:
-        """Return head and tail, with a line between them for the number of omitted bytes."""
+        """Return head and tail, with a note between them on the number of omitted bytes."""
         last = bytes(self._last[-self._tail :])
         left_out = self.total - len(self._first) - len(last)
         mark = f"\n[... {left_out:,} of {self.total:,} bytes left out ...]\n".encode() if left_out else b""
@@ -193,14 +194,14 @@ class OutputBuffer:
 
 
 class Process:
-    """Run a program. The creating thread also waits for it: the program ends with its thread.
+    """Run a program. The creating thread must also wait for it, as the program ends with that thread.
 
-    Its output goes to the descriptor `output`, or is kept for its Exit and handed to `printed` as it comes. `seconds`
-    bounds the time, None does not. `between` is called now and then while it runs.
-    Raises CommandError if it cannot be started.
+    Output goes to the descriptor `output`, or else is kept for the ProcessExit and passed to `printed` as it arrives.
+    `seconds` is the time limit, None for none. `between` is called now and then while the program runs. Raises
+    CommandError if it cannot be started.
 
-    Memory counts mappings, but not unmapped files in memory or buffers of pipes. Between two looks at the
-    limits they can be exceeded for a moment.
+    Memory counts mappings, but not unmapped files in memory or pipe buffers. A limit can be exceeded briefly between
+    two checks.
     """
 
     def __init__(
@@ -232,17 +233,17 @@ class Process:
                 os.close(write)
         self.pid = self._process.pid  # the root process of the tree
         self._ended = os.pidfd_open(self.pid)
-        self._lock = threading.Lock()  # around what must not meet another process with the same number
+        self._lock = threading.Lock()  # so that no signal goes to another process with the same pid
 
     def wait(self) -> ProcessExit:
-        """Wait for the end of the tree, or end it at a limit."""
+        """Wait for the process tree to end, or end it at a limit."""
         limit = ""
         try:
             limit = self._watch()
         finally:
             self._end()
             if self._pipe is not None:
-                poll, end = select.poll(), time.monotonic() + _LAST_WORDS
+                poll, end = select.poll(), time.monotonic() + _DRAIN_SECONDS
                 poll.register(self._pipe, select.POLLIN)
                 while (left := end - time.monotonic()) > 0 and poll.poll(1000 * left) and self._read(self._pipe):
                     pass
@@ -253,11 +254,11 @@ class Process:
     def end(self) -> None:
         """End the program. Any thread may call this."""
         with self._lock:
-            if self._process.returncode is None:  # or the pid may be another's by now
+            if self._process.returncode is None:  # otherwise the pid may belong to another process by now
                 os.killpg(self.pid, self._launch.ending)
 
     def _watch(self) -> str:
-        """Read until the program ends, and return '', or the name of an exceeded limit."""
+        """Read output until the program ends. Return '', or the name of an exceeded limit."""
         poll = select.poll()
         poll.register(self._ended, select.POLLIN)
         if self._pipe is not None:
@@ -280,7 +281,7 @@ class Process:
                     return limit
                 if not offered:
                     offered = True
-                    for pid in tree:  # they, not the agent, are to go first if the machine's memory runs out
+                    for pid in tree:  # if memory runs out, the kernel kills these before the agent
                         with suppress(OSError):  # ended meanwhile, or not ours to change
                             Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
                 next_poll = _next_poll(now, _POLL_SECONDS)
@@ -324,16 +325,16 @@ class Process:
             return ProcessExit(output, total, limit=limit)
         status = self._process.returncode
         number = -status if status < 0 else status - 128
-        if number == signal.SIGXFSZ:  # of a program, or of one that a shell has run
+        if number == signal.SIGXFSZ:  # from the program itself, or from one run by a shell
             return ProcessExit(output, total, limit=f"{self._limits.file / MB:,g} MB in one file")
         if number > 0 and (status < 0 or self._launch.folded) and number in signal.valid_signals():
-            named = number in set(signal.Signals)  # the real-time signals have no names
+            named = number in set(signal.Signals)  # real-time signals have no names
             return ProcessExit(output, total, signal=signal.Signals(number).name if named else f"signal {number}")
         return ProcessExit(output, total, status=status)
 
 
 def _next_poll(began: float, pause: float) -> float:
-    """Return the time of the next poll, given the start of this one, so that polls take at most their share of time."""
+    """Return when to poll next, given the start of this poll, so that polls take at most their share of the time."""
     now = time.monotonic()
     return now + max(pause, (now - began) / _MAX_POLL_SHARE)
 
@@ -341,7 +342,7 @@ def _next_poll(began: float, pause: float) -> float:
 def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
     held = launch.held
     given = os.memfd_create("data") if data else os.open(os.devnull, os.O_RDONLY)
-    if data:  # which is never on a disk
+    if data:  # kept off the disk
         with os.fdopen(given, "wb", closefd=False) as file:
             file.write(data)
         os.lseek(given, 0, os.SEEK_SET)
@@ -375,7 +376,7 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
 
 
 def _shared_memory(pids: Iterable[int]) -> int:
-    """Return the bytes of memory of these processes. A page shared by n counts 1/n for each. Slow."""
+    """Return the memory of these processes in bytes. A page shared by n counts 1/n for each. Slow."""
     total = 0
     for pid in pids:
         with suppress(OSError):

@@ -28,7 +28,7 @@ from autoagent.settings import DOTENV, Settings, secrets_of, user_config_path, u
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import ProgressBar, echo
 from autoagent.terminal.palette import Palette, palette_of
-from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
+from autoagent.terminal.question_desk import THIS_TERMINAL, QuestionTerms
 from autoagent.terminal.screen import Style
 from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
@@ -50,7 +50,7 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     plain = settings.plain_output or not screen.isatty()
     places = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
     ends = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
-    terms = NOWHERE_ELSE if replays else Terms(questions_path(), settings.answer_timeout, ends, *places)
+    terms = THIS_TERMINAL if replays else QuestionTerms(questions_path(), settings.answer_timeout, ends, *places)
     style = Style(
         color, plain=plain, thoughts=settings.thoughts, history=user_state_path(os.environ) / "history",
         notify=settings.notify, terms=terms, brief=settings.continuous,

@@ -198,7 +198,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.offered)
             policy = Policy(
-                pool.leading(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
+                pool.for_leader(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
                 distils=build.distils(settings) and not plan.extensions.replaces_model,
                 read_attachments=attachments.named_in,
                 verifier=current if verifier is model else verifier, runs_tests=settings.continuous,

@@ -17,7 +17,7 @@ from autoagent.safety.typed_answers import Steering
 from autoagent.session import build
 from autoagent.session.plan import describe, to_logged
 from autoagent.session.restoring import RunWriter, history_of_run, undo
-from autoagent.text.typed_goal import parse_and_tell, typed
+from autoagent.text.typed_goal import format_goal, parse_and_explain
 
 if TYPE_CHECKING:
     from autoagent.agent.budget import Budget
@@ -136,9 +136,9 @@ class RunSteering:
 
     def _change_goals(self, rest: str) -> Change | None:
         old_goals = self._start.task.goals
-        lines = self._edit_lines([typed(goal) for goal in old_goals])
-        known = {typed(goal): goal for goal in old_goals}
-        goals = tuple(known.get(line) or parse_and_tell(line, self._console.say) for line in lines)
+        lines = self._edit_lines([format_goal(goal) for goal in old_goals])
+        known = {format_goal(goal): goal for goal in old_goals}
+        goals = tuple(known.get(line) or parse_and_explain(line, self._console.say) for line in lines)
         if goals == old_goals:
             return None
         if not 0 < len(goals) <= MAX_GOALS:

@@ -1,4 +1,4 @@
-"""All sub-agents of a run, and the things they share: the log, the user's attention, the limits on number and depth.
+"""Manage all sub-agents of a run and the things they share: log, user, and limits on number and depth.
 
 Only the thread of the run's own agent shows events and asks questions, before each of its steps and while it waits for
 others. A sub-agent with a question waits for it.
@@ -6,9 +6,9 @@ others. A sub-agent with a question waits for it.
 A sub-agent is stopped by a flag, which it checks before every step, call, command and question, and at every piece of a
 streamed reply. Its own sub-agents stop with it.
 
-Not covered: a call or a command that does not return in time is left to its thread, which ends with the process and
-can record nothing more. If an agent that has read untrusted text starts another, its task is in the other's system
-prompt, so the other counts as having read the text as well.
+Not covered: a call or command that does not return in time is abandoned to its thread, which ends with the process and
+can record nothing more. If an agent that has read untrusted text starts another, its task becomes part of the other's
+system prompt, so the other counts as having read that text too.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.subagents.worker import Build, Mailbox, PoolActions, RunningWorker
 
-PATIENCE = 3.0  # seconds until a sub-agent that is to end is left to its thread
+PATIENCE = 3.0  # seconds until a stopping sub-agent is abandoned to its thread
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The log, the budget, the commands and the name of the run's own agent, which its sub-agents share.
+    """Hold the parts of the run's own agent shared with its sub-agents.
 
-    `offered` are all commands that an agent of the run may have, in a hierarchical one at its level.
+    `offered` is every command that an agent of the run may have, at its level if the run is hierarchical.
     """
 
     log: Recorder
@@ -54,11 +54,11 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oversight:
-    """The user's oversight of sub-agents.
+    """Hold the user's oversight of sub-agents.
 
-    `authorizer()` makes one for a sub-agent. `asks` says whether that may put a proposal to the user, which `listener`
-    is to hear of first. `show` shows an event. Ctrl-C is let through in `interruptible`, and held back in `held`, also
-    within the former.
+    `authorizer()` makes an authorizer for a sub-agent. `asks` returns whether it may ask the user about a proposal, so
+    that `listener` is told first. `show` shows an event. `interruptible` lets Ctrl-C through, and `held` holds it back,
+    even within `interruptible`.
     """
 
     authorizer: Callable[[], Authorizer]
@@ -70,11 +70,11 @@ class Oversight:
 
 
 class WorkerPool:
-    """The sub-agents of a run. Entering it restores those in the log of an earlier process. Leaving it ends them all.
+    """Run the sub-agents of a run. Entering restores them from the log of an earlier process. Leaving ends them all.
 
-    The `mailbox` belongs to the run's own agent. At most `at_once` run at a time, nested at most `depth` deep. A
-    stopped one is left to its thread after `patience` seconds. `resumes`: those that an earlier process left unfinished
-    are restarted by their starters and continue.
+    `mailbox` belongs to the run's own agent. At most `at_once` sub-agents run at a time, nested at most `depth` deep. A
+    stopped sub-agent is abandoned to its thread after `patience` seconds. With `resumes`, sub-agents left unfinished by
+    an earlier process are restarted by their starters and continue.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class WorkerPool:
         patience: float = PATIENCE,
         resumes: bool = False,
     ) -> None:
-        self.former: dict[str, SubAgentState] = {}  # by key: those that are started again
+        self.former: dict[str, SubAgentState] = {}  # by key: those to restart
         self._actions = PoolActions(depth, leader.offered, self.former, self.start, self.stop, self.attend)
         self.mailbox = Mailbox(self._actions, None, leader.name, leader.commands, leader.budget)
         self.at_once = at_once
@@ -99,7 +99,7 @@ class WorkerPool:
         self._patience = patience
         self._resumes = resumes
         self._members: list[RunningWorker] = []
-        self._lock = threading.Lock()  # held to append for a sub-agent, or to change the members
+        self._lock = threading.Lock()  # for appending sub-agents' events, and for `_members`
         self._unshown: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
 
@@ -123,23 +123,23 @@ class WorkerPool:
     # In the thread of the run's own agent ------------------------------------------------------------------------
 
     def show(self, event: Event) -> None:
-        """Show an event of the run's own agent, after those of the others that came before it."""
+        """Show an event of the run's own agent, after all earlier events of the others."""
         self._show_until(event.seq)
         self.oversight.show(event)
 
     def attend(self) -> None:
-        """Show the events of the others, and ask the user their questions.
+        """Show the sub-agents' events, and ask the user their questions.
 
-        Raises StopRun if the user ends the run, KeyboardInterrupt if Ctrl-C comes when there is no question.
+        Raises StopRun if the user ends the run, KeyboardInterrupt for Ctrl-C outside a question.
         """
         self._show_until(None)
         while self._questions:
-            member, put = self._questions[0]
+            member, ask = self._questions[0]
             answer: Verdict | str | StopRun | None = None
             if member.stopping is None:
                 try:
                     with self.oversight.interruptible(), self._time.idle():
-                        answer = put()
+                        answer = ask()
                 except StopRun as stop:
                     answer = stop
             with self.oversight.held():
@@ -149,19 +149,19 @@ class WorkerPool:
             if isinstance(answer, StopRun):
                 raise answer
 
-    def leading(self, authorizer: Authorizer) -> Authorizer:
-        """Return the authorizer of the run's own agent, which passes Ctrl-C on to the sub-agents' approvals."""
+    def for_leader(self, authorizer: Authorizer) -> Authorizer:
+        """Return the authorizer of the run's own agent, for which Ctrl-C also revokes the sub-agents' approvals."""
         return _LeaderAuthorizer(authorizer, self)
 
-    def forfeit(self) -> None:
+    def revoke_approvals(self) -> None:
         """Revoke the advance approvals of all sub-agents."""
         for member in list(self._members):
             member.approver = self.oversight.authorizer()
 
     def _show_until(self, seq: int | None) -> None:
-        """Show the events of sub-agents before this one. All with None."""
+        """Show the sub-agents' events before `seq`, or all of them for None."""
         with self.oversight.held():
-            with self._lock:  # whatever is in the log before this event is in the queue too
+            with self._lock:  # all earlier events in the log are in the queue by now
                 count = sum(seq is None or event.seq < seq for event in self._unshown)
                 ready = [self._unshown.popleft() for _ in range(count)]
             for event in ready:
@@ -180,14 +180,15 @@ class WorkerPool:
         build: Build | None = None,
         reports: bool = True,
     ) -> RunningWorker:
-        """Start a sub-agent in its thread. Return it built, known to its starter and about to run.
+        """Start a sub-agent in its own thread. Return it once it is built and known to its starter.
 
-        `build` builds a runner that is not an Agent. One that does not report is waited for. Its end is told to nobody.
+        `build` builds a runner other than an Agent. A sub-agent that does not report is waited for, and its end is not
+        announced.
 
-        A signal interrupts only the wait for the build, and then ends the sub-agent, so that none runs unknown to its
-        starter. Raises CommandError if it may not or cannot be started; its `budget` is then given back.
+        A signal interrupts only the wait for the build. It then ends the sub-agent, so that none runs unknown to its
+        starter. Raises CommandError if it may not or cannot start. Its `budget` is then given back.
         """
-        reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
+        reached = starter is self.mailbox  # signals reach only the thread of the run's own agent
         oversight = self.oversight
         with oversight.held() if reached else nullcontext():
             member = RunningWorker(self._actions, oversight.authorizer(), starter, key, task, commands, budget, origin)
@@ -198,22 +199,22 @@ class WorkerPool:
                 if running >= self.at_once:
                     budget.give_back()
                     raise CommandError(
-                        f"{running} agents run already, the most there may be (AUTOAGENT_AGENTS): wait for one of them "
+                        f"{running} agents are running, as many as AUTOAGENT_AGENTS allows: wait for one of them "
                         "with list_agents, or end one with delete_agent."
                     )
                 self._members.append(member)
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
             member.thread = threading.Thread(
-                target=self._live, args=(member, ready, build or self._build), name=f"agent {member.key}", daemon=True
+                target=self._run, args=(member, ready, build or self._build), name=f"agent {member.key}", daemon=True
             )
             try:
                 member.thread.start()
                 with oversight.interruptible() if reached else nullcontext():
                     problem = ready.get()
-            except RuntimeError as error:  # the system gives no further thread
+            except RuntimeError as error:  # the system allows no more threads
                 self._end(member, Outcome(Status.FAILED, str(error)))
                 raise CommandError(f"The agent cannot be started: {error}.") from None
-            except BaseException:  # Ctrl-C or a signal: its starter will never know its key
+            except BaseException:  # Ctrl-C or a signal: its starter will never learn its key
                 member.stop(Outcome(Status.STOPPED, "Its start was interrupted."))
                 raise
             if problem:
@@ -221,13 +222,13 @@ class WorkerPool:
             starter.members[member.key] = member
         return member
 
-    def refer(self, member: RunningWorker, put: Callable[[], Verdict | str]) -> Verdict | str:
-        """Have a question put to the user in the thread of the run's own agent. Return the answer.
+    def ask_user(self, member: RunningWorker, ask: Callable[[], Verdict | str]) -> Verdict | str:
+        """Have the run's own agent ask the user a question, and return the answer.
 
-        Raises StopRun if this sub-agent is to end, or the whole run.
+        Raises StopRun if this sub-agent or the whole run is to end.
         """
         member.asking = True
-        self._questions.append((member, put))
+        self._questions.append((member, ask))
         self.mailbox.wake()
         answer = member.answers.get()
         member.asking = False
@@ -236,7 +237,7 @@ class WorkerPool:
         return answer
 
     def record(self, member: RunningWorker, event: Event) -> Event:
-        """Append an event of a sub-agent, to be shown later. Raises StopRun if it was left to its thread."""
+        """Append a sub-agent's event, to be shown later. Raises StopRun if the sub-agent was abandoned."""
         with self._lock:
             if member.outcome is not None:
                 raise StopRun(member.outcome)
@@ -245,7 +246,7 @@ class WorkerPool:
         return stamped
 
     def stop(self, members: Sequence[RunningWorker], reason: str) -> None:
-        """End sub-agents and all they have started. Those that do not let go in time are left to their threads."""
+        """End these sub-agents and everything they started. Abandon those that do not stop in time."""
         running = [member for member in members if member.outcome is None]
         for member in running:
             member.stop(Outcome(Status.STOPPED, reason))
@@ -256,8 +257,8 @@ class WorkerPool:
         for member in running:
             self._end(member, Outcome(Status.STOPPED, f"{reason} Its command did not stop in time."))
 
-    def _live(self, member: RunningWorker, ready: queue.SimpleQueue[str], build: Build) -> None:
-        """Run a sub-agent in its thread. An error ends this agent alone, and its starter is told."""
+    def _run(self, member: RunningWorker, ready: queue.SimpleQueue[str], build: Build) -> None:
+        """Run a sub-agent in its thread. An error ends only this agent, and its starter is told."""
         built = False
         try:
             with build(member) as found:
@@ -265,8 +266,8 @@ class WorkerPool:
                 built = True
                 ready.put("")
                 for _ in found.run():
-                    pass  # each event was taken up as it was recorded
-            outcome = member.state.outcome or Outcome(Status.FAILED, "It ended without saying why.")
+                    pass  # each event was processed when it was recorded
+            outcome = member.state.outcome or Outcome(Status.FAILED, "It ended without giving a reason.")
         except StopRun as stop:
             outcome = stop.outcome
         except (ForUser, ForModel) as error:
@@ -278,13 +279,13 @@ class WorkerPool:
             ready.put(outcome.reason)
 
     def _end(self, member: RunningWorker, outcome: Outcome) -> None:
-        """Let it be over, once: in the log, for the budget of its starter, and for its starter to read."""
+        """End a sub-agent once: log it, give its budget back, and tell its starter."""
         member.mailbox.close()
         with self._lock:
             if member.outcome is not None:
                 return
             if member.state.start and member.state.outcome is None:
-                with contextlib.suppress(StateError):  # the run's own agent meets it as well
+                with contextlib.suppress(StateError):  # the run's own agent fails with it too
                     self._append(member, Ended(status=outcome.status, reason=outcome.reason))
             member.outcome = outcome
         member.budget.give_back()
@@ -294,7 +295,7 @@ class WorkerPool:
             member.starter.put(member.completion_message())
 
     def _append(self, member: RunningWorker, event: Event) -> Event:
-        """Append. The caller holds the lock."""
+        """Append an event. The caller holds the lock."""
         if isinstance(event, Snapshot) and member.mailbox.apart.workspace is not None:
             event = replace(event, apart=True)
         stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.state.step)))
@@ -304,19 +305,19 @@ class WorkerPool:
 
 
 class _LeaderAuthorizer(AuthorizerWrapper):
-    """The authorizer of the run's own agent: Ctrl-C revokes advance approvals of the sub-agents, too."""
+    """Authorize calls of the run's own agent. Ctrl-C also revokes the sub-agents' advance approvals."""
 
     def __init__(self, inner: Authorizer, pool: WorkerPool) -> None:
         super().__init__(inner)
         self._pool = pool
 
     def interrupted(self) -> str:
-        self._pool.forfeit()
+        self._pool.revoke_approvals()
         return super().interrupted()
 
 
 class _Log:
-    """The run's log as a sub-agent has it. Satisfies Recorder."""
+    """Give a sub-agent access to the run's log. Satisfies Recorder."""
 
     def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
         self._pool = pool
@@ -347,14 +348,14 @@ class _Log:
         return iter(())
 
     def effective(self) -> Iterator[Event]:
-        """Yield its events of an earlier process, if it goes on from there."""
+        """Yield this agent's events from an earlier process, if it continues from there."""
         if self._member.former is None:
             return iter(())
         return (event for event in self._pool.log.events(others=True) if event.agent == self._member.key)
 
 
 class _ReferringAuthorizer:
-    """A sub-agent's authorizer: passes its questions to the pool."""
+    """Authorize a sub-agent's calls, passing its questions to the pool."""
 
     def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
         self._pool = pool
@@ -366,19 +367,19 @@ class _ReferringAuthorizer:
         if not oversight.asks(proposal):
             return member.approver.decide(proposal)
 
-        def put() -> Verdict:
+        def ask() -> Verdict:
             oversight.listener.proposed(proposal)
             return member.approver.decide(proposal)
 
-        answer = self._pool.refer(member, put)
+        answer = self._pool.ask_user(member, ask)
         assert isinstance(answer, Verdict)
         return answer
 
     def interrupted(self) -> str:
-        return ""  # Ctrl-C reaches the run's own agent alone
+        return ""  # Ctrl-C reaches only the run's own agent
 
     def accepts(self, claims: str) -> Verdict:
-        """Accept nothing: nobody is there to ask."""
+        """Accept nothing, as nobody is there to ask."""
         return Verdict(False, "nobody")
 
     def waits_on(self, reason: str) -> bool:

@@ -1,4 +1,4 @@
-"""`autoagent runs`, `show`, `report` and `replay`: runs from their logs."""
+"""Define `autoagent runs`, `show`, `report` and `replay`, each reading runs from their logs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _cost(row: _Row) -> str:
 
 
 def _result(row: _Row) -> str:
-    """Return the status, or that a run finished because its claims were accepted in advance."""
+    """Return the status, or `claimed` for a run that finished because claims were accepted in advance."""
     return "claimed" if row.status == "finished" and "claimed" in row.proofs else str(row.status)
 
 
@@ -96,7 +96,10 @@ _LONGEST_ROW = 1 << 20  # bytes
 
 
 def _rows(state_dir: Path) -> Iterator[_Row]:
-    """Yield every run that began, newest first, kept beside its log until that grows. Report which logs are damaged."""
+    """Yield all runs that have begun, newest first. Report damaged logs.
+
+    Each row is cached beside its log until the log grows.
+    """
     for run in run_ids(state_dir):
         kept = log_path(state_dir, run).with_name("row")
         try:
@@ -115,7 +118,7 @@ def _rows(state_dir: Path) -> Iterator[_Row]:
 
 
 def _row(state_dir: Path, run: str) -> _Row | None:
-    """Return the row of a run from its log, with its newest start, or None if it has not begun. Raises StateError."""
+    """Return the row of a run from its log, with its latest start, or None if it has not begun. Raises StateError."""
     tally, began, origin = RunStats(), None, ""
     for event in digest(state_dir, run):
         tally.add(event)
@@ -141,7 +144,7 @@ def _row(state_dir: Path, run: str) -> _Row | None:
 def show(
     ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, prompt: bool, export: str | None
 ) -> None:
-    """Show RUN from its log as it was on screen. RUN is any unique prefix of an id."""
+    """Show RUN from its log as it appeared on screen. RUN is any unique prefix of an id."""
     settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     if prompt:
@@ -168,7 +171,7 @@ def show(
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
     console = build.open_replay(settings, screen, style)
     _show(console, settings.state_dir, run, step)
-    end_showing(console, log_path(settings.state_dir, run), step)
+    show_report(console, log_path(settings.state_dir, run), step)
     if isinstance(screen, StringIO) and export is not None:
         shown = screen.getvalue().strip()
         fence = "`" * max(3, 1 + max(len(line) - len(line.lstrip("`")) for line in shown.split("\n")))
@@ -188,8 +191,8 @@ def show(
 def report(ctx: click.Context, /, fleet: Path | None, output: Path | None, **runs: str | None) -> None:
     """Write RUN, from its log, as one HTML file that opens from disk and loads nothing.
 
-    It has the goals with their evidence, a timeline, the files, each step with its diff, result and prompt, tokens and
-    money over time, and a search. RUN is any unique prefix of an id. Long texts are cut.
+    The report has the goals with their evidence, a timeline, the files, each step with its diff, result and prompt,
+    tokens and cost over time, and a search. RUN is any unique prefix of an id. Long texts are cut.
     """
     from autoagent.web.written import write_fleet, write_run
 
@@ -202,7 +205,7 @@ def report(ctx: click.Context, /, fleet: Path | None, output: Path | None, **run
 
 
 def _show(console: Console, state_dir: Path, run: str, step: int | None, *, paced: bool = False) -> None:
-    """Show a run, `paced` as it went, or one step of its own agent, whose earlier steps a checkpoint may hold."""
+    """Show a run, at its own speed if `paced`, or one step of its own agent, starting from a checkpoint if possible."""
     saved = None if step is None else load(log_path(state_dir, run), checkpoint_key(os.environ), step)
     if saved is not None:
         for name, fold in console.folds.items():
@@ -221,8 +224,8 @@ def _show(console: Console, state_dir: Path, run: str, step: int | None, *, pace
         console.show(event)
 
 
-def end_showing(console: Console, log: Path, step: int | None) -> None:
-    """Show the report of a run of which all was shown. Raises StateError if the run has no such step."""
+def show_report(console: Console, log: Path, step: int | None) -> None:
+    """Show the report of a run if all of it was shown. Raises StateError if the run has no such step."""
     if step is None:
         console.report(log)
     elif console.tally.step < step:
@@ -230,7 +233,7 @@ def end_showing(console: Console, log: Path, step: int | None) -> None:
         raise StateError(f"The run {console.tally.run} has {steps}, and no step {step}.")
 
 
-LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was away
+LONGEST_PAUSE = 3.0  # seconds, even if the model or the user took longer
 
 
 @click.command("replay")
@@ -241,7 +244,7 @@ LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was a
 @click.option("--verify", "verifies", is_flag=True, help="Check that the log explains every prompt that was sent.")
 @click.pass_context
 def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: bool, verifies: bool) -> None:
-    """Replay RUN step by step, at its own pace with long pauses cut short. Nothing is run, and no model is asked.
+    """Replay RUN step by step, at its own speed with long pauses cut short. No command is run, and no model is asked.
 
     With --verify, show nothing: derive each prompt from the events before it and compare its sha256 with the prompt
     that was sent. Exit 1 and name the first step that differs.
@@ -254,7 +257,7 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
     color, plain = build.palette(settings, at_terminal), settings.plain_output or not at_terminal
     console = build.open_replay(settings, sys.stdout, Style(color, plain=plain, whole=full))
     _show(console, settings.state_dir, run, step, paced=not fast)
-    end_showing(console, log_path(settings.state_dir, run), step)
+    show_report(console, log_path(settings.state_dir, run), step)
 
 
 def _verify(state_dir: Path, run: str) -> int:

@@ -1,4 +1,4 @@
-"""The task and the limits that the flags of a run tell."""
+"""Derive a run's task from its flags, and check that the flags go together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import click
 from autoagent.core.events import RunStarted
 from autoagent.core.task import MAX_GOALS, Goal, Status, Task
 from autoagent.settings import Settings
-from autoagent.text.typed_goal import parse_and_tell, parse_goal, remark
+from autoagent.text.typed_goal import check_note, parse_and_explain, parse_goal
 
 TASK_FLAGS = ("wish", "ai_name", "ai_role", "ai_goals", "ai_settings_file")
-"""The flags that say what a run is to do; once it has begun, they are part of it."""
+"""The flags that describe the task of a run. A resumed run already has its task."""
 
 
 def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
-    """Raise click.UsageError for flags that do not go together."""
+    """Raise click.UsageError for flags that cannot be used together."""
     if given.get("continuous_limit") and not settings.continuous:
         raise click.UsageError("-l/--continuous-limit goes with -c/--continuous.")
     if len(given.get("ai_goals") or ()) > MAX_GOALS:
@@ -30,13 +30,13 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
 
 
 def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tuple[Goal, ...]:
-    """Return the goals of --ai-goal. Warn if a ` :: ` made no check. Raises click.UsageError for an empty one."""
+    """Return the goals of --ai-goal. Warn of a ` :: ` without a check. Raises click.UsageError for an empty goal."""
     lines = given.get("ai_goals") or ()
     if not all(line.strip() for line in lines):
         raise click.UsageError("--ai-goal is empty.")
     goals = tuple(parse_goal(line) for line in lines)
     for line, goal in zip(lines, goals, strict=True):
-        if not goal.check and (said := remark(line, goal)):  # a check is shown with its goal when the run begins
+        if not goal.check and (said := check_note(line, goal)):  # a check is shown with its goal when the run begins
             say(said)
     return goals
 
@@ -44,15 +44,15 @@ def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tupl
 def task_of_run(
     began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None], status: Status | None = None
 ) -> Task:
-    """Return the task of a run, changed as the flags `given` say. `status` says how the run has ended, if it has.
+    """Return the task of a run, changed by the flags `given`. `status` is how the run ended, if it did.
 
-    A wish takes the place of goals that the agent is done with, and comes after those that it was cut off from.
-    Raises click.UsageError for a goal without text, and for too many goals.
+    A wish replaces goals that the agent has finished with, and follows those of an interrupted run. Raises
+    click.UsageError for an empty goal, or too many goals.
     """
     goals = goals_of_flags(given, say) or began.task.goals
     if wish := given.get("wish"):
         kept = () if status is not None and status.is_conclusion else goals
-        goals = (*kept, parse_and_tell(wish, say))
+        goals = (*kept, parse_and_explain(wish, say))
         if len(goals) > MAX_GOALS:
             raise click.UsageError(f"A run has at most {MAX_GOALS} goals; pass the complete list with --ai-goal.")
     name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
@@ -60,5 +60,5 @@ def task_of_run(
 
 
 def without_budget(task: Task, given: Mapping[str, Any]) -> Task:
-    """Return the task with its own budget, unless a flag lifts that."""
+    """Return the task without its own budget if a flag lifts it."""
     return replace(task, budget=0.0) if given.get("budget") == 0 else task

@@ -1,11 +1,11 @@
-"""The copies of the workspace in which the roles of a round work side by side, and their merge once it ends.
+"""Give each role of a round its own copy of the workspace, and merge the copies once the round ends.
 
-A role that works beside others sees the workspace as it was when the round began, and its own changes. At the end these
-are merged in hiring order, as git merges files. If two roles, or a role and the user, have changed the same file, the
-first change stands. Copies are kept beside the log until then, so that a killed run goes on in them.
+A role that works beside others sees the workspace as it was when the round began, plus its own changes. The copies are
+merged in hiring order, as git merges files. If two roles, or a role and the user, have changed the same file, the first
+change stands. Copies are kept beside the log until then, so that a killed run can continue in them.
 
 Not covered: roles share a workspace of more than MOST_BYTES or MOST_FILES. Files that no snapshot keeps (see
-workspace/snapshots) do not leave a copy, and the roles are told so.
+workspace/snapshots) stay in the copy, and the roles are told so.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from autoagent.workspace.gate import Workspace
 if TYPE_CHECKING:
     from autoagent.session.drive import OpenedRun
 
-MOST_BYTES = 1 << 30  # of a workspace that is copied
+MOST_BYTES = 1 << 30  # of the workspace
 MOST_FILES = 50_000
-_SHOWN = 4_000  # characters of a change that was not taken
+_SHOWN = 4_000  # characters of a rejected change
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The merge of a copy: its changed paths, the conflicting paths left as others changed them, and paths not kept."""
+    """Hold the merge of a copy: paths changed, paths in conflict (left as others changed them), and paths not kept."""
 
     root: Path
     changed: Sequence[str]
@@ -44,18 +44,18 @@ class Merged:
 
 
 class Copies:
-    """The copies of one run's workspace."""
+    """Manage the copies of one run's workspace."""
 
     def __init__(self, run: OpenedRun) -> None:
         self.workspace = run.tools.context.workspace
         self._folder = run.log.path.parent / "copies"
         self._open = partial(open_snapshots, run.plan.settings.state_dir)
         self._tell = run.plan.console.warn
-        self._lock = threading.Lock()  # roles ask for theirs from their own threads
+        self._lock = threading.Lock()  # roles ask for their copies in their own threads
         self._told = False
 
     def of(self, name: str) -> Workspace | None:
-        """Return the copy of this name, made if need be, or None if the workspace is too large to copy.
+        """Return the copy of this name, making it if necessary, or None if the workspace is too large to copy.
 
         Raises CommandError if the copy cannot be made.
         """
@@ -82,10 +82,10 @@ class Copies:
         return (self._folder / name / "base").is_file()
 
     def merge(self, name: str) -> Merged:
-        """Merge the copy of this name into the workspace. Doing it again changes nothing. Raises StateError."""
+        """Merge the copy of this name into the workspace. A repeated merge changes nothing. Raises StateError."""
         place = self._folder / name
         copy, here, base = self.workspace.copied(place / "files"), self._open(self.workspace), self.base(name)
-        copy.sweep()  # of unfinished writes of a killed process
+        copy.sweep()  # remove unfinished writes of a killed process
         own = self._open(copy).take()
         merged, conflicts = here.merge(base, own, here.take())
         left = here.restore(merged).reasons
@@ -100,11 +100,11 @@ class Copies:
         return Merged(copy.root, here.changed(base, own), conflicts, left, differences)
 
     def base(self, name: str) -> str:
-        """Return the tree from which a copy was made."""
+        """Return the tree that a copy was made from."""
         return (self._folder / name / "base").read_text()
 
     def tree(self) -> str:
-        """Take a snapshot of the workspace itself. Return its tree."""
+        """Take a snapshot of the workspace itself, and return its tree."""
         return self._open(self.workspace).take()
 
     def clear(self, keep: str = " ") -> None:
@@ -129,14 +129,14 @@ class Copies:
             size, count = size + entry.size, count + 1
             if size > MOST_BYTES or count > MOST_FILES:
                 if not self._told:
-                    self._tell("The workspace is too large to copy for each role; the roles of a round share it.")
+                    self._tell("The workspace is too large to copy for each role, so the roles of a round share it.")
                 self._told = True
                 return True
         return False
 
 
 def conflicting(changed: Mapping[str, str], path: str) -> Iterator[str]:
-    """Yield the author of each change to a path, to a path beneath it, or to a folder above it."""
+    """Yield the author of each change to the path, to a path beneath it, or to a folder above it."""
     for other, who in changed.items():
         if other == path or other.startswith(f"{path}/") or path.startswith(f"{other}/"):
             yield who

@@ -192,7 +192,7 @@ class Member:
             raise NoMoneyException(NOTHING_LEFT)
         if self.role.is_human:
             console, unanswered = self._run.plan.console, self._run.plan.settings.unanswered_text
-            said = self._run.pool.refer(self.worker, lambda: ask_person(console, self.role, prompt, unanswered))
+            said = self._run.pool.ask_user(self.worker, lambda: ask_person(console, self.role, prompt, unanswered))
             answer = Answered(purpose=purpose, sha256=sha256, text=str(said), usage=Usage(), human=True)
         else:
             found = self._complete(prompt, system, model or self.role.model, budget)

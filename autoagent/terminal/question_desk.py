@@ -1,4 +1,4 @@
-"""Questions of a run, answered by the person at its terminal or by `autoagent answer` elsewhere, whichever is first.
+"""Ask a run's questions at its terminal and, by `autoagent answer`, elsewhere. The first answer counts.
 
 All questions pass through here, including those of sub-agents, roles of a team and planners. None waits longer than the
 asker and the user's settings allow.
@@ -23,19 +23,19 @@ from autoagent.safety.open_questions import HeldQuestion, OpenQuestion, OpenQues
 from autoagent.terminal.line_editor import LOOK, Watch
 from autoagent.text.sanitize import shorten
 
-_SHOWN = 20_000  # characters of what a question is about that other terminals show
+_SHOWN = 20_000  # characters of a question's subject shown on other terminals
 
 
 class AnsweredElsewhere(Exception):
-    """The question was answered from another terminal."""
+    """Report that the question was answered from another terminal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The user's settings for questions.
+class QuestionTerms:
+    """Hold the user's settings for questions.
 
-    `folder` opens them to other terminals, None for none. After `seconds` without an answer, 0 for never, the run
-    `ends` or continues. `workspace` and `state_dir` accompany each question.
+    `folder` is where other terminals find questions, or None to keep them here. After `seconds` without an answer (0:
+    no limit) the run `ends` or continues. `workspace` and `state_dir` accompany each question.
     """
 
     folder: Path | None = None
@@ -45,11 +45,11 @@ class Terms:
     state_dir: str = ""
 
 
-NOWHERE_ELSE = Terms()
+THIS_TERMINAL = QuestionTerms()
 
 
 class _Waiting:
-    """A question while it waits: open to other terminals (`held`), for `seconds`, which the user has set or not."""
+    """Hold a waiting question: `held` for other terminals, with a time limit of the user or of the asker."""
 
     def __init__(self, held: HeldQuestion | None, seconds: float | None, *, by_user: bool) -> None:
         self.held = held
@@ -59,7 +59,7 @@ class _Waiting:
 
     @property
     def watch(self) -> Watch | None:
-        """The function that the reader at the terminal polls, or None if nothing can happen meanwhile."""
+        """Return the function for the terminal's reader to poll, or None if nothing can end the wait."""
         return None if self.held is None and self._until is None else self._look
 
     def _look(self) -> BaseException | None:
@@ -68,27 +68,28 @@ class _Waiting:
         return TimeoutError() if self._until is not None and time.monotonic() >= self._until else None
 
     def close(self) -> str | None:
-        """Stop waiting. Return an answer given elsewhere before, None if there is none."""
+        """Stop waiting. Return an answer already given elsewhere, or None."""
         return None if self.held is None else self.held.close()
 
 
 class QuestionDesk:
-    """Asks the questions of a run on the user's terms. `mask` removes secrets from the copies for other terminals.
+    """Ask the questions of a run on the user's terms.
 
-    `say` writes on the run's own screen, `attention` calls the user. `elsewhere` tells where the last answer came from.
+    `mask` removes secrets from the copies for other terminals. `say` writes to the run's own screen, `attention` alerts
+    the user. `elsewhere` is whether the last answer came from another terminal.
     """
 
     def __init__(
-        self, terms: Terms, say: Callable[[str], None], attention: Attention, mask: Callable[[Any], Any]
+        self, terms: QuestionTerms, say: Callable[[str], None], attention: Attention, mask: Callable[[Any], Any]
     ) -> None:
         self.elsewhere = False
         self._terms = terms
         self._say = say
         self._attention = attention
         self._mask = mask
-        self._problem = ""  # why questions are not open to other terminals
-        self._last: tuple[Proposal | None, str] = None, ""  # what was asked about, and the id of the question
-        self._unanswered: list[tuple[Question, _Waiting]] = []  # that stay open, the oldest first
+        self._problem = ""  # why questions cannot be shared with other terminals
+        self._last: tuple[Proposal | None, str] = None, ""  # the last proposal asked about, and its question's id
+        self._unanswered: list[tuple[Question, _Waiting]] = []  # still open, oldest first
         self._late: list[tuple[Question, str]] = []
 
     def ask(
@@ -101,33 +102,34 @@ class QuestionDesk:
         *,
         attended: bool,
     ) -> str:
-        """Return the answer to a question of this run, '' before there is one. `read` reads it at the terminal.
+        """Return the answer to a question of this run ('' before there is a run).
 
-        `timeout` are the seconds for which the asker waits at most. `attended`: somebody is at the terminal.
+        `read` reads the answer at the terminal. `timeout` is how many seconds the asker waits, None for no limit.
+        `attended`: somebody is at the terminal.
 
-        Raises TimeoutError if the run is to go on without an answer, StopRun if it is to end. EOFError where nobody can
+        Raises TimeoutError if the run is to continue without an answer, StopRun if it is to end, EOFError if nobody can
         answer, and any error of `read`.
         """
         self.elsewhere = False
-        waiting = self._begun(run, words, question, timeout)
-        told = {"kind": "question", "run": run, "question": words}
+        waiting = self._open(run, words, question, timeout)
+        notice = {"kind": "question", "run": run, "question": words}
         if waiting.held is not None:
-            told["answer"] = _way(waiting.held)
+            notice["answer"] = _answer_command(waiting.held)
         kept = False
         try:
-            with self._attention.asking(told):
+            with self._attention.asking(notice):
                 typed = self._read(read, waiting, attended=attended)
                 if (came := waiting.close()) is None:
                     return typed or ""
                 if typed:
                     self._say("The answer typed here came too late and does not count.")
-                return self._taken(came)
+                return self._accept(came)
         except TimeoutError:
             ends = waiting.by_user and self._terms.ends
             kept = question.stays_open and not ends
             if not kept and (came := waiting.close()) is not None:
-                return self._taken(came)
-            raise self._over(waiting, ends=ends) from None
+                return self._accept(came)
+            raise self._timeout_error(waiting, ends=ends) from None
         except EOFError:
             kept = question.stays_open
             raise
@@ -138,7 +140,7 @@ class QuestionDesk:
                 waiting.close()
 
     def hear(self, typed: Callable[[], str | None]) -> None:
-        """Take up late answers, from elsewhere or `typed` since. That gives a line, None where there is none."""
+        """Accept late answers, from elsewhere or `typed` here. `typed` returns the next line, or None."""
         for question, waiting in list(self._unanswered):
             if waiting.held is not None and waiting.held.is_answered:
                 self._unanswered.remove((question, waiting))
@@ -149,24 +151,24 @@ class QuestionDesk:
                 self._late.append((question, waiting.close() or line.strip()))
 
     def take_late(self) -> list[tuple[Question, str]]:
-        """Return the late answers that were heard since, each with its question."""
+        """Return the late answers received since the last call, each with its question."""
         late, self._late = self._late, []
         return late
 
     def close(self) -> None:
-        """Let no question stay open."""
+        """Close all open questions."""
         for _, waiting in self._unanswered:
             waiting.close()
         self._unanswered.clear()
 
-    def _begun(self, run: str, words: str, question: Question, timeout: float | None) -> _Waiting:
+    def _open(self, run: str, words: str, question: Question, timeout: float | None) -> _Waiting:
         seconds = self._terms.seconds if run else 0.0
         by_user = bool(seconds) and (timeout is None or seconds < timeout)
         wait = seconds if by_user else timeout
         held = None
         if run and self._terms.folder is not None:
             now, proposal = time.time(), question.proposal
-            if proposal is None or proposal != self._last[0]:  # an id names the proposal that was seen
+            if proposal is None or proposal != self._last[0]:  # an id belongs to the proposal that was shown
                 self._last = proposal, f"{run}.{os.urandom(2).hex()}"
             opened = OpenQuestion(
                 id=self._last[1],
@@ -187,7 +189,7 @@ class QuestionDesk:
             )
             try:
                 held = OpenQuestions(self._terms.folder).add(opened)
-            except StateError as error:  # then it is asked at this terminal alone
+            except StateError as error:  # asked at this terminal alone
                 self._problem = str(error)
         return _Waiting(held, wait, by_user=by_user)
 
@@ -201,7 +203,7 @@ class QuestionDesk:
         }
 
     def _read(self, read: Callable[[Watch | None], str], waiting: _Waiting, *, attended: bool) -> str | None:
-        """Return the typed answer, None for an answer from elsewhere. Raises as `ask` does."""
+        """Return the typed answer, or None for an answer from elsewhere. Raises as `ask` does."""
         try:
             return read(waiting.watch)
         except AnsweredElsewhere:
@@ -215,7 +217,8 @@ class QuestionDesk:
                 self._say(self._problem)
                 raise
         self._say(
-            f"Nobody can answer here. For {waiting.seconds:g} s it can be answered elsewhere: {_way(waiting.held)}"
+            f"Nobody can answer here. For {waiting.seconds:g} s it can be answered elsewhere: "
+            f"{_answer_command(waiting.held)}"
         )
         assert waiting.watch is not None
         while (came := waiting.watch()) is None:
@@ -224,13 +227,13 @@ class QuestionDesk:
             raise came
         return None
 
-    def _taken(self, came: str) -> str:
+    def _accept(self, came: str) -> str:
         self.elsewhere = True
         self._say(f"Answered from another terminal: {came}")
         return came
 
-    def _over(self, waiting: _Waiting, *, ends: bool) -> Exception:
-        """Return the exception for a question that nobody has answered in time. Say that the run goes on."""
+    def _timeout_error(self, waiting: _Waiting, *, ends: bool) -> Exception:
+        """Return the exception for an unanswered question. Tell the user if the run goes on."""
         if not waiting.by_user:
             return TimeoutError(f"The user did not answer within {waiting.seconds:g} s.")
         reason = f"Nobody answered within {waiting.seconds:g} s (--answer-timeout)"
@@ -240,25 +243,25 @@ class QuestionDesk:
         return TimeoutError(f"{reason}.")
 
 
-def _way(held: HeldQuestion) -> str:
+def _answer_command(held: HeldQuestion) -> str:
     return f"autoagent answer {held.id} TEXT"
 
 
-WAITS = 10.0  # seconds, then a question is told of
-_PATIENCE = 5.0  # seconds that the command may hold up the end of the program
+ALERT_SECONDS = 10.0  # seconds a question waits before the user is alerted
+_COMMAND_SECONDS = 5.0  # seconds that the alert command may take
 
 
 class Attention:
-    """`ring` rings the bell. `command` is a shell line that gets the message as a JSON object, '' for none."""
+    """Alert the user. `ring` rings the bell. `command` is a shell line that receives the message as JSON, or ''."""
 
     def __init__(self, ring: Callable[[], None], command: str) -> None:
         self._ring = ring
         self._command = command
 
     @contextmanager
-    def asking(self, told: Mapping[str, Any]) -> Iterator[None]:
-        """Call the user if the question of this block still waits after a while."""
-        timer = threading.Timer(WAITS, self.call, (told,))
+    def asking(self, notice: Mapping[str, Any]) -> Iterator[None]:
+        """Alert the user if this block still waits for an answer after a while."""
+        timer = threading.Timer(ALERT_SECONDS, self.call, (notice,))
         timer.daemon = True
         timer.start()
         try:
@@ -266,8 +269,8 @@ class Attention:
         finally:
             timer.cancel()
 
-    def call(self, told: Mapping[str, Any]) -> None:
-        """Call the user and tell this."""
+    def call(self, notice: Mapping[str, Any]) -> None:
+        """Alert the user with this message."""
         self._ring()
         if not self._command:
             return
@@ -276,12 +279,12 @@ class Attention:
         try:
             subprocess.run(  # noqa: S603 - the command is the user's, and no folder sets it unasked
                 ["/bin/sh", "-c", self._command],
-                input=json.dumps(told).encode(),
+                input=json.dumps(notice).encode(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                timeout=_PATIENCE,
+                timeout=_COMMAND_SECONDS,
                 start_new_session=True,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired):
-            return  # the run does not depend on it
+            return  # an alert is best effort

@@ -13,7 +13,7 @@ from autoagent.reply.reply_stream import ThoughtsStream
 from autoagent.terminal import markup
 from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.palette import Palette
-from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
+from autoagent.terminal.question_desk import THIS_TERMINAL, QuestionTerms
 from autoagent.terminal.rendering import Canvas
 from autoagent.text.sanitize import width
 from autoagent.text.wrapping import Flow
@@ -36,7 +36,7 @@ class Style:
     thoughts: str = "auto"
     history: Path | None = None
     notify: str = ""
-    terms: Terms = NOWHERE_ELSE
+    terms: QuestionTerms = THIS_TERMINAL
     brief: bool = False
 
 

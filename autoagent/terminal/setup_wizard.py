@@ -18,7 +18,7 @@ from autoagent.models.servers import HOSTED, USUAL_PORTS, Hosted, Server, list_m
 from autoagent.registry.models import PROVIDERS, Provider
 from autoagent.settings import Settings
 from autoagent.terminal.answers import ClickTerminal
-from autoagent.text.typed_goal import in_words, parse_and_tell, parse_goal
+from autoagent.text.typed_goal import describe_check, parse_and_explain, parse_goal
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
@@ -99,7 +99,7 @@ def _ask_one_by_one(terminal: ClickTerminal, so_far: Task | None = None) -> Task
         if not line:
             terminal.say("Please give at least one goal.")
             continue
-        goals.append(parse_and_tell(line, terminal.say))
+        goals.append(parse_and_explain(line, terminal.say))
     return Task(name, role, tuple(goals))
 
 
@@ -127,7 +127,7 @@ def show_task(terminal: ClickTerminal, task: Task) -> None:
     for goal in task.goals:
         terminal.say(f"  - {goal.text}")
         if goal.check:
-            terminal.say(f"    check: {in_words(goal.check)}")
+            terminal.say(f"    check: {describe_check(goal.check)}")
 
 
 def welcome_back(terminal: ClickTerminal, task: Task, path: object) -> Task | None:

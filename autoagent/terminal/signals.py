@@ -1,11 +1,11 @@
-"""Signals that may cut a run short, let through only where being cut short is harmless.
+"""Raise the signals that interrupt a run only where an interruption is harmless.
 
-Python raises KeyboardInterrupt between any two instructions, also between writing a log line and syncing it. Here a
+Python raises KeyboardInterrupt between any two instructions, even between writing a log line and syncing it. Here a
 signal is noted at once and raised only inside `allowed()`: while a model thinks, a command runs or a question waits.
 
-A signal that arrives just before a system call starts to wait is noted by Python only when the call returns: at a
-question, never. So after every signal a thread interrupts the waiting call by SIGURG. And what is raised in a
-destructor or in the callback of a weak reference, Python prints and forgets. So it is raised again at the next SIGURG.
+Python misses a signal that arrives just before a system call blocks, and notices it only when the call returns: at a
+question, never. So a thread interrupts the blocked call with SIGURG after every signal. Python also prints and forgets
+an exception raised in a destructor or in the callback of a weak reference. It is raised again at the next SIGURG.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from autoagent.core.errors import StopRun
 from autoagent.core.task import Outcome, Status
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-_LOOKS = (0.05, 0.2, 0.75)  # seconds after a signal, and from one look to the next
+_SIGURG_DELAYS = (0.05, 0.2, 0.75)  # seconds after a signal, then from one SIGURG to the next
 
 
 class Interrupts:
-    """While installed: Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise StopRun, each inside `allowed()`.
+    """Turn Ctrl-C into KeyboardInterrupt, and SIGTERM and SIGHUP into StopRun, raised inside `allowed()` alone.
 
-    Two Ctrl-C before the first could be raised count as the second one: StopRun. A SIGHUP that is ignored from the
-    start stays so: under nohup the user wants the run to outlive the terminal.
+    A second Ctrl-C before the first could be raised becomes StopRun. A SIGHUP ignored from the start stays ignored:
+    under nohup the user wants the run to outlive the terminal.
     """
 
     def __init__(self) -> None:
@@ -39,13 +39,13 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[Interrupts]:
-        """Take the signals over. Give them back at the end."""
+        """Install the handlers, and restore the earlier ones at the end."""
         ending = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *ending)}
         hook = sys.unraisablehook
-        sys.unraisablehook = lambda forgotten: None if self._takes_back(forgotten) else hook(forgotten)
+        sys.unraisablehook = lambda dropped: None if self._requeue_dropped(dropped) else hook(dropped)
         try:
-            with _looked_after(self._note):
+            with _wake_blocked_calls(self._note):
                 yield self
         finally:
             sys.unraisablehook = hook
@@ -54,7 +54,7 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Raise signals in this block: those that come, and those that came before it."""
+        """Raise signals in this block: those that arrive in it, and those that arrived before."""
         self._depth += 1
         try:
             self._raise_pending()
@@ -65,7 +65,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold back signals that come in this block and would be raised in it, until after it."""
+        """Hold back signals within this block until its end, even inside `allowed()`."""
         depth, self._depth = self._depth, 0
         try:
             yield
@@ -80,9 +80,9 @@ class Interrupts:
         if self._depth:
             self._raise_pending()
 
-    def _takes_back(self, forgotten: sys.UnraisableHookArgs) -> bool:
-        """Return whether Python has dropped the exception of a signal, which then waits to be raised again."""
-        if self._raised is None or forgotten.exc_value is not self._raised[0]:
+    def _requeue_dropped(self, dropped: sys.UnraisableHookArgs) -> bool:
+        """Return whether Python has dropped a signal's exception, and if so, queue the signal again."""
+        if self._raised is None or dropped.exc_value is not self._raised[0]:
             return False
         self._pending = [*self._raised[1], *self._pending]
         self._raised = None
@@ -102,34 +102,32 @@ class Interrupts:
 
 
 @contextmanager
-def _looked_after(again: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Keep signals, while entered, from waiting for a system call of this thread that waits for something else.
-
-    `again` handles the SIGURG that follows a signal.
-    """
-    came, tells = os.pipe()
-    os.set_blocking(tells, False)
-    over = threading.Event()
-    looking = threading.Thread(target=_look, args=(came, threading.get_ident(), over), name="signals", daemon=True)
-    looking.start()
-    quiet = signal.signal(signal.SIGURG, again)
-    earlier = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)  # Python writes the number of each signal to it
+def _wake_blocked_calls(again: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Interrupt this thread's blocked system calls after each signal, while entered. `again` handles SIGURG."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    done = threading.Event()
+    arguments = reader, threading.get_ident(), done
+    interrupter = threading.Thread(target=_interrupt, args=arguments, name="signals", daemon=True)
+    interrupter.start()
+    handler = signal.signal(signal.SIGURG, again)
+    wakeup_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # Python writes signal numbers to it
     try:
         yield
     finally:
-        signal.set_wakeup_fd(earlier)
-        signal.signal(signal.SIGURG, quiet)
-        over.set()
-        os.close(tells)
-        looking.join()
-        os.close(came)
+        signal.set_wakeup_fd(wakeup_fd)
+        signal.signal(signal.SIGURG, handler)
+        done.set()
+        os.close(writer)
+        interrupter.join()
+        os.close(reader)
 
 
-def _look(came: int, thread: int, over: threading.Event) -> None:
-    while numbers := os.read(came, 64):
+def _interrupt(reader: int, thread: int, done: threading.Event) -> None:
+    while numbers := os.read(reader, 64):
         if set(numbers) == {signal.SIGURG}:  # our own
             continue
-        for seconds in _LOOKS:
-            if over.wait(seconds):
+        for seconds in _SIGURG_DELAYS:
+            if done.wait(seconds):
                 return
             signal.pthread_kill(thread, signal.SIGURG)

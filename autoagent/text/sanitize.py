@@ -1,10 +1,10 @@
-"""Make text from a model, a file or a page safe and honest to display.
+"""Make untrusted text safe to display.
 
-Characters that a terminal would obey, reorder or hide are shown as escapes. Long texts are cut in the middle, with the
-length of the cut. Not covered: lookalikes within one script (`rn` for `m`, `l` for `1`), and words written wholly in
-lookalikes of another script.
+Characters that a terminal would execute, reorder or hide are shown as escapes. Long texts are cut in the middle, with a
+note of the length left out. Not covered: lookalikes within one script (`rn` for `m`, `l` for `1`), and words written
+entirely in lookalikes of another script.
 
-The width of a text needs ten lines on Python's own Unicode tables, so wcwidth is not a dependency.
+Python's own Unicode tables give the width of a text in ten lines, so wcwidth is not a dependency.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-# Controls but newline and tab, soft hyphen, the invisible letters and joiners, bidi controls (CVE-2021-42574), lone
-# surrogates, variation selectors (they can carry bytes), and the whole tag plane.
+# Control characters except newline and tab, the soft hyphen, invisible letters and joiners, bidi controls
+# (CVE-2021-42574), lone surrogates, variation selectors (they can carry bytes), and the whole tag plane.
 _HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-    # An emoji is often followed by one selector of its look; a second one, or one after ASCII, is no look.
+    # A single selector of the presentation often follows an emoji. Anywhere else it is suspicious.
     r"|(?<![\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
 )
 
@@ -33,7 +33,7 @@ _LOOKALIKES = {
                         "\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03f2\u03f3]"),
 }  # fmt: skip
 
-_BLANK = r"[^\S\n]|\u2800"  # of any width; the last is braille without a dot
+_BLANK = r"[^\S\n]|\u2800"  # of any width, or the empty Braille cell
 _BLANKS = re.compile(rf"(?:{_BLANK}){{81,}}|\n(?:(?:{_BLANK})*\n){{7,}}")
 
 
@@ -52,7 +52,7 @@ def escape(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON text with the same characters as JSON escapes (`\u202e`), which keep their meaning."""
+    r"""Return JSON text with the same characters as JSON escapes (`\u202e`), so that its values stay the same."""
 
     def escaped(match: re.Match[str]) -> str:
         data = match[0].encode("utf-16-be", "surrogatepass")
@@ -87,7 +87,7 @@ def _columns(char: str) -> int:
 
 
 def fold_blanks(text: str) -> str:
-    """Replace long runs of spaces or empty lines by a note of their length, so that nothing hides behind them."""
+    """Replace long runs of spaces or empty lines with a note of their length, so that nothing hides behind them."""
     return _BLANKS.sub(_folded, text)
 
 
@@ -99,9 +99,9 @@ def _folded(match: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Fold long runs of blanks and cut the middle of a text over `limit` characters if that saves any.
+    """Fold long runs of blanks, and cut the middle of a text over `limit` characters if that saves any.
 
-    The head is two thirds of the rest. The cut names its own length and the total.
+    Two thirds of the limit go to the beginning. The note in the middle gives the length left out and the total.
     """
     folded = fold_blanks(text)
     head, tail = limit - limit // 3, limit // 3
@@ -113,9 +113,9 @@ def shorten(text: str, limit: int) -> str:
 
 
 def shorten_lines(lines: Sequence[str], most: int, indent: str = "", tail: int = 0) -> list[str]:
-    """Return at most `most` lines plus a line with the number left out between head and tail, if there are several.
+    """Return at most `most` lines, plus a note in the middle if more than one line is left out.
 
-    `tail`: the lines after it, a third by default.
+    `tail` is the number of lines after the note, a third of `most` by default.
     """
     if len(lines) <= most + 1:
         return list(lines)
@@ -129,7 +129,7 @@ def shorten_text(text: str, limit: int, most: int, tail: int = 0) -> list[str]:
     lines = shorten_lines(text.split("\n"), most, tail=tail)
     lengths = sorted(map(len, lines))
     each = limit
-    for shorter, length in enumerate(lengths):  # what short lines do not need, longer ones may have
+    for shorter, length in enumerate(lengths):  # longer lines get the room that short lines leave
         each = max(0, limit - sum(lengths[:shorter])) // (len(lengths) - shorter)
         if length > each:
             break

@@ -1,7 +1,7 @@
 r"""Parse a goal typed by the user: `Write report.md :: test -s report.md`.
 
-Only typed text is split into a goal and a check, so that no text of a model or a file turns into a program. As ` :: `
-also occurs in Haskell, C++ and prose, it splits only before a runnable command. ` \:: ` never splits.
+Only typed text is split into a goal and a check, so that text from a model or a file never becomes a program. Since `
+:: ` also occurs in Haskell, C++ and prose, it splits only before a runnable command. ` \:: ` never splits.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _MARK = " :: "
 _LITERAL = r" \:: "
 _SHELL = "/bin/sh"
 _BEFORE_A_PROGRAM = re.compile(r"[({!]|[A-Za-z_]\w*=.*", re.DOTALL)
-_ARROWS = {"->", "=>"}  # of a type; `id -> id` would be a program that writes into a file
-MOST_MARKS = 10  # in one goal; a file of somebody else's can hold thousands, and a shell is started for each
-_SECONDS = 5.0  # to look at one line; it takes milliseconds
+_ARROWS = {"->", "=>"}  # of function types: a shell would run `id -> id` and write a file
+MOST_MARKS = 10  # per goal: a foreign file can hold thousands, and each starts a shell
+_SECONDS = 5.0  # to check one line, usually milliseconds
 
 
 def parse_goal(line: str) -> Goal:
-    """Return the goal and its check, which follows the last ` :: ` before a runnable command.
+    """Return the goal and its check, the text after the last ` :: ` before a runnable command.
 
-    Only a shell in read-only mode is run. At most the last MOST_MARKS are tried.
+    The check itself is not run: a shell only parses it. At most the last MOST_MARKS are tried.
     """
     end = len(line)
     for _ in range(MOST_MARKS):
@@ -38,45 +38,45 @@ def parse_goal(line: str) -> Goal:
     return Goal(line.strip().replace(_LITERAL, _MARK))
 
 
-def typed(goal: Goal) -> str:
-    """Return the line to type for this goal."""
+def format_goal(goal: Goal) -> str:
+    """Return the line that a user would type for this goal."""
     text = goal.text.replace(_MARK, _LITERAL)
     return f"{text}{_MARK}{goal.check}" if goal.check else text
 
 
-def in_words(check: str) -> str:
-    """Describe a check by its command, and in words if it is a plain test of a file."""
+def describe_check(check: str) -> str:
+    """Describe a check by its command, and in words if it is a simple file test."""
     found = re.fullmatch(r"test -(s|f|e|d) ([\w./-]+)", check)
     if found is None:
         return check
-    says = {"s": "has text in it", "f": "is a file", "e": "is there", "d": "is a folder"}
+    says = {"s": "is not empty", "f": "is a file", "e": "exists", "d": "is a folder"}
     return f"{found[2]} {says[found[1]]} ({check})"
 
 
-def parse_and_tell(line: str, say: Callable[[str], None]) -> Goal:
-    """Return the goal of a typed line, and tell the user the interpretation of its check."""
+def parse_and_explain(line: str, say: Callable[[str], None]) -> Goal:
+    """Return the goal of a typed line, and tell the user how its check was understood."""
     goal = parse_goal(line)
-    if told := remark(line, goal):
+    if told := check_note(line, goal):
         say(told)
     return goal
 
 
-def remark(line: str, goal: Goal) -> str:
-    """Return a hint on the goal of a typed line, or '' without ` :: `."""
+def check_note(line: str, goal: Goal) -> str:
+    """Describe how the check of a typed line was understood, or return '' without ` :: `."""
     if goal.check:
-        return f"Check of this goal, run in the workspace after each change: {in_words(goal.check)}"
+        return f"Check of this goal, run in the workspace after each change: {describe_check(goal.check)}"
     if _MARK in line:
-        return f"Taken as text, with no check, as what follows ` :: ` is nothing that a shell can run here: {goal.text}"
+        return f"Taken as text, with no check, as no shell here can run what follows ` :: `: {goal.text}"
     return ""
 
 
 def _runs(check: str) -> bool:
-    """Return whether it is a shell command whose first program exists."""
+    """Return whether this is a shell command whose first program exists."""
     lexer = shlex.shlex(check, posix=False, punctuation_chars="();&|")
     lexer.whitespace_split = True
     try:
         words = list(lexer)
-    except ValueError:  # quotes that are never closed
+    except ValueError:  # unbalanced quotes
         return False
     first = next((word for word in words if not _BEFORE_A_PROGRAM.fullmatch(word)), "")
     if not first or _ARROWS & set(words):
@@ -89,6 +89,6 @@ def _sh(*arguments: str) -> bool:
         done = subprocess.run(  # noqa: S603 - it reads what the user has typed, and runs none of it
             [_SHELL, *arguments], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SECONDS
         )
-    except (OSError, ValueError, subprocess.SubprocessError):  # no such shell, or a text that cannot be an argument
+    except (OSError, ValueError, subprocess.SubprocessError):  # no such shell, or text that cannot be an argument
         return False
     return done.returncode == 0

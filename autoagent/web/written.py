@@ -8,7 +8,7 @@ from pathlib import Path
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Hired
 from autoagent.fleet.record import events_of, read_record
-from autoagent.fleet.results import listed, said, summary
+from autoagent.fleet.results import listed, summary, summary_line
 from autoagent.log.reader import find_run, read
 from autoagent.text.figures import counted
 from autoagent.text.sanitize import escape, escape_json
@@ -56,7 +56,7 @@ def write_fleet(out: Path, target: Path | None) -> str:
         except StateError as error:
             problems.append(f"{row.job.id} has no page: {error}")
     figures = summary(state.rows.values())
-    facts = {"name": name, "said": escape(said(figures)), "figures": figures, "rows": rows}
+    facts = {"name": name, "said": escape(summary_line(figures)), "figures": figures, "rows": rows}
     data = escape_json(json.dumps(facts, ensure_ascii=False))
     write_text(target, page(f"Fleet {name}", ("pages.js", "fleet.js"), data), private=True)
     pages = counted(sum(bool(shown["link"]) for shown in rows), "run")

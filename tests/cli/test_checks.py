@@ -62,12 +62,12 @@ def test_a_check_that_is_typed_is_shown_saved_and_welcomed_back(served: Home) ->
     answers = ["", "N", "r", "Write note.txt :: test -s note.txt", r"Explain a \:: true", "Implement f :: Int", ""]
     done = served.run("-m", "none", stdin="\n".join(answers) + "\n")
     said = " ".join(done.err.split())
-    assert "run in the workspace after each change: note.txt has text in it (test -s note.txt)" in said
+    assert "run in the workspace after each change: note.txt is not empty (test -s note.txt)" in said
     assert said.count("Taken as text, with no check") == 1
     saved = served.read("ai_settings.yaml")
     assert "- text: Write note.txt\n  check: test -s note.txt\n- 'Explain a :: true'\n- 'Implement f :: Int'\n" in saved
     back = served.run("-m", "none", stdin="n\n")
-    assert "    check: note.txt has text in it (test -s note.txt)\n  - Explain a :: true\n" in back.text
+    assert "    check: note.txt is not empty (test -s note.txt)\n  - Explain a :: true\n" in back.text
 
 
 def test_a_type_in_a_goal_makes_no_check_no_file_and_no_stuck_run(served: Home, server: ScriptedServer) -> None:
