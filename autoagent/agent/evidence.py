@@ -18,21 +18,21 @@ from autoagent.text.tokens import shorten
 from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 from autoagent.workspace.snapshots import Snapshots
 
-_MAX_NAMES = 30  # of unchanged files
-_MAX_FILE_BYTES = 100_000  # bytes per file
-_MIN_SECTION_TOKENS = 60  # tokens per section
-_MAX_FAILURE_OUTPUT = 400  # last characters of a failing test's output
+_MAX_NAMES = 30  # unchanged files listed by name
+_MAX_FILE_BYTES = 100_000  # per file
+_MIN_SECTION_TOKENS = 60  # per section
+_MAX_FAILURE_OUTPUT = 400  # last characters of a failing test
 _TITLE = re.compile(r"^(?=[ \t]*-{2,}[ \t].*[ \t]-{2,}[ \t\r]*$)", re.MULTILINE)
-_EXCLUDED = NOT_ENTERED | {CODE_FOLDER}  # code that the agent ran is no result
+_EXCLUDED = NOT_ENTERED | {CODE_FOLDER}  # the code that the agent ran is not part of the result
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Hold the evidence as `text` for a model; `changed` are the files that differ from when work began.
+    """Hold the evidence as `text` for a model, and the files `changed` since work began.
 
     `fault` is an obvious problem that needs no judgement, or '': failing tests, a failed last program, or a changed
-    file whose content does not match its type. `absent` lists files that the goals name but that do not exist, or that
-    were deleted. `passed` are the tests, and programs that the goals name, that ran without an error.
+    file whose content does not match its type. `absent` lists files that the goals name but that are missing or were
+    deleted. `passed` are the tests, and the programs named in the goals, that ran without an error.
     """
 
     text: str
@@ -67,14 +67,14 @@ def collect(
     byproducts = snapshots.byproducts(names) if snapshots is not None else ()
     unchanged = [path for path in names if path not in paths and path not in byproducts]
     deleted = [change.path for change in changes if change.new is None]
-    told = [_file_list("Changed", [c.path for c in changes if c.old is not None and c.new is not None])]
-    told += [_file_list("Made", [c.path for c in changes if c.old is None])]
-    told += [_file_list("Deleted", deleted)]
-    told += [_file_list("Not touched", unchanged)]
+    facts = [_file_list("Changed", [c.path for c in changes if c.old is not None and c.new is not None])]
+    facts += [_file_list("Made", [c.path for c in changes if c.old is None])]
+    facts += [_file_list("Deleted", deleted)]
+    facts += [_file_list("Not touched", unchanged)]
     missing = [path for path in _missing(state, names) if path not in deleted]
-    told += [_file_list("Named in the goals, and not there", missing), *faults]
+    facts += [_file_list("Named in the goals, and not there", missing), *faults]
     well_formed = [c.path for c in changes if c.new and form_of(c.path, c.new) and not form_error(c.path, c.new)]
-    told += [_file_list("Parsed without an error", well_formed)]
+    facts += [_file_list("Parsed without an error", well_formed)]
     sections = [section for change in changes for section in _change_sections(change, state)]
     sections += _source_sections(state, workspace, unchanged)
     sections += _output_sections(state)
@@ -85,24 +85,24 @@ def collect(
         if run.fails:
             faults.append(f"{run.fails}: …{output[-_MAX_FAILURE_OUTPUT:].strip()}")
     if not changes:
-        told.insert(0, "No file was changed.")
+        facts.insert(0, "No file was changed.")
     elif not state.start.style.reasons:
         faults += _partial_groups(state, paths, unchanged)
         for change in changes:
             if change.new and (lost := definitions_lost(change.path, change.old or "", change.new)):
                 faults.append(f"{shown(change.path)} no longer has {', '.join(lost)}. If that is right, finish again.")
     if not state.work.ran:
-        told.append("No program was run after the last change.")
+        facts.append("No program was run after the last change.")
     body = _fit(sections, room, state)
     if state.work.ran and (not (newest := state.work.ran[-1][1]).ok or newest.meta.failed):
         faults.append("The last program that was run failed.")
-    text = "\n\n".join(["\n".join(line for line in told if line), *body])
+    text = "\n\n".join(["\n".join(line for line in facts if line), *body])
     passed = frozenset(path for run in runs if run.passed for path in run.paths)
     return Evidence(text, tuple(c.path for c in changes), " ".join(faults), (*missing, *deleted), passed)
 
 
-def holds(path: str, text: str, state: State, workspace: Workspace) -> bool | None:
-    """Return whether a file contains a text, or None if it cannot be read whole."""
+def contains(path: str, text: str, state: State, workspace: Workspace) -> bool | None:
+    """Return whether a file contains a text, or None if the whole file cannot be read."""
     size = workspace.size(path)
     if size is None or size > _MAX_FILE_BYTES:
         return None
@@ -111,7 +111,7 @@ def holds(path: str, text: str, state: State, workspace: Workspace) -> bool | No
 
 
 def _missing(state: State, names: Sequence[str]) -> Iterator[str]:
-    """Yield the files that the goals name but no workspace folder contains."""
+    """Yield the files named in the goals that no workspace folder contains."""
     basenames = {path.rpartition("/")[2].casefold() for path in names}
     for name in names_in("\n".join(goal.text for goal in state.start.task.goals)):
         if name.rpartition("/")[2].casefold() not in basenames:
@@ -119,7 +119,7 @@ def _missing(state: State, names: Sequence[str]) -> Iterator[str]:
 
 
 def _partial_groups(state: State, changed: Collection[str], unchanged: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each group of files changed only in part, since a small model forgets the rest."""
+    """Yield a line for each group of files changed only in part, since a small model may forget the rest."""
     goals = "\n".join(goal.text for goal in state.start.task.goals)
     for title, group in mentioned_groups(goals, [*changed, *unchanged]).items():
         missing = [path for path in group if path not in changed]
@@ -129,7 +129,7 @@ def _partial_groups(state: State, changed: Collection[str], unchanged: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Hold a file's text at the start of work and now: None if absent, '' if empty or not text."""
+    """Hold a file's text at the start of work and now: None if it is missing, '' if it is empty or binary."""
 
     path: str
     old: str | None
@@ -145,7 +145,7 @@ def _changes(state: State, workspace: Workspace, snapshots: Snapshots | None) ->
             byproducts = snapshots.byproducts(changed := snapshots.changed(base, tree))
             paths = [path for path in changed if path not in byproducts]
             old_texts = {path: snapshots.read(base, path) for path in paths}
-        except StateError:  # the user has deleted the snapshots since
+        except StateError:  # the user has deleted the snapshots
             old_texts = {}
     for path in paths:
         if not _EXCLUDED.isdisjoint(path.split("/")):
@@ -175,7 +175,7 @@ def _change_sections(change: _Change, state: State) -> Iterator[_Section]:
 
 
 def _source_sections(state: State, workspace: Workspace, unchanged: Sequence[str]) -> Iterator[_Section]:
-    """Show the files that were read, or named by the goals, and not changed."""
+    """Show the unchanged files that were read or that the goals name."""
     goals = " ".join(goal.text for goal in state.start.task.goals).casefold()
     for path in unchanged:
         is_relevant = path in state.work.handled or path.rpartition("/")[2].casefold() in goals
@@ -187,14 +187,14 @@ def _output_sections(state: State) -> Iterator[_Section]:
     for call, result in state.work.ran:
         text, source = state.log.masked(result.text), result.meta.source
         shown_text = marked(text, source, run=result.run, step=result.step) if source else text
-        # Only a program's effects are evidence: the code states intentions.
+        # Only a program's output is evidence: its code states intentions.
         yield _Section(f"Printed by {call.name}", shown_text)
 
 
 def _fit(sections: Sequence[_Section], room: int, state: State) -> list[str]:
     """Render as many sections as fit, in order, and count the rest.
 
-    Short sections leave unused room to longer ones.
+    Longer sections get the room that short ones leave.
     """
     sections, others = sections[: room // _MIN_SECTION_TOKENS], sections[room // _MIN_SECTION_TOKENS :]
     sizes = {n: state.count(section.text) + state.count(section.title) + 6 for n, section in enumerate(sections)}
@@ -204,14 +204,14 @@ def _fit(sections: Sequence[_Section], room: int, state: State) -> list[str]:
         shares[number] = min(size, max(remaining // (len(sizes) - done), _MIN_SECTION_TOKENS))
         remaining -= shares[number]
     body = [
-        f"--- {section.title} ---\n{without_titles(shorten(section.text, shares[number], state.count))}"
+        f"--- {section.title} ---\n{defuse_titles(shorten(section.text, shares[number], state.count))}"
         for number, section in enumerate(sections)
     ]
-    return [*body, f"(There is no room for {len(others)} more texts.)"] if others else body
+    return [*body, f"(There was no room for {len(others)} more texts.)"] if others else body
 
 
-def without_titles(text: str) -> str:
-    """Return a text of which no line looks like the title of a section."""
+def defuse_titles(text: str) -> str:
+    """Return the text with all lines defused that look like the title of a section."""
     return _TITLE.sub("| ", text)
 
 

@@ -22,11 +22,11 @@ from autoagent.prompt import Prompt, StepFacts, build
 from autoagent.registry.parts import NO_PART
 from autoagent.text.tokens import Count
 
-MAX_SHORTENINGS = 4  # attempts to shorten the history in one step, if the endpoint rejects the prompt
+MAX_SHORTENINGS = 4  # per step, if the endpoint rejects the prompt as too long
 
 
 class ModelTurn:
-    """Ask the model. `setup_usage` is its usage before the run began."""
+    """Ask the model for the next reply. `setup_usage` is its usage before the run began."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ModelTurn:
         self._clock = policy.clock
         self._user = user
         self._listener = listener
-        self._pending_usage = setup_usage  # paid, and not yet in the log
+        self._pending_usage = setup_usage  # paid for, but not yet in the log
 
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
         """Ask the model, shortening the history if the endpoint rejects the prompt as too long."""
@@ -68,7 +68,7 @@ class ModelTurn:
                 yield from self.charge()
                 if not self._user.should_wait(str(error)):
                     raise
-                yield state.record(Retried(reason=f"The user wants to wait: {error}"))
+                yield state.record(Retried(reason=f"The user chose to wait: {error}"))
             except ContextOverflow as error:
                 if shortened == MAX_SHORTENINGS:
                     raise
@@ -143,7 +143,7 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Hold the moment of a prompt as in Prompted: `limits` describes the remaining ones, `files` the workspace."""
+    """Hold the circumstances of a prompt: the time, its zone, the remaining limits, the workspace. See Prompted."""
 
     now: float
     zone: int | None

@@ -17,7 +17,7 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from autoagent.agent.evidence import Evidence, collect, holds, without_titles
+from autoagent.agent.evidence import Evidence, collect, contains, defuse_titles
 from autoagent.agent.side_call import Question, SideCall
 from autoagent.agent.state import Policy, State, Tools
 from autoagent.agent.trial_run import TEST_SETTINGS, TrialRun, entries_of, run_tests
@@ -135,7 +135,7 @@ class Verification:
     def _ask_verdicts(
         self, numbers: Sequence[int], evidence: Evidence, answer: str, workspace: Workspace
     ) -> Generator[Event, None, tuple[GoalVerdict, ...]]:
-        answer_part = "" if evidence.changed else f"\n\nIts answer to the user:\n{without_titles(answer)}"
+        answer_part = "" if evidence.changed else f"\n\nIts answer to the user:\n{defuse_titles(answer)}"
         prompt_text = f"{evidence.text}{answer_part}"
         goals = "\n".join(f"{number + 1}. {self._state.start.task.goals[number].text}" for number in numbers)
         messages = [Message("system", _SYSTEM), Message("user", f"The goals:\n{goals}\n\n{prompt_text}")]
@@ -159,7 +159,7 @@ class Verification:
         if not text:
             return f"There is no file {shown(path)}." if path in evidence.absent else ""
         is_known = text in evidence.text or any(text in goal.text for goal in self._state.start.task.goals)
-        if path and is_known and holds(path, text, self._state, workspace) is False:
+        if path and is_known and contains(path, text, self._state, workspace) is False:
             return f'{shown(path)} does not contain "{shorten(text, _MAX_REASON)}".'
         return ""
 

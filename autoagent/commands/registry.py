@@ -1,7 +1,7 @@
 """Declare commands, and check and run their calls.
 
-A command is a plain typed function under `@command`. Its name, label, arguments, prompt line and JSON schema all
-come from that declaration. The first argument is the Context, and the model passes the others.
+A command is a plain typed function under `@command`. Its name, label, arguments, prompt line and JSON schema all come
+from that declaration. Its first argument is the Context, and the model supplies the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Assess = Callable[..., Risk]
 Around = Callable[[Call, Callable[[], Result]], Result]
 """Wraps the execution of a call. The second argument runs it."""
 
-# AutoGPT's older names of arguments, taken where the command has no argument of that name itself.
+# AutoGPT's older argument names, accepted if the command has no argument of that name.
 ARGUMENT_ALIASES: Mapping[str, str] = {
     "file": "filename",
     "path": "filename",
@@ -66,7 +66,7 @@ ARGUMENT_ALIASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """Hold a command's result: its text and its metadata."""
+    """Hold the text and metadata of a command's result."""
 
     text: str
     meta: ResultMeta = PLAIN
@@ -108,14 +108,14 @@ def command(
 ) -> Callable[[Callable[..., str | CommandOutput]], Command]:
     """Turn a typed function into a command. Its category defaults to the name of its module.
 
-    `risk` "read" declares that it changes nothing: if a crash lost its result, it is simply run again. `preview` takes
-    the same arguments and returns the change that the call would make, as a diff or a note, '' for none. `assess`, with
-    the same arguments, returns its risk if that depends on them (`risk` is the usual one). `after_crash`, with the
-    Context and the same arguments, returns what came of a call that a crash cut off, None if it cannot tell. It raises
-    CommandError if the call did nothing. `repeatable`: the same call may give another result although nothing changed
-    here. A command without declared `effects` is asked about at every call, and its results count as untrusted and
-    private. `always_offered`, `rare`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels`: see
-    CommandSpec.
+    With `risk` "read" the command changes nothing, so it is simply run again if a crash lost its result. `preview`
+    takes the same arguments and returns the change that the call would make, as a diff or a note, or '' for none.
+    `assess` takes the same arguments and returns the risk of this call, where `risk` is only the usual one.
+    `after_crash` takes the Context and the same arguments, and returns the result of a call interrupted by a crash, or
+    None if it cannot tell. It raises CommandError if the call did nothing. `repeatable`: the same call may give another
+    result although nothing changed here. Without declared `effects`, the user is asked about every call, and results
+    count as untrusted and private. `always_offered`, `rare`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in`
+    and `levels`: see CommandSpec.
     """
 
     def register(function: Callable[..., str | CommandOutput]) -> Command:
@@ -160,7 +160,7 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
     help_text, choices = "", ()
     meaning: Meaning = "exact"
     traits: Collection[str] = ()
-    if hasattr(hint, "__metadata__"):  # Annotated[str, "what it is"], with a Meaning after that, and then its traits
+    if hasattr(hint, "__metadata__"):  # Annotated[str, help text, Meaning, traits...]
         (help_text, *declared), hint = hint.__metadata__, get_args(hint)[0]
         meaning = declared[0] if declared else meaning
         traits = declared[1:]
@@ -191,7 +191,7 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
 class Registry:
     """Hold the commands of one run, in a fixed order.
 
-    `switched_off` maps unavailable commands to the reason, `stand_ins` some of them to a replacement for their calls.
+    `switched_off` gives the reason why each unavailable command is off, and `stand_ins` a replacement for some of them.
     """
 
     def __init__(
@@ -217,15 +217,15 @@ class Registry:
 
     @property
     def pages_results(self) -> str:
-        """Return the name of the command for paging earlier results, or ''."""
+        """Return the name of the command that pages earlier results, or ''."""
         return next((spec.name for spec in self.specs if spec.effects and spec.effects.pages_results), "")
 
     def fingerprint(self, model: str) -> str:
-        """Describe all that shapes how a history of these commands is written for a model."""
+        """Describe everything that shapes how a history of these commands is written for a model."""
         return repr((model, self.pages_results, self.specs))
 
     def only(self, names: Iterable[str], reason: str) -> Registry:
-        """Return the registry with only these commands, in its own order. The reason explains any other."""
+        """Return a registry of only these commands, in its own order. The reason explains why others are off."""
         allowed = set(names)
         kept = [c for name, c in self._commands.items() if name in allowed]
         if not any(c.spec.effects and c.spec.effects.loads_commands for c in kept):
@@ -235,12 +235,12 @@ class Registry:
         return Registry(kept, {**self.switched_off, **off}, self.stand_ins, self._around)
 
     def grouped(self, groups: Mapping[str, str], loader: Command) -> Registry:
-        """Return the registry with commands assigned to `groups`, plus the command to load a group."""
+        """Return a registry with commands assigned to `groups`, plus the command that loads a group."""
         made = (replace(c, spec=replace(c.spec, group=groups.get(name, ""))) for name, c in self._commands.items())
         return Registry([*made, loader], self.switched_off, self.stand_ins, self._around)
 
     def around(self, hook: Around) -> Registry:
-        """Return the registry with a hook around each execution, outside any earlier hook."""
+        """Return a registry with a hook around each execution, outside any earlier hook."""
         inner = self._around
         return Registry(
             self._commands.values(),
@@ -250,14 +250,14 @@ class Registry:
         )
 
     def without(self, names: Collection[str], reason: str) -> Registry:
-        """Return the registry with these commands switched off for a reason."""
+        """Return a registry with these commands switched off for a reason."""
         return self.only([name for name in self._commands if name not in names], reason)
 
     def check(self, call: Call) -> Call:
-        """Return the call with current names, and arguments of the right types and no extras.
+        """Return the call with current names, correctly typed arguments, and no others.
 
-        Raises:
-            ReplyError: an unknown name, or an argument that is missing, unknown, mistyped, or given with two values.
+        Raises ReplyError for an unknown command, or an argument that is missing, unknown, mistyped, or given two
+        values.
         """
         spec = self._find(call.name).spec
         parameters = {p.name: p for p in spec.parameters}
@@ -291,7 +291,7 @@ class Registry:
         """Return a checked call with the preview of its command, if any."""
         command = self._commands[call.name]
         risk = command.assess(context, **call.args) if command.assess else command.spec.risk
-        guarded = []  # what needs the user's permission to be written
+        guarded = []  # places to write that need the user's permission
         for parameter in command.spec.parameters if risk != "read" else ():
             if parameter.meaning in ("path", "entry") and isinstance(path := call.args.get(parameter.name), str):
                 with suppress(CommandError):
@@ -308,7 +308,7 @@ class Registry:
         return replace(proposal, preview=preview or "This changes nothing.", changes=bool(preview))
 
     def execute(self, call: Call, context: Context) -> Result:
-        """Run a checked call. A CommandError or OSError becomes a failed Result, anything else propagates."""
+        """Run a checked call. A CommandError or OSError becomes a failed Result, and anything else propagates."""
         return self._around(call, partial(self._execute, call, context))
 
     def _execute(self, call: Call, context: Context) -> Result:
@@ -324,13 +324,13 @@ class Registry:
         return Result(call.id, True, output)
 
     def after_crash(self, call: Call, context: Context) -> Result | None:
-        """Return what came of a call that a crash cut off, or None if its command cannot tell."""
+        """Return the result of a call interrupted by a crash, or None if its command cannot tell."""
         found = self._commands.get(call.name)
         if found is None or found.after_crash is None:
             return None
         try:
             output = found.after_crash(context, **self.check(call).args)
-        except ReplyError:  # of another version
+        except ReplyError:  # logged by another version
             return None
         except CommandError as error:
             return Result(call.id, False, str(error))
@@ -373,7 +373,7 @@ def _converted(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
             value = float(value)
         except OverflowError:
             value = math.inf
-        if not math.isfinite(value):  # as JSON parsing accepts NaN and infinities
+        if not math.isfinite(value):  # Python's JSON parser accepts NaN and infinities
             raise ReplyError(f"{argument} is not a usable number.")
     if kind == "array" and parameter.item == "integer" and isinstance(value, int) and not isinstance(value, bool):
         value = [value]
@@ -388,7 +388,7 @@ def _converted(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
         for number, item in enumerate(value, 1):
             if not _is_of(parameter.item, item):
                 must = f"must be a list of {parameter.item}s"
-                raise ReplyError(f"{argument} {must}; item {number} of it is of type {type(item).__name__}.")
+                raise ReplyError(f"{argument} {must}; item {number} is of type {type(item).__name__}.")
     if parameter.choices and value not in parameter.choices:
         raise ReplyError(f"{argument} must be one of {', '.join(parameter.choices)}.")
     return value
@@ -406,7 +406,7 @@ def _from_text(kind: _Kind, text: str) -> Any:
     if kind in ("array", "object"):
         with suppress(ValueError, RecursionError):
             return json.loads(text)
-        return [text] if kind == "array" else text  # one item that begins with a bracket
+        return [text] if kind == "array" else text  # a single item that begins with a bracket
     if kind == "boolean":
         return {"true": True, "false": False}.get(word, text)
     try:

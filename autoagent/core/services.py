@@ -1,4 +1,4 @@
-"""Define the records of services for the agent: programs, web pages, skills, and `autoagent doctor` findings."""
+"""Define records for programs, web pages, skills, and the findings of `autoagent doctor`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Literal
 
 from autoagent.core.frozen import dataclass
 
-ONE_HOST = ContextVar("ONE_HOST", default=False)  # a request allowed despite a warning may reach no other host
+ONE_HOST = ContextVar("ONE_HOST", default=False)  # set for a request allowed despite a warning
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """Describe the end of a program, by its exit status, a signal or a limit."""
+    """Describe how a program ended: by its exit status, a signal or a limit."""
 
     output: bytes  # both streams in order, shortened to head and tail
     total: int  # bytes of the whole output
     status: int | None = None
     signal: str = ""  # such as SIGKILL
-    limit: str = ""  # that it exceeded: `120 s`, `2,048 MB of memory`
-    put_back: tuple[str, ...] = ()  # a line for each guarded file that it changed and that was restored
+    limit: str = ""  # the exceeded limit: `120 s`, `2,048 MB of memory`
+    put_back: tuple[str, ...] = ()  # a line for each guarded file restored after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class BackgroundProcess:
     pid: int  # on the agent's machine
     command: str
     output: str  # a workspace file
-    exit: ProcessExit | None = None  # while it runs
+    exit: ProcessExit | None = None  # None while it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class WebPage:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A result of a web search."""
+    """Hold a result of a web search."""
 
     title: str
     url: str
@@ -55,7 +55,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """The results of a web search, best first, and the engine that returned them."""
+    """Hold the results of a web search, best first, and the engine that returned them."""
 
     engine: str
     hits: tuple[SearchHit, ...]
@@ -68,14 +68,14 @@ class Skill:
     name: str
     description: str
     body: str  # for the agent that loads the skill
-    place: Path  # the folder
-    files: tuple[str, ...]  # the others, relative to the folder, sorted
+    place: Path  # its folder
+    files: tuple[str, ...]  # the other files, relative to the folder, sorted
     digest: str  # the SHA-256 of the names and contents of all its files
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line of the report."""
+    """Hold a line of `autoagent doctor`."""
 
     check: str
     status: Literal["ok", "warn", "fail"]

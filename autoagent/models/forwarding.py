@@ -1,4 +1,4 @@
-"""Forward to a model and to its listener, with what a run adds: another model, and the limits during a call."""
+"""Wrap a model so that the user can switch it, and a listener so that a run's limits hold during a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autoagent.core.protocols import Listener, Model
 
 
 class SwitchableModel:
-    """Forward protocols.Model to the current model. Spending of earlier models still counts."""
+    """Forward to the current model. Satisfies protocols.Model. Spending of earlier models still counts."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -31,9 +31,10 @@ class SwitchableModel:
 
 
 class Watch:
-    """Forward everything to a listener, except streamed text if `quiet`, which `hear` always receives.
+    """Forward to a listener, and enforce limits meanwhile.
 
-    `heed` returns the remaining seconds, `before_retry` receives the reason of a retry. Both may raise StopRun.
+    `heed` returns the remaining seconds, `before_retry` receives the reason for a retry. Both may raise StopRun. `hear`
+    receives streamed text, and so does the listener unless `quiet`.
     """
 
     def __init__(

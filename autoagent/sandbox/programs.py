@@ -77,7 +77,7 @@ class Programs:
             network = self._network if network is None else network
             launch = self._launch(argv, folder, env or {}, network, read_only)
             seconds = self._limits.seconds if seconds is None else seconds
-            between = self._watch.look_again
+            between = self._watch.recheck
             program = Process(launch, self._limits, seconds=seconds, data=data, printed=self._printed, between=between)
             self._waited_for.add(program)
             try:
@@ -105,7 +105,7 @@ class Programs:
 
         def live() -> None:
             try:
-                program = Process(launch, self._limits, output=log, between=self._watch.look_again)
+                program = Process(launch, self._limits, output=log, between=self._watch.recheck)
             except BaseException as error:  # whatever it is, the thread that waits for it raises it
                 self._watch.end()
                 begun.set_exception(error)

@@ -1,8 +1,8 @@
 """Open the long-term memory for the agents of a run and for the user, and the user's own memory.
 
-The user's own memory holds facts about the user and preferences, for the runs of all folders. It is in the user's state
-folder, whatever backend a folder uses, and no folder names its place. Agents recall it. They add to it only once the
-user has allowed that at a terminal, and never outside text. Its texts are embedded on this machine alone.
+The user's own memory holds facts about the user and preferences, for runs in all folders. It lives in the user's state
+folder, whatever backend a folder uses, and no folder can choose its place. Agents recall it, but add to it only once
+the user has allowed that at a terminal, and never text from outside. Its texts are embedded on this machine only.
 """
 
 from __future__ import annotations
@@ -41,18 +41,17 @@ MINUTE = 60.0
 
 
 def say(line: str) -> None:
-    """Print a message of the memory to standard error."""
+    """Print a message about the memory to standard error."""
     echo(line, err=True)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """Hold the parts of an agent's memory. Without an embedder it opens its own.
+    """Hold the parts of an agent's memory. Without an `embedder` it opens its own.
 
-    `ranker` orders its results. `ticks`, shared by the agents of a run, replace the time of day. `user` is the user's
-    own memory, if the agent has access. `consent` asks the user before an agent first stores there, None if nobody can
-    be asked. With `trusted_only` nothing from outside is recalled, and never a memory stored by an agent whose place it
-    `hides`.
+    `ranker` orders its results. `ticks`, shared by the agents of a run, replaces the clock. `user` is the user's own
+    memory, if the agent has access. `consent` asks the user before an agent first stores there, None if nobody can be
+    asked. `trusted_only` excludes text from outside, and `hides` tells whether to exclude memories stored at a place.
     """
 
     embedder: Embedder | None = None
@@ -110,7 +109,7 @@ def memory_folder(settings: Settings) -> Path:
 
 @contextmanager
 def open_user_command_memory(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
-    """Open the memory for a command of the user's. Raises SettingsError also if it is switched off."""
+    """Open the memory for a subcommand. Raises SettingsError, also if the memory is switched off."""
     with claimed_state(settings.state_dir):
         memory = open_memory(settings, MemoryParts(embedder))
         if isinstance(memory, NoMemory):
@@ -142,7 +141,7 @@ def weights_of(settings: Settings) -> RankingWeights:
     from autoagent.memory.ranking import RankingWeights
 
     words, own = settings.memory_words, settings.embedder[0].words
-    if own is not None and words == RankingWeights().words:  # the default was kept
+    if own is not None and words == RankingWeights().words:  # not set by the user
         words = own
     return RankingWeights(words=words, recency=settings.memory_recency, half_life=settings.memory_half_life_days * DAY)
 
@@ -171,7 +170,7 @@ _MARK = "agents-may-add"
 
 @dataclass(frozen=True, slots=True)
 class UserMemory:
-    """Locate the user's memory, its embedder, and the weight of words in a recall (None: default)."""
+    """Locate the user's memory, with its embedder and the weight of words in a recall (None: the default)."""
 
     folder: Path
     embedder: Embedder
@@ -207,7 +206,7 @@ class UserMemory:
 
         embedder, journal = LazyEmbedder(lambda: self.embedder), Journal(self.folder / "dreams.jsonl")
         store = LocalStore(self.folder, embedder, listen)
-        # Not the numbers of a folder, which could let it fade or keep it out of every prompt:
+        # A folder's settings could let it fade or keep it out of every prompt, so they do not apply.
         rules = LifeRules(lives=LIVES)
         weights = RankingWeights() if self.words is None else RankingWeights(words=self.words)
 
@@ -220,7 +219,7 @@ class UserMemory:
 
 
 def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMemory:
-    """Return the user's own memory, with the configured `embedder` if that works at home."""
+    """Return the user's own memory, with the configured `embedder` if that runs on this machine."""
     kind = settings.embedder[0]
     if not kind.at_home:
         kind = EMBEDDED
@@ -231,7 +230,7 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
 def open_agent_memory(
     settings: Settings, parts: MemoryParts, say: Callable[[str], None], rerank: Callable[[str], str] | None
 ) -> NoMemory | WiderMemory:
-    """Open an agent's memory with the user's own beside it, if any, as `open_memory` does. NoMemory stays alone."""
+    """Open an agent's memory, combined with the user's own if any. Raises as `open_memory` does."""
     from autoagent.memory.wider import WiderMemory
 
     own = open_memory(settings, parts, say, rerank)
@@ -267,7 +266,7 @@ def open_agent_memory(
 
 
 def question(text: str) -> str:
-    """Return the question before an agent first adds to the user's own memory."""
+    """Return the question to ask before an agent first adds to the user's own memory."""
     quoted = "\n".join(f"  {line}" for line in text.strip().splitlines())
     return (
         f"The agent wants to put this into your own memory, which runs in all your folders recall:\n{quoted}\n"

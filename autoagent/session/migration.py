@@ -1,4 +1,4 @@
-"""Move an AutoGPT folder into this one, once, and report each file taken, renamed or left, with the reason.
+"""Copy an AutoGPT folder into this one, once, and report each item taken, renamed or left, with the reason.
 
 The folder may be a stranger's: no link is followed, nothing here is overwritten, nothing becomes trusted.
 """
@@ -43,7 +43,7 @@ How = Literal["taken", "renamed", "not taken"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Describe a thing in the folder, its fate, its new name, and the reason."""
+    """Describe an item in the folder: whether it was taken, its new name, and the reason."""
 
     item: str
     how: How
@@ -53,13 +53,13 @@ class Row:
 
 @dataclass(slots=True)
 class Migration:
-    """Plan a move: its table, variables to write, files to copy, memories to add."""
+    """Plan a migration: its report, variables to write, files to copy, and memories to add."""
 
     rows: list[Row] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     copies: list[tuple[Path, Path]] = field(default_factory=list)
     memories: list[tuple[Path, list[str]]] = field(default_factory=list)
-    plugins: bool = False  # there are some, which may ask for variables of their own
+    plugins: bool = False  # whether there are plug-ins, as they may need other variables
     size: int = 0  # bytes to copy
 
     def leave(self, item: str, why: str) -> None:
@@ -67,7 +67,7 @@ class Migration:
 
 
 def plan(source: Path, target: Path) -> Migration:
-    """Plan the move of a folder, onto itself of its memories alone. Raises SettingsError if nothing is AutoGPT's."""
+    """Plan the migration of a folder (into itself: of its memories). Raises SettingsError if it is not AutoGPT's."""
     migration = Migration()
     if not _is_in(source, Path(DOTENV)):
         migration.leave(DOTENV, "it is a link")
@@ -85,7 +85,7 @@ def plan(source: Path, target: Path) -> Migration:
     workspace = next(workspaces, source)
     logs = frozenset(path for path in (workspace / "file_logger.txt", source / "logs") if path.exists())
     if workspace != source:
-        _folder(migration, workspace, target / WORKSPACE, but=memories | logs)
+        _folder(migration, workspace, target / WORKSPACE, excluded=memories | logs)
     for path in sorted(logs):
         migration.leave(str(path.relative_to(source)), "AutoGPT's own log")
     for agent in autogpt.agents_in(source):
@@ -113,14 +113,13 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
     try:
         with open_user_command_memory(settings) as living:
             old_count = len(living)
-            for path, text in texts:  # anybody could have written them
+            for path, text in texts:  # as anybody could have written them
                 t = path.stat().st_mtime
                 living.store.put(text, t=t, kind="note", source="AutoGPT", trusted=False, run="", step=0)
-            say(
-                f"{len(living) - old_count} new memories, from outside: runs that reach out need --memory all for them."
-            )
+            count = len(living) - old_count
+            say(f"{count} new memories, counted as text from outside: runs that act outward need --memory all.")
     except (SettingsError, StateError, ModelError) as error:
-        say(f"The memories are not imported: {error} Run it again once that is fixed.")
+        say(f"The memories were not imported: {error} Fix that, and run it again.")
 
 
 def _variables(
@@ -136,7 +135,7 @@ def _variables(
         elif name in autogpt.TRANSLATED:
             if all(row.item != f".env: {name}" for row in migration.rows):
                 migration.leave(f".env: {name}", "it belongs to another variable, or is empty")
-        elif setting is None and migration.plugins:  # which may need it
+        elif setting is None and migration.plugins:  # a plug-in may need it
             _variable(migration, name, name, value, existing)
         elif setting is None:
             migration.leave(f".env: {name}", "unknown to this program and to AutoGPT")
@@ -168,7 +167,7 @@ def _variables(
 def _translated(
     migration: Migration, source: Path, values: Mapping[str, str], existing: Mapping[str, Variable]
 ) -> dict[str, str]:
-    """Take variables with other names here. Return the overridden settings, each with its variable."""
+    """Take variables with different names here. Return the settings they override, each with its variable."""
     overridden: dict[str, str] = {}
     azure_file = autogpt.azure_file(values)
     if not _is_in(source, azure_file):
@@ -197,7 +196,7 @@ def _variable(
     if to in existing or to in migration.variables:
         migration.leave(item, f"{to} is set here already")
     elif any(variable in existing for key in keys for variable in fields[key].metadata["env"]):
-        migration.leave(item, f"your key in .env would go there: write {to} into it yourself")
+        migration.leave(item, f"your key in .env would be sent there: write {to} into it yourself")
     elif re.search(r"['\\\n\r]", value):
         migration.leave(item, f"it holds a quote, a backslash or a line end: write {to} into .env yourself")
     else:
@@ -206,7 +205,7 @@ def _variable(
 
 
 def _is_in(folder: Path, path: Path) -> bool:
-    """Return whether a path is in the folder with no link on its way. It may be missing."""
+    """Return whether a path is inside the folder and reached through no link. It may be missing."""
     place = folder
     for part in path.parts:
         place = place / part
@@ -232,18 +231,18 @@ def _file(migration: Migration, source: Path, name: Path, target: Path) -> None:
 
 
 def _folder(
-    migration: Migration, source: Path, target: Path, but: frozenset[Path] = frozenset(), label: str = ""
+    migration: Migration, source: Path, target: Path, excluded: frozenset[Path] = frozenset(), label: str = ""
 ) -> None:
-    """Take the files below a folder that are missing in the target and run nothing later, up to a snapshot's limits.
+    """Take the files below a folder that are missing in the target and run nothing later, within a snapshot's limits.
 
-    A sparse file counts with its nominal size, as in its copy. `label`: the path of a folder that is renamed.
+    A sparse file counts with its nominal size, as it will have in the copy. `label` is the path of a renamed folder.
     """
     if not source.is_dir() or source.is_symlink():
         return
     copies: list[tuple[Path, Path]] = []
     omitted = large = later = 0
     for path in _files(source):
-        if path in but:
+        if path in excluded:
             continue
         to, status = target / path.relative_to(source), path.lstat()
         where = to.relative_to(target.parent if label else target)
@@ -276,14 +275,14 @@ def _folder(
 
 def _files(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):  # follows no links
-        if {"HEAD", "objects", "refs"} <= {*folders, *names}:  # a repository, whose configuration may run programs
+        if {"HEAD", "objects", "refs"} <= {*folders, *names}:  # a repository: its configuration may run programs
             folders[:], names = [], []
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
         yield from (Path(place) / name for name in sorted(names))
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file atomically. Raises SettingsError if that fails, or the file has grown too large meanwhile."""
+    """Copy a file atomically. Raises SettingsError if that fails, or if the file has grown too large meanwhile."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(target):
@@ -303,11 +302,11 @@ def _why_not_continued(state: Path) -> str:
         return f"it cannot be read: {error}"
     task = data.get("task") if isinstance(data, dict) else None
     anew = f" with the task {shorten(' '.join(task.split()), TASK_SHOWN)!r}" if isinstance(task, str) else ""
-    return f"its steps cannot be continued: start anew{anew}"
+    return f"its steps cannot be continued: start again{anew}"
 
 
 def _permissions(migration: Migration, source: Path, path: Path) -> None:
-    """List the permissions of its later versions, each with the rule that allows the same here."""
+    """List the permissions of AutoGPT's later versions, each with the rule for the same here."""
     label = str(path.relative_to(source))
     if not path.is_file() or not _is_in(source, Path(label)):
         return
@@ -317,13 +316,13 @@ def _permissions(migration: Migration, source: Path, path: Path) -> None:
         return migration.leave(label, str(error))
     for key, text in permissions:
         rule = re.sub(r"(\w+)\((.*)\)", r"\1:\2", text.replace("{workspace}/", "").replace(":**", " *"))
-        allow = f"no folder allows anything here: if you do, --allow '{rule}'"
-        deny = "you are asked, and the guard refuses; DISABLED_COMMANDS switches a command off"
+        allow = f"a folder cannot allow calls here, but you can: --allow '{rule}'"
+        deny = "the user is asked, or the guard refuses; DISABLED_COMMANDS switches a command off"
         migration.leave(f"{label}: {key} {text}", deny if key == "deny" else allow)
 
 
 def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]:
-    """Take the texts of the JSON memories in the older or newer form. Return their files."""
+    """Take the texts of JSON memories in AutoGPT's older or newer form. Return their files."""
     existing = [path for path in autogpt.memories_in(source, index) if _is_in(source, path.relative_to(source))]
     for path in existing:
         label = str(path.relative_to(source))
@@ -339,7 +338,7 @@ def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]
 
 
 def _json(path: Path) -> Any:
-    """Read a JSON file, which may take twenty times its size in memory. Raises OSError and ValueError."""
+    """Read a JSON file (it may need twenty times its size in memory). Raises OSError and ValueError."""
     with open_regular(path) as file:
         raw = file.read(LARGEST_FILE + 1)
     if len(raw) > LARGEST_FILE:
@@ -357,7 +356,7 @@ def _texts(path: Path) -> list[str]:
     texts = []
     for text in found:
         if isinstance(text, str) and text.strip():
-            with suppress(UnicodeEncodeError):  # half a surrogate pair, which no memory can hold
+            with suppress(UnicodeEncodeError):  # a lone surrogate cannot be stored
                 text.encode()
                 texts.append(text)
     return list(dict.fromkeys(texts))

@@ -1,7 +1,7 @@
-"""Track changed names in a folder tree by the kernel's notifications (inotify).
+"""Track changed names in a folder tree through kernel notifications (inotify).
 
-Not covered: changes through mapped memory, and changes by other machines on a shared file system. Callers that need
-these scan everything.
+Not covered: changes through memory-mapped files, and changes by other machines on a shared file system. Callers that
+need these scan everything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_CHANGES = 5_000  # beyond it a full scan is no slower
 
 
 class Changes:
-    """Collect the changes in the added folders. If the kernel cannot tell, everything may have changed."""
+    """Collect the changes in the added folders. If the kernel loses track, everything may have changed."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -39,7 +39,7 @@ class Changes:
         self._descriptor, self._folders = -1, {}
 
     def begin(self) -> None:
-        """Start over, before the first folder is added and scanned."""
+        """Start again, before the first folder is added and scanned."""
         self.taken()
         self._folders = {}
         if self._descriptor < 0:
@@ -58,7 +58,7 @@ class Changes:
     def taken(self) -> dict[str, set[str]] | None:
         """Return the names changed since the last call, by folder.
 
-        None if unknown: a folder was created or deleted, or its mode changed, or there were too many changes.
+        None means unknown: a folder was created or deleted, its mode changed, or there were too many changes.
         """
         changed: dict[str, set[str]] = {}
         with suppress(BlockingIOError):  # no more events

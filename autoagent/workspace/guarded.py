@@ -1,14 +1,14 @@
-"""Guard files that run as the user later on their own: git, editors, shells and package managers read them.
+"""Guard files that later run as the user on their own: git, editors, shells and package managers read them.
 
-An agent with write access would only have to wait for the next `git status`. So commands write them only after the
-user has allowed that very call, and a Watch reverts changes by programs: it restores old content and keeps new files
-apart. A repository made by the agent may have a configuration that runs nothing.
+An agent with write access would only have to wait for the next `git status`. So commands write these files only after
+the user has allowed that very call, and a Watch reverts changes made by programs: it restores old content and moves new
+files aside. A repository made by the agent may have a configuration that runs nothing.
 
-Decided by names, and for git by what makes a folder a repository. What a person starts himself (a Makefile, tests,
-scripts, another virtual environment) is the agent's work, and is not guarded. The user's `protect` adds to the names.
+Files are recognized by name, and git repositories by their contents. Whatever a person starts deliberately (a Makefile,
+tests, scripts, another virtual environment) is the agent's work, and is not guarded. The user's `protect` adds names.
 
-Not covered: what is read while the program that wrote it still runs; programs in the workspace that a guarded file
-names (`core.fsmonitor = ./tool`), but for hooks and included configuration; folders beyond MAX_SCANNED_ENTRIES.
+Not covered: files read while the program that wrote them still runs; programs in the workspace that a guarded file
+names (`core.fsmonitor = ./tool`), except hooks and included configuration; folders beyond MAX_SCANNED_ENTRIES.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ PATTERNS = (
 
 MAX_SCANNED_ENTRIES = 100_000  # entries of the workspace, level by level
 _MAX_KEPT_BYTES = 1 << 20  # of one restorable file
-_MAX_DIGEST_BYTES = 32 << 20  # of one file that undo restores; of the program itself, larger ones count too
+_MAX_DIGEST_BYTES = 32 << 20  # of one file that undo restores; for this program's own files there is no limit
 _RACY_NS = 50_000_000  # a folder changed more recently may change again without a new time
-_MAX_READ_ONLY_PLACES = 64  # each adds 0.05 ms to each start of a program
+_MAX_READ_ONLY_PLACES = 64  # each delays every start of a program by 0.05 ms
 _GIT_FILES = frozenset({"config", "config.worktree", "commondir"})
 _REPOSITORY, _WORKTREE = {"HEAD", "objects", "refs"}, {"HEAD", "commondir"}  # their typical entries
 
@@ -77,14 +77,14 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def place_in(folder: str, name: str) -> str:
-    """Return the place of a name in a folder, '' for the root."""
+    """Return the path of a name in a folder, '' being the root."""
     return f"{folder}/{name}" if folder else name
 
 
 def program_in(root: Path) -> Iterator[str]:
-    """Yield what this program itself consists of in a workspace: its interpreter's places, and packages it has loaded.
+    """Yield the parts of this program inside a workspace: its interpreter's folders, and the packages it has loaded.
 
-    Programs of the agent that change these would run outside the sandbox, as soon as another module is imported.
+    If the agent's programs changed these, they would run outside the sandbox as soon as another module is imported.
     """
     files = {getattr(module, "__file__", None) or "" for name, module in [*sys.modules.items()] if "." not in name}
     folder_of = functools.cache(os.path.realpath)  # hundreds of modules lie in a few folders
@@ -99,7 +99,7 @@ def program_in(root: Path) -> Iterator[str]:
 
 
 class GuardedNames:
-    """Match PATTERNS with the user's `changes`: `!NAME` removes a name. Raises ValueError for a meaningless change."""
+    """Match PATTERNS with the user's `changes` (`!NAME` removes a name). Raises ValueError for a useless change."""
 
     def __init__(self, changes: Iterable[str] = ()) -> None:
         patterns = dict.fromkeys(PATTERNS)
@@ -129,7 +129,7 @@ class GuardedNames:
         return self._tops is None or where.partition("/")[0].casefold() in self._tops
 
     def runs_later(self, where: str) -> bool:
-        """Return whether a place is guarded, or makes git run programs."""
+        """Return whether a path is guarded, or makes git run programs."""
         return self.match(where) or bool(_GIT_CONFIG_FILE.match(where))
 
 
@@ -147,7 +147,7 @@ def _regex(pattern: str) -> str:
 
 # The configuration of a repository -------------------------------------------------------------------------------
 
-# Entries without a program or another place, by section. Only unquoted lines in git's own format are accepted.
+# Entries that name neither a program nor another path, by section. Only unquoted lines in git's own format count.
 _HARMLESS = {
     "core": "repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol",
     "user": "name|email",
@@ -160,12 +160,12 @@ _HARMLESS = {
 _SECTION = re.compile(r'\[([a-z]+)(?: "(?!.*\.\.)[^"\\\]\n]*")?\]', re.IGNORECASE)
 _ENTRY = re.compile(r"\s*([a-z]+) = (?!-)([^\"\\#;\x00-\x1f\x7f]*)", re.IGNORECASE)
 _UNWRITABLE = tuple(os.strerror(number).encode() for number in (errno.EROFS, errno.EBUSY))
-_MODULES = {"submodule": "path|url|branch|ignore|shallow|fetchrecursesubmodules"}  # of these, in .gitmodules
+_MODULES = {"submodule": "path|url|branch|ignore|shallow|fetchrecursesubmodules"}  # the same for .gitmodules
 _MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
 
 
 def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> bytes:
-    """Return a repository's configuration without the lines that run programs."""
+    """Return a repository's configuration without the lines that can run programs."""
     kept, section = [], ""
     for line in data.decode("utf-8", "replace").split("\n"):
         if section_match := _SECTION.fullmatch(line):
@@ -174,7 +174,7 @@ def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> byt
             if not re.fullmatch(harmless.get(section, "(?!)"), entry[1].lower()) or "::" in entry[2]:
                 continue
         elif line and not re.match(r"\s*[#;]", line):
-            return _MINIMAL  # no guessing how git reads it
+            return _MINIMAL  # rather than guess how git reads it
         kept.append(line)
     return "\n".join(kept).encode("utf-8", "replace")
 
@@ -189,7 +189,7 @@ _PATH_ENTRY = re.compile(rb"^\s*(hookspath|path)\s*=\s*\"?([^\"\n]+)", re.IGNORE
 class _Kept:
     """Hold an accepted state of a guarded file: stamp, permissions, and content (a link's target, None if too large).
 
-    For anything but a file, the mode is its type. A file that is too large has a `digest`.
+    For anything but a file, `mode` is its type. A file that is too large has a `digest` instead of content.
     """
 
     stamp: Stamp
@@ -201,10 +201,10 @@ class _Kept:
 class Watch:
     """Watch the guarded files of a workspace while programs run in it. Any thread may use it.
 
-    `opened` opens a folder in it without following links. The agent's own places are `hidden`: programs cannot reach
-    them, and a file that a program puts in a missing place is removed. Removed files are kept in the folder `apart`,
-    or deleted if it is None. With `holds`, the sandbox makes the `read_only` places read-only for programs, so that
-    only the user can have changed them.
+    `opened` opens a folder without following links. The agent's own files are `hidden`: programs cannot reach them, and
+    a file put in the place of a missing one is removed. Removed files are moved to the folder `apart`, or deleted if it
+    is None. With `holds`, the sandbox makes the `read_only` places read-only for programs, so that only the user can
+    have changed them.
     """
 
     def __init__(
@@ -230,15 +230,15 @@ class Watch:
         self._gitdirs: set[str] = set()
         self._own: set[str] = set()  # repositories made by programs, and files leading to them
         self._closed: dict[str, Stamp] = {}  # unreadable before a program ran
-        self._mends = False  # whether to undo a program's change of permissions
+        self._restores_permissions = False  # whether to undo a program's change of permissions
         self._named: set[str] = set()  # places in the configuration of the user's repositories
         self._listed: dict[str, tuple[Stamp, Mapping[str, bool]]] = {}
         self._folders: dict[str, list[str]] = {}  # subfolders, and names guarded anywhere
         self._report: list[str] = []
-        self._places: dict[str, int] = {}  # open folders of the program itself, and above it
+        self._places: dict[str, int] = {}  # open folders of this program, and those above
 
     def begin(self) -> None:
-        """Accept the present files as the user's, unless another program already runs."""
+        """Accept the present files as the user's, unless another program is already running."""
         with self._lock:
             if not self._running:
                 self._accept()
@@ -250,8 +250,8 @@ class Watch:
             self._running -= 1
             self._revert()
 
-    def look_again(self) -> None:
-        """Revert the changes of programs that still run."""
+    def recheck(self) -> None:
+        """Revert changes of programs that are still running."""
         with self._lock:
             self._revert()
 
@@ -289,10 +289,10 @@ class Watch:
         above = (self._root.joinpath(*parts[:end]) for end in range(len(parts)))
         return any(os.path.isdir(folder / "objects") and os.path.isdir(folder / "refs") for folder in above)  # noqa: PTH112 - Path's raise where nobody may look
 
-    # Looking -----------------------------------------------------------------------------------------------------
+    # Scanning ----------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        self._closed, self._mends = {}, False
+        self._closed, self._restores_permissions = {}, False
         for place in [*self._places]:
             os.close(self._places.pop(place))
         if not self.holds:
@@ -312,12 +312,12 @@ class Watch:
             for _, path in _PATH_ENTRY.findall(kept.data or b"")
             for base in (gitdir, posixpath.dirname(gitdir))  # of included files, and of hooks
         }  # fmt: skip
-        hooks = (place_in(gitdir, "hooks") for gitdir in users)
-        places = {*filter(None, map(self._top, found)), *(place for place in hooks if (self._root / place).is_dir())}
+        hooks = (hooks for gitdir in users if (self._root / (hooks := place_in(gitdir, "hooks"))).is_dir())
+        places = {*filter(None, map(self._read_only_place, found)), *hooks}
         self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MAX_READ_ONLY_PLACES])
 
-    def _top(self, where: str) -> str:
-        """Return the place to make read-only for a guarded file, or '' in a repository made by a program."""
+    def _read_only_place(self, where: str) -> str:
+        """Return the path to make read-only for a guarded file, or '' in a repository made by a program."""
         gitdir = self._gitdir_of(where)
         if gitdir is not None:
             hooks = place_in(gitdir, "hooks")
@@ -328,14 +328,14 @@ class Watch:
         return "" if top in self._own else top
 
     def _gitdir_of(self, where: str) -> str | None:
-        """Return the innermost repository with this file as configuration, hook or info."""
+        """Return the innermost repository that has this file as its configuration, hook or info."""
         within = (gitdir for gitdir in self._gitdirs if where.startswith(f"{gitdir}/") or not gitdir)
         found = max(within, key=len, default=None)
         rest = where[len(found) + bool(found) :] if found is not None else ""
         return found if rest in _GIT_FILES or rest.startswith(("hooks/", "info/")) or rest == "hooks" else None
 
     def _scan(self) -> dict[str, os.stat_result]:
-        """Return the existing guarded files, and note the repositories."""
+        """Return the existing guarded files. Also record the repositories."""
         found: dict[str, os.stat_result] = {}
         self._gitdirs = set()
         queue, scanned = deque([("", False)]), 0
@@ -356,7 +356,7 @@ class Watch:
                 if is_draft(path) or path in self._covered:
                     continue
                 inner = inner or path.casefold() in self._hidden
-                if not entries[name] or (self.holds and path in self._program):  # whole, and many files
+                if not entries[name] or (self.holds and path in self._program):  # large folders, and already read-only
                     if inner or name.casefold() == ".git":
                         self._note(path, found)
                 elif not is_dot_git or name in ("modules", "worktrees"):
@@ -382,13 +382,13 @@ class Watch:
             found[where] = (self._root / where).lstat()
 
     def _entries(self, where: str) -> Mapping[str, bool]:
-        """Return the names in a folder, and whether each is a folder; nothing for an unreadable folder."""
+        """Return the names in a folder, and whether each is a folder. Return nothing for an unreadable folder."""
         try:
             stamp = stamp_of((self._root / where).lstat())
             if (known := self._listed.get(where)) and known[0] == stamp:
                 return known[1]
             if not os.access(self._root / where, os.R_OK | os.X_OK):
-                self._mend(where, stamp)
+                self._restore_permissions(where, stamp)
             with self._opened(where or ".") as folder, os.scandir(folder) as entries:
                 names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
@@ -399,9 +399,9 @@ class Watch:
             self._listed[where] = stamp, names
         return names
 
-    def _mend(self, where: str, stamp: Stamp) -> None:
-        """Restore the user's permissions on a place: a program removes them to hide its changes."""
-        if not self._mends:
+    def _restore_permissions(self, where: str, stamp: Stamp) -> None:
+        """Restore the user's permissions on a path, as a program may remove them to hide its changes."""
+        if not self._restores_permissions:
             self._closed[where] = stamp
         elif self._closed.get(where) != stamp:
             with held(None, self._root / where) as (place, status):
@@ -423,21 +423,23 @@ class Watch:
                     if len(data) <= _MAX_KEPT_BYTES:
                         return _Kept(stamp_of(status), status.st_mode & 0o777, data)
                     digest = str(status.st_size).encode()
-                    if not self.holds and (known.stamp[2] == status.st_size if known else not self._mends):
+                    if not self.holds and (
+                        known.stamp[2] == status.st_size if known else not self._restores_permissions
+                    ):
                         of_program = any(Path(where).is_relative_to(place) for place in self._program)
                         if of_program or status.st_size <= _MAX_DIGEST_BYTES:
                             file.seek(0)
                             digest = hashlib.file_digest(file, "sha256").digest()
                 return _Kept(stamp_of(status), status.st_mode & 0o777, None, digest)
-            if not stat.S_ISDIR(status.st_mode):  # a pipe: its program would answer
+            if not stat.S_ISDIR(status.st_mode):  # a pipe: a program at its other end would answer
                 return _Kept(stamp_of(status), stat.S_IFMT(status.st_mode), None)
         return None
 
-    # Putting back ------------------------------------------------------------------------------------------------
+    # Restoring --------------------------------------------------------------------------------------------------
 
-    def _return_program(self) -> None:
-        """Move the folders of the program itself back where they were, and aside any others in their place."""
-        for place, descriptor in self._places.items():  # each after those above it
+    def _restore_program(self) -> None:
+        """Move this program's own folders back, and move anything in their place aside."""
+        for place, descriptor in self._places.items():  # parents come first
             path = self._root / place
             with suppress(OSError):
                 if os.path.samestat(os.fstat(descriptor), path.lstat()):
@@ -446,21 +448,21 @@ class Watch:
             try:
                 for folder in (*reversed(there.parents), there, *reversed(path.parents)):
                     if folder.is_relative_to(self._root) and not os.access(folder, os.W_OK | os.X_OK):
-                        self._mend(os.path.relpath(folder, self._root), (0, 0, 0, 0, 0))
+                        self._restore_permissions(os.path.relpath(folder, self._root), (0, 0, 0, 0, 0))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileNotFoundError):  # it is deleted
+                with suppress(FileNotFoundError):  # deleted meanwhile
                     there.rename(f"{spare}.own")
                 with suppress(FileNotFoundError):
                     path.rename(spare)
                 with suppress(FileNotFoundError):
                     Path(f"{spare}.own").rename(path)
-                self._report.append(f"{place} was put back; what was in its place is in {spare}.")
+                self._report.append(f"{place} was restored; its replacement was moved to {spare}.")
             except OSError as error:
-                self._report.append(f"{place} would run as the user later, and stays: {error.strerror}.")
+                self._report.append(f"{place} would run as the user later; it cannot be removed: {error.strerror}.")
 
     def _revert(self) -> None:
-        before, self._mends = self._gitdirs, True
-        self._return_program()
+        before, self._restores_permissions = self._gitdirs, True
+        self._restore_program()
         found = self._scan()
         self._own = (self._own | (self._gitdirs - before)) & {*self._gitdirs, *found}
         for where in sorted(found.keys() | self._known.keys()):
@@ -468,13 +470,13 @@ class Watch:
             if where in found and (now := self._snapshot(where, found[where])) is None:
                 if stat.S_ISREG(found[where].st_mode):
                     with suppress(OSError):
-                        self._mend(where, stamp_of(found[where]))
+                        self._restore_permissions(where, stamp_of(found[where]))
                         now = self._snapshot(where, (self._root / where).lstat())
                 if now is None:
                     continue
             if now and known and (known.mode, known.data, known.digest) == (now.mode, now.data, now.digest):
                 continue
-            by_user = self.holds and self._top(where) in self.read_only
+            by_user = self.holds and self._read_only_place(where) in self.read_only
             stays = by_user or (not now and self._gitdir_of(where) in self._own)
             target = now if stays else self._target(where, now, known)
             if target is not now:
@@ -487,10 +489,10 @@ class Watch:
             for folder, _, _ in os.walk(self._root / place, topdown=False) if place not in self._covered else ():
                 above, _, name = os.path.relpath(folder, self._root).rpartition("/")
                 with suppress(OSError), self._opened(above or ".") as parent:
-                    os.rmdir(name, dir_fd=parent)  # put in the place of a missing file
+                    os.rmdir(name, dir_fd=parent)  # made in the place of a missing file
 
     def _target(self, where: str, now: _Kept | None, known: _Kept | None) -> _Kept | None:
-        """Return the allowed state of a place instead of `now`: the same, another, or none."""
+        """Return the allowed state of a path now in state `now`: the same, another, or none."""
         if now is None:
             return known
         folder, _, name = where.rpartition("/")
@@ -507,7 +509,7 @@ class Watch:
             return now if reduced == data else _Kept(now.stamp, 0o644, reduced)
         if where == ".gitmodules" and not known and harmless_config(data, _MODULES) == data:
             return now
-        return now if is_own and name == "attributes" else known  # its drivers have to be in the configuration
+        return now if is_own and name == "attributes" else known  # harmless without drivers in the configuration
 
     def _replace(self, where: str, now: _Kept | None, target: _Kept | None) -> None:
         folder, _, name = where.rpartition("/")
@@ -526,13 +528,13 @@ class Watch:
             except OSError as error:
                 if may_retry and isinstance(error, PermissionError):
                     with suppress(OSError):
-                        self._mend(folder, (0, 0, 0, 0, 0))
+                        self._restore_permissions(folder, (0, 0, 0, 0, 0))
                 elif now:
-                    self._report.append(f"{where} would run as the user later, and stays: {error.strerror}.")
+                    self._report.append(f"{where} would run as the user later; it cannot be removed: {error.strerror}.")
                 if not may_retry:
                     return
         gone = not target or target.data is None
-        outcome = "taken away" if gone else "put back" if target is known else "reduced to what runs nothing"
+        outcome = "removed" if gone else "restored" if target is known else "reduced to harmless entries"
         self._report.append(f"{where} was {outcome}{copy_note}.")
 
     def _keep_copy(self, name: str, now: _Kept) -> str:
@@ -543,4 +545,4 @@ class Watch:
         target = self._apart / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}-{name}"
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as copy:
             copy.write(now.data if now.data is not None else b"(more than can be kept)\n")
-        return f"; what the program wrote is in {target}"
+        return f"; the program's version is in {target}"

@@ -43,7 +43,7 @@ def test_a_fault_that_says_nothing_leads_to_plain_text(served: Home, server: Scr
     server.add(*FINISH)
     done = served.succeed(*RUN)
     flat = " ".join(done.text.split())
-    assert f"answered {status}: {GENERIC[status]}; from here on it is asked by text (AUTOAGENT_ASKING sets" in flat
+    assert f"answered {status}: {GENERIC[status]}; from now on it is asked by text (AUTOAGENT_ASKING overrides" in flat
     assert '"command": {' in server.requests[-1].prompt, "the form of a reply is in the prompt"
     asked = len(server.refused)
     server.add(*FINISH)
@@ -74,9 +74,7 @@ def test_a_server_that_ignores_tools_now_is_noticed_by_its_replies(served: Home,
     server.ignores = ("tools",)
     server.add(Reply("I will list the files now."), *FINISH)
     done = served.succeed(*RUN)
-    assert "no longer obeys the way it is asked (tools); from here on it is asked by schema" in " ".join(
-        done.text.split()
-    )
+    assert "no longer answers requests made by tools; from now on it is asked by schema" in " ".join(done.text.split())
 
 
 def test_a_fault_that_has_nothing_to_do_with_the_way_is_told_as_it_was(served: Home, server: ScriptedServer) -> None:
@@ -101,7 +99,7 @@ def test_a_way_can_be_forced(served: Home, server: ScriptedServer, way: str, nam
         server.add(Fault(400, "bad request"))
         done = served.run(*RUN, env=env)
         assert done.code == 1
-        assert f"bad request; AUTOAGENT_ASKING={way} allows no other way: set another" in " ".join(done.text.split())
+        assert f"bad request; AUTOAGENT_ASKING={way} allows no other way: change it" in " ".join(done.text.split())
 
 
 def test_a_window_that_is_smaller_now_is_looked_up_at_the_start(home: Home, server: ScriptedServer) -> None:

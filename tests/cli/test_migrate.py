@@ -116,8 +116,8 @@ azure_model_map:
 """
 
 
-ALLOWED = "no folder allows anything here: if you do, --allow '{}'"
-DENIED = "you are asked, and the guard refuses; DISABLED_COMMANDS switches a command off"
+ALLOWED = "a folder cannot allow calls here, but you can: --allow '{}'"
+DENIED = "the user is asked, or the guard refuses; DISABLED_COMMANDS switches a command off"
 
 
 @pytest.mark.parametrize("agents", ["data/agents", ".autogpt/agents"])

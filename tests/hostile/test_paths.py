@@ -211,7 +211,7 @@ def test_the_agents_own_files_are_as_they_were(own: Section) -> None:
     assert not (own.room.folder / "ai_settings.yaml").exists()
     assert not (own.room.state / "new").exists()
     assert own.room.log()[-1]["status"] == "finished"
-    assert "ai_settings.yaml was taken away" in own["D06 Python"].text
+    assert "ai_settings.yaml was removed" in own["D06 Python"].text
     assert SECRET not in own["D07 link"].text
 
 

@@ -66,7 +66,7 @@ def test_the_configuration_of_a_new_repository_runs_nothing(there: Room, kind: s
     assert "fsmonitor" not in config
     assert "name = Agent" in config
     assert not (there.workspace / ".git/hooks/pre-commit").exists()
-    assert ".git/hooks/pre-commit was taken away" in section["hook"].text
+    assert ".git/hooks/pre-commit was removed" in section["hook"].text
     assert "hello" in section["commit"].text
     assert "hello" in git(there.workspace, "log", "--oneline")
     git(there.workspace, "status")
@@ -99,7 +99,7 @@ def test_what_git_and_editors_run_is_the_users_in_a_project(there: Room, kind: s
     assert {name: (root / name).read_bytes() for name in guarded} == before
     for name in (".git/hooks/post-checkout", ".git/commondir", ".envrc", "sitecustomize.py", ".git/info/attributes"):
         assert not (root / name).exists(), name
-    assert ".envrc was taken away" in section["envrc"].text
+    assert ".envrc was removed" in section["envrc"].text
     git(root, "status")
     assert not list(there.folder.rglob("PWNED"))
 
@@ -336,7 +336,7 @@ def test_what_other_tools_run_is_the_users_too(there: Room, kind: str) -> None:
     section = drive(there, {"shell": shell(planted), **files}, "--sandbox", kind, apart=True)
     section.assert_went_on()
     assert not [name for name in names if (there.workspace / name).exists()]
-    assert section["shell"].text.count("was taken away") == len(names)
+    assert section["shell"].text.count("was removed") == len(names)
     assert all("would run as you later" in section[name].text for name in names)
 
 
@@ -352,7 +352,7 @@ def test_the_agent_adds_a_submodule_but_no_program_by_it(there: Room, kind: str)
     root = with_repository(there)
     config = (root / ".git/config").read_bytes()
     update = "git config -f .git/config submodule.sub.update '!touch PWNED'; printf '\\tupdate = !touch PWNED\\n'"
-    held = ".git/config could not be written" if kind == "bubblewrap" else ".git/config was put back"
+    held = ".git/config could not be written" if kind == "bubblewrap" else ".git/config was restored"
     section = drive(there, {
         "add": shell(ADD),
         "planted": shell(f"{update} >> .gitmodules"),
@@ -400,7 +400,7 @@ def test_what_outlives_its_command_plants_nothing(there: Room, kind: str) -> Non
     assert not (root / ".envrc").exists()
     assert not (root / ".git/hooks/post-commit").exists()
     assert ".envrc\n" not in section["meanwhile"].text, "it was taken away while its program was still running"
-    assert ".envrc was taken away" in section["meanwhile"].text
+    assert ".envrc was removed" in section["meanwhile"].text
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -412,7 +412,7 @@ def test_no_file_that_git_writes_leads_out_of_the_repository(there: Room, kind: 
         "logs": shell("mkdir logs; mv .git/logs l; ln -s ../../logs .git/logs"),
     }, "--sandbox", kind, apart=True)  # fmt: skip
     section.assert_went_on()
-    assert ".git/COMMIT_EDITMSG was taken away" in section["message"].text
+    assert ".git/COMMIT_EDITMSG was removed" in section["message"].text
     before = there.picture()
     git(root, "commit", "--allow-empty", "-m", "mine")
     assert there.picture() == before
@@ -457,7 +457,7 @@ def test_no_program_answers_behind_a_pipe_that_a_tool_of_the_users_reads(there: 
     assert section.done.code == 0, section.done.text
     left = [path for path in root.rglob("*") if path.is_fifo()]
     assert left == [root / ".pdbrc"], "only what the user has made stays"
-    assert ".envrc was taken away" in section["planted"].text
+    assert ".envrc was removed" in section["planted"].text
     assert (root / ".git/hooks/pre-push").read_text() == "#!/bin/sh\nexit 0\n"
 
 

@@ -201,7 +201,7 @@ def test_an_own_file_that_is_missing_is_in_nobodys_way_and_no_program_can_leave_
     for attack in (*attacks, "mkdir -p deep/er/own/a && echo x >deep/er/own/a/b", "echo x >deep/er/own"):
         done = agent.run("/bin/sh", "-c", attack)
         assert done.status == 0, (attack, done)
-        assert any("was taken away" in line for line in done.put_back), (attack, done)
+        assert any("was removed" in line for line in done.put_back), (attack, done)
         assert {path.name for path in root.iterdir()} <= {".git", "hidden", "deep"}
         assert not list(root.glob("deep/er/*"))
 

@@ -19,9 +19,9 @@ from autoagent.core.model import Asking
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Hold the capabilities of a model: the way of asking (None: not probed), unsupported parameters, and the window.
+    """Hold a model's capabilities: way of asking (None: not probed), rejected parameters (`without`), and window.
 
-    `thinks`: it was seen to think before answering and needs room for that.
+    `thinks`: it was seen thinking before an answer, and needs room for that.
     """
 
     asking: Asking | None = None

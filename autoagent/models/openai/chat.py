@@ -1,8 +1,8 @@
 """Ask a chat model behind any OpenAI-compatible endpoint.
 
-The way of asking for commands and the unsupported parameters are found by probing, never from the name, and cached
-(`capabilities`). An outdated entry is probed again. Thinking before the answer is detected in answers. For OpenAI's own
-models it is also known by name, as they then need other parameters.
+Whether a model takes tools or a schema, and the parameters it rejects, are found by probing, never from its name. The
+result is cached (`capabilities`), and an outdated entry is probed again. Thinking before the answer is detected in
+answers. OpenAI's own thinking models are also known by name, as they need other parameters.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from autoagent.models.openai.refusals import Refused
 from autoagent.models.openai.response import ResponseParts, tokens_in
 from autoagent.text.tokens import PER_MESSAGE
 
-UNKNOWN_WINDOW = 8192  # tokens; assumed if neither the table nor the server gives the window
+UNKNOWN_WINDOW = 8192  # tokens, if neither the table nor the server gives the window
 
-_REASONING_ROOM = 16_000  # tokens; reasoning counts towards the reply's limit, so this much is added and reserved
+_REASONING_ROOM = 16_000  # tokens added to a reply's limit, as reasoning counts towards it
 
-# Optional parts of a request, and the words of servers that do not support them.
+# Optional parts of a request, and how servers without support name them in errors.
 _OPTIONAL: Mapping[str, re.Pattern[str]] = {
     name: re.compile(rf"(?<![\w-])({words})(?![\w-])", re.I)
     for name, words in {
@@ -47,7 +47,7 @@ _OPTIONAL: Mapping[str, re.Pattern[str]] = {
         "temperature": "temperature",
     }.items()
 }
-# The same for ways of asking: an unsupported one is replaced by the next.
+# The same for ways of asking. An unsupported way is replaced by the next.
 _CARRIER: Mapping[Asking, re.Pattern[str]] = {
     "tools": re.compile(r"\b(tools?|functions?|tool[_ -](use|call\w*|choice)|function[_ -]call\w*)\b", re.I),
     "schema": re.compile(r"response[_ ]format|json[_ ]?schema|structured[_ ]output|grammar|\bschema\b", re.I),
@@ -62,7 +62,7 @@ _WINDOW_KEYS = ("max_model_len", "context_length", "context_window", "max_contex
 # The probe is minimal, since every token counts on a small machine.
 _PROBE_MESSAGES = (Message("user", "Are you ready? Answer with one word, yes or no."),)
 _PROBE_TOKENS = 64
-_THINKING_PROBE_TOKENS = 2048  # if the first were spent on thinking
+_THINKING_PROBE_TOKENS = 2048  # if thinking used up the first limit
 _READY = {
     "type": "object",
     "properties": {"ready": {"type": "string", "enum": ["yes", "no"]}},
@@ -88,7 +88,7 @@ class OpenAIModel:
     """Ask a chat model of an endpoint. Satisfies protocols.Model.
 
     `count` counts tokens if the server reports no usage. On a private endpoint the price is 0. `ways` is the cache file
-    for capabilities. `listener` is notified of retries and silences during a probe.
+    for capabilities. `listener` is told of retries and silences during a probe.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class OpenAIModel:
         self._temperature = None if self._reasons else self._overrides.temperature
         self._capabilities = Capabilities(ways)
         self._listener = listener
-        self._prompt_asking: Asking | None = None  # the way that this process's prompts are made for
-        self._blind = False  # it refused images
+        self._prompt_asking: Asking | None = None  # the way of asking that this process's prompts assume
+        self._blind = False  # it rejected images
         self._was_reprobed = False  # probed again in this process
-        self._pending_usage = Usage()  # without a completion: the probe, interrupted answers
+        self._pending_usage = Usage()  # of probes and interrupted answers, reported by no completion
 
     @property
     def window(self) -> int:
-        """Return the configured, tabulated or listed window, else a low guess, without room for reasoning."""
+        """Return the window from the settings, table or server, else a low guess, minus the room for reasoning."""
         return self._full_window - self.reasoning_room
 
     @property
@@ -144,7 +144,7 @@ class OpenAIModel:
 
     @cached_property
     def style(self) -> PromptStyle:
-        """Return the configured style, or that for the model's size by endpoint or name."""
+        """Return the configured style, or the style for the model's size as given by endpoint or name."""
         return style_for(self._parameters(), self._overrides.style)
 
     @property
@@ -153,7 +153,7 @@ class OpenAIModel:
         return self._asking(self._listener)
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
-        """Complete a prompt. All tool calls of the answer are returned, for later authorization."""
+        """Complete a prompt. Return all tool calls of the answer, to be authorized later."""
         commands, schema, listener = asked.get("commands", ()), asked.get("schema"), asked.get("listener")
         asking = self._asking(listener) if commands or schema else "text"
         if not commands and asking == "tools":
@@ -164,11 +164,12 @@ class OpenAIModel:
         first: Refused | None = None
         answers: list[str] = []
         while True:
-            sent, how = self._adapted(messages, asking, commands), self._request_parameters(asking, commands, schema)
+            sent = self._adapt(messages, asking, commands)
+            parameters = self._request_parameters(asking, commands, schema)
             if self._temperature is not None and "temperature" in asked:
-                how = {**how, "temperature": asked["temperature"]}
+                parameters = {**parameters, "temperature": asked["temperature"]}
             try:
-                answer, retries = self._ask(sent, how, max_reply, on_text, listener)
+                answer, retries = self._ask(sent, parameters, max_reply, on_text, listener)
             except Refused as refusal:
                 first = first or refusal
                 fallback = self._fallback(asking, first, listener)
@@ -180,13 +181,13 @@ class OpenAIModel:
                     break
                 if (fallback := self._reprobe(listener)) == asking:
                     break
-                self._pending_usage += self._usage(sent, how, answer)
-                message = f"{self._endpoint.host} no longer obeys the way it is asked ({asking})"
+                self._pending_usage += self._usage(sent, parameters, answer)
+                message = f"{self._endpoint.host} no longer answers requests made by {asking}"
                 answers.append(f"{message}; {_change_note(fallback)}")
             asking = fallback
         if commands and asking != self._capability.asking and not self._overrides.asking:
             self._note(asking=asking)
-        usage = self._usage(sent, how, answer)
+        usage = self._usage(sent, parameters, answer)
         return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *answers))
 
     def take_usage(self) -> Usage:
@@ -205,7 +206,7 @@ class OpenAIModel:
     def _probe(self, listener: Listener | None) -> Asking:
         """Find the best way of asking that this model supports.
 
-        A refusal that does not mention the way of asking still counts against it if the same request passes without it.
+        A refusal that does not mention the way of asking still rules it out if the same request passes without it.
         """
         is_supported = False
         for asking, (asked, obeyed) in _PROBES.items():
@@ -217,10 +218,10 @@ class OpenAIModel:
                 if not is_supported:
                     try:
                         self._try({}, _PROBE_TOKENS, listener)
-                    except Refused:  # plain text is refused too, so the fault lies elsewhere
+                    except Refused:  # plain text is rejected too, so the fault lies elsewhere
                         raise refusal from None
                     is_supported = True
-                    with contextlib.suppress(Refused):  # it may have been a temporary fault
+                    with contextlib.suppress(Refused):  # the fault may have been temporary
                         if obeyed(self._probe_once(asked, listener)):
                             return asking
                 continue
@@ -241,16 +242,16 @@ class OpenAIModel:
         self._note(asking=None, without=())
         try:
             asking = self._probe(listener)
-        except BaseException:  # Ctrl-C too: keep the earlier knowledge
+        except BaseException:  # Ctrl-C too: restore the earlier result
             self._note(asking=old.asking, without=old.without)
             raise
         self._note(asking=asking)
         return asking
 
     def _fallback(self, asking: Asking, refusal: Refused, listener: Listener | None) -> Asking:
-        """Return the way to try after a refusal: probed again, then plain text. Raises the refusal if none is left."""
+        """Return the way to try after a refusal: probe again, then plain text. Raises the refusal if none is left."""
         if self._overrides.asking and asking != "text":
-            text = f"{refusal}; AUTOAGENT_ASKING={asking} allows no other way: set another one, or leave it out"
+            text = f"{refusal}; AUTOAGENT_ASKING={asking} allows no other way: change it, or unset it"
             raise Refused(text, refusal.param, refusal.said) from refusal
         if asking == "text":
             raise refusal
@@ -258,10 +259,8 @@ class OpenAIModel:
             return asking_found
         return "text"
 
-    def _adapted(
-        self, messages: Sequence[Message], asking: Asking, commands: Sequence[CommandSpec]
-    ) -> Sequence[Message]:
-        """Adapt the messages to another way of asking: list the commands, describe the form of a reply."""
+    def _adapt(self, messages: Sequence[Message], asking: Asking, commands: Sequence[CommandSpec]) -> Sequence[Message]:
+        """Adapt messages to another way of asking: list the commands, and describe the form of a reply."""
         if not commands or asking == self._prompt_asking:
             return messages
         *before, last = without_calls(messages)
@@ -285,7 +284,7 @@ class OpenAIModel:
         on_text: Callable[[str], None],
         listener: Listener | None,
     ) -> tuple[ResponseParts, tuple[str, ...]]:
-        """Return an answer and the reasons for retries. Refused optional parts are dropped for good."""
+        """Return the answer and the reasons for retries. Rejected optional parts are left out from then on."""
         answer = ResponseParts(on_text)
 
         def read(content_type: str, chunks: Iterable[bytes]) -> ResponseParts:
@@ -311,12 +310,12 @@ class OpenAIModel:
                     raise
                 without = (*without, name)
                 if name == wire.IMAGES:
-                    blind = f"{self.name} takes no images ({refusal}); it is asked without them"
+                    blind = f"{self.name} takes no images ({refusal}); they are left out"
                 continue
             self._blind = self._blind or bool(blind)
-            lasting = tuple(name for name in without if name != wire.IMAGES)  # refused again by another run if need be
+            lasting = tuple(name for name in without if name != wire.IMAGES)  # image support is probed anew in each run
             if lasting != self._capability.without:
-                self._note(without=lasting)  # only now, as leaving them out has helped
+                self._note(without=lasting)  # only now is it certain that leaving them out helped
             if answer.thought and not self._capability.thinks:
                 self._note(thinks=True)
             return answer, (*retries, *filter(None, (blind,)))
@@ -348,11 +347,11 @@ class OpenAIModel:
     def _usage(self, messages: Sequence[Message], parameters: Mapping[str, Any], answer: ResponseParts) -> Usage:
         """Return the server's usage, with our own count for missing or wrong figures.
 
-        Tool definitions count as part of a prompt. A schema does not, as it only bounds sampling.
+        Tool definitions count as part of the prompt. A schema does not, as it only constrains sampling.
         """
         reported = answer.usage or {}
         prompt, completion = tokens_in(reported.get("prompt_tokens")), tokens_in(reported.get("completion_tokens"))
-        if not prompt:  # no prompt has no tokens
+        if not prompt:  # a prompt always has tokens
             prompt = sum(self._count(message.content) + PER_MESSAGE for message in messages)
             prompt += sum(self._count(call.name + call.arguments) for message in messages for call in message.calls)
             prompt += self._count(json.dumps(parameters["tools"])) if "tools" in parameters else 0
@@ -365,7 +364,7 @@ class OpenAIModel:
 
     @cached_property
     def _list_entry(self) -> Mapping[str, Any] | None:
-        """Return the model's entry in the endpoint's list, requested once, or None without a list."""
+        """Return the model's entry in the endpoint's list, or None without a list. Requested once."""
         try:
             entries = self._endpoint.models()
         except (ModelError, SetupError):  # the list is optional; real problems appear at the first completion
@@ -385,7 +384,7 @@ class OpenAIModel:
     def _request_parameters(
         self, asking: Asking, commands: Sequence[CommandSpec], schema: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the parameters that ask for one of these commands, or for an answer that fits the schema."""
+        """Return the parameters that request one of these commands, or an answer matching the schema."""
         thoughts = command_schema.THOUGHTS if self.style.thinks else ()
         if asking == "tools" and commands:
             return _with_tools(command_schema.tools(commands, thoughts))
@@ -402,7 +401,7 @@ class OpenAIModel:
 
 
 def _change_note(asking: Asking) -> str:
-    return f"from here on it is asked by {asking} (AUTOAGENT_ASKING sets a way)"
+    return f"from now on it is asked by {asking} (AUTOAGENT_ASKING overrides this)"
 
 
 def _with_tools(tools: list[dict[str, Any]]) -> dict[str, Any]:
@@ -447,7 +446,7 @@ _PROBES: Mapping[Asking, tuple[dict[str, Any], Callable[[ResponseParts], bool]]]
 
 
 def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
-    """Return the optional parameter that a refusal names, or mentions first."""
+    """Return the optional parameter that a refusal blames, or mentions first."""
     present = {name for name in _OPTIONAL if name in body}
     if "strict" in body.get("response_format", {}).get("json_schema", {}):
         present.add("strict")
