@@ -1,4 +1,4 @@
-"""Renders events of sub-agents: each line begins with the name of its agent, so that none can be mistaken."""
+"""Render the events of sub-agents. Each line begins with its agent's name, so that no agent can pose as another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = 300  # characters of a call
 
 
 class SubAgentText:
-    """Take up every event of a sub-agent in order. `lines` does so, too.
+    """Render the events of a sub-agent. Pass every event to `lines` or `add`, in order.
 
     `replays`: questions and answers are shown from the events.
     """
@@ -40,7 +40,7 @@ class SubAgentText:
                 self._commands[event.agent] = event.call.name
 
     def lines(self, event: events.Event, page: Canvas) -> Iterator[str]:
-        """Yield the lines that show an event, or none for an event of no interest to a person."""
+        """Yield the lines that show an event, none if it is of no interest to a person."""
         self.add(event)
         behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
         for text in self._texts(event, Canvas(max(20, page.columns - width(behind)), page.color)):
@@ -66,15 +66,15 @@ class SubAgentText:
 
 
 MESSAGE_CHARACTERS, MESSAGE_LINES = 4000, 60  # of one message
-_INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # of the roles, one after the other
+_INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # for successive roles
 
 
 class TeamText:
-    """Render a team. Pass every event to `add`, in order."""
+    """Render the events of a team. Pass every event to `add`, in order."""
 
     def __init__(self) -> None:
         self._roles: dict[str, events.Hired] = {}
-        self._last = 0  # the last round that there may be
+        self._last = 0  # the last possible round
 
     def add(self, event: events.Event) -> None:
         match event:
@@ -84,14 +84,14 @@ class TeamText:
                 self._roles[event.agent] = event
 
     def knows(self, event: events.Event) -> bool:
-        """Return whether the event is one of a team, or of a role and not of an agent that works for it."""
+        """Return whether the event belongs to a team or a role, and not to an agent working for a role."""
         return (
             isinstance(event, (events.Hired, events.RoundBegan, events.RoundEnded, events.Published))
             or event.agent in self._roles
         )
 
     def lines(self, event: events.Event, page: Canvas, tally: RunStats) -> Iterator[str]:
-        """Yield the lines that show an event, or none for an event of no interest to a person."""
+        """Yield the lines that show an event, none if it is of no interest to a person."""
         match event:
             case events.Hired():
                 human = ", a person" if event.human else ""

@@ -1,4 +1,4 @@
-"""The lines that a person answers with: edited at a terminal, read as they are from a pipe or a dumb terminal."""
+"""Read a person's answers: edited lines at a terminal, plain lines from a pipe or a dumb terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """Reads lines from `stdin`. `mask` takes secrets out of the history of typed lines."""
+    """Read lines from `stdin`. `mask` removes secrets from the history of typed lines."""
 
     def __init__(self, stdin: TextIO, screen: Screen, style: Style, mask: Callable[[Any], Any]) -> None:
         self._stdin = stdin
@@ -44,7 +44,7 @@ class Answers:
         return self._stdin.isatty()
 
     def read(self, watch: Watch | None = None, words: Sequence[str] = ()) -> str:
-        """Read an answer. Tab completes `words` behind a slash.
+        """Read an answer. Tab completes `words` after a slash.
 
         Raises EOFError at the end of input, KeyboardInterrupt for Ctrl-C, the error of `watch`, and UnicodeDecodeError
         for input that is not text.
@@ -52,7 +52,7 @@ class Answers:
         if self._editor is not None:
             return valid(self._editor.read("> ", watch=watch, words=words))
         screen = self._screen
-        screen.open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
+        screen.open_line = True  # after Ctrl-C or the end of input, the cursor is still behind the prompt
         with watched(watch):
             if self.at_terminal and self._stdin is sys.stdin and screen.stream is sys.stdout and sys.stdout.isatty():
                 import readline  # noqa: F401 (line editing for input(); loaded only where a person types)
@@ -65,21 +65,21 @@ class Answers:
                     raise EOFError
                 line = line.rstrip("\n")
                 if not self.at_terminal:
-                    screen.write(f"{escape(line)}\n")  # a terminal has echoed it
+                    screen.write(f"{escape(line)}\n")  # a terminal echoes its input
         screen.open_line = False
         return valid(line)
 
     def typed(self) -> str | None:
-        """Return a line that was typed while nothing was asked, or None if there is none."""
+        """Return a line typed while nothing was asked, or None."""
         try:
             if select.select([self._stdin], [], [], 0.0)[0]:
                 return self._stdin.readline() or None
-        except (OSError, ValueError):  # it is closed, or no file
+        except (OSError, ValueError):  # closed, or not a file
             pass
         return None
 
     def rewrite(self, text: str) -> str | None:
-        """Return the text as the user leaves it on lines that hold it, or None where lines are not edited."""
+        """Return the text as edited by the user on prefilled lines, or None without line editing."""
         try:
             return valid(self._editor.read("> ", default=text)) if self._editor is not None else None
         except (EOFError, KeyboardInterrupt):
@@ -93,13 +93,13 @@ class Answers:
             self._editor.discard_typeahead()
 
 
-READING_BEGINS = 0.2  # seconds after a question is written; until then nothing competes with the writing
+READING_BEGINS = 0.2  # seconds after a question is shown, so that nothing delays showing it
 
 
 class ClickTerminal:
-    """The questions of set-up on standard input and error, so that standard output stays clean.
+    """Ask the set-up questions on standard input and error, so that standard output stays clean.
 
-    `while_reading` is called once, in a thread of its own, shortly after the first question is on screen.
+    `while_reading` is called once, in its own thread, shortly after the first question is shown.
     """
 
     def __init__(self, while_reading: Callable[[], None] | None = None) -> None:
@@ -111,7 +111,7 @@ class ClickTerminal:
 
     @property
     def interactive(self) -> bool:
-        """Return whether a person reads it, and can say no."""
+        """Return whether a person is reading and can say no."""
         return sys.stdin.isatty()
 
     def say(self, text: str) -> None:
@@ -119,15 +119,15 @@ class ClickTerminal:
         echo(wrap(text, shutil.get_terminal_size().columns), err=True)
 
     def ask(self, prompt: str, default: str = "") -> str:
-        """Return the answer, or `default` for an empty one. Raises EOFError at the end of the input."""
+        """Return the answer, or `default` for an empty answer. Raises EOFError at the end of input."""
         answer = self._prompt(prompt, default, hidden=False)
         self.typed.append(answer)
         if not sys.stdin.isatty():
-            echo(answer, err=True)  # a terminal has echoed it
+            echo(answer, err=True)  # a terminal echoes its input
         return answer
 
     def decide(self, question: str) -> bool:
-        """Ask a yes-or-no question that nobody answers by accident: input typed before it is discarded."""
+        """Ask a yes-or-no question. Discard earlier input, so that nobody answers it by accident."""
         if sys.stdin.isatty():
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
         while (answer := self.ask(question).strip().lower()) not in ("y", "yes", "n", "no"):
@@ -135,17 +135,17 @@ class ClickTerminal:
         return answer in ("y", "yes")
 
     def secret(self, prompt: str) -> str:
-        """Return the answer as `ask` does, without showing the input."""
+        """Return the answer as `ask` does, without echoing the input."""
         if sys.stdin.isatty():
             return self._prompt(prompt, "", hidden=True)
-        answer = self._prompt(prompt, "", hidden=False)  # getpass would not look at a pipe
+        answer = self._prompt(prompt, "", hidden=False)  # getpass ignores a pipe
         echo(err=True)
         return answer
 
     def _prompt(self, prompt: str, default: str, *, hidden: bool) -> str:
         if self._while_reading is not None:
             thread = threading.Timer(READING_BEGINS, self._while_reading)
-            thread.daemon = True  # an answer that ends the program does not wait for it
+            thread.daemon = True  # not waited for at exit
             thread.start()
             self._while_reading = None
         shown = wrap(prompt, shutil.get_terminal_size().columns)

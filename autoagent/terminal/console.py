@@ -1,7 +1,7 @@
-"""The terminal: events become lines on it, questions are asked on it.
+"""Show a run's events as lines on the terminal, and ask its questions there.
 
-With `json`, stdout carries one event a line and everything for a person goes to stderr. Once output cannot be written
-(a full disk, a closed pipe), none is tried again: `show` raises StateError and questions go unanswered. The log is not
+With `json`, stdout carries one event per line and everything for a person goes to stderr. Once output cannot be written
+(a full disk, a closed pipe), no more is attempted: `show` raises StateError and questions go unanswered. The log is not
 affected.
 """
 
@@ -43,7 +43,7 @@ from autoagent.text.wrapping import wrap
 
 @dataclass(frozen=True, slots=True)
 class EventHooks:
-    """Hooks on events: `render` returns the text to show for one, None for the usual. `hear` receives it."""
+    """Hold hooks on events: `render` returns the text to show, or None for the default. `hear` receives each event."""
 
     render: Callable[[events.Event], str | None] = lambda event: None
     hear: Callable[[events.Event], None] = lambda event: None
@@ -53,10 +53,11 @@ _NO_HOOKS = EventHooks()
 
 
 class Console:
-    """Shows events, hears what streams (Listener), asks and says (Terminal).
+    """Show events and streamed text (Listener), ask questions and print messages (Terminal).
 
-    `mask` removes secrets from a JSON value that is not from the log. `replays`: proposals and decisions come from the
-    events. `tally` is the fold over the events. `pass_over` takes up those that an earlier process of the run showed.
+    `mask` removes secrets from a JSON value that is not from the log. `replays`: proposals and decisions are shown from
+    the events. `tally` is the fold over the events. `pass_over` receives events that an earlier process of the run has
+    shown.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Console:
     ) -> None:
         self.tally = RunStats()
         self.goes_on = False  # whether this screen has shown the run before
-        self.agreed: Task | None = None  # what the person at this screen has just read and agreed to
+        self.agreed: Task | None = None  # the task that the person at this screen has just agreed to
         self._hooks = hooks
         self._words = RunWords(self.tally)
         self._mask = mask
@@ -86,28 +87,30 @@ class Console:
         self._plain = style.plain
         self._shown = style.thoughts
         self._streams = style.thoughts in ("auto", "full")  # whether the first thought is shown whole
-        self._pages = self._answers.are_edited and not json  # whether a person can turn pages here
+        self._pages = self._answers.are_edited and not json  # whether a person can page here
         self._activity = Activity(screen.area, mask)
-        self._prepared = False  # whether the code of a diff can be coloured at once
+        self._prepared = False  # whether the highlighter is loaded
         self._attention = Attention(self._ring, "" if replays else style.notify)
         self._desk = QuestionDesk(style.terms, self.say, self._attention, mask)
-        self._told = ""  # the last of what takes long
+        self._told = ""  # the last long operation announced
         self._replays = replays
-        self._heard: set[str] = set()  # reasons for asking the model again that were told as they came
+        self._heard: set[str] = set()  # reasons for retries, shown as they occurred
         self._command = ""
-        self._undecided: events.Thought | None = None  # of a run that is resumed
+        self._undecided: events.Thought | None = None  # of a resumed run
         self._cost_unknown = False
-        self._ruled = 0  # the step that the last rule on screen begins
+        self._ruled = 0  # the step of the last rule on screen
         self._proposed = ""  # the id of the call
-        self._texts: dict[str, int] = {}  # the step that has shown a text, by its digest
-        self._further: Thoughts | None = None  # thoughts of the step that are shown once a question lets them be opened
-        self._typed = ""  # the last answer, as it stands on this screen
+        self._texts: dict[str, int] = {}  # the step that showed a text, by the text's digest
+        self._further: Thoughts | None = (
+            None  # thoughts of the step, folded until a question lets the person expand them
+        )
+        self._typed = ""  # the last answer, as shown on this screen
         self._sub_agents = SubAgentText(replays=replays)
         self._team = TeamText()
-        self._held_back: list[events.Event] = []  # of sub-agents, while thoughts stream in
+        self._held_back: list[events.Event] = []  # of sub-agents, held back while thoughts stream
 
     def show(self, event: events.Event) -> None:
-        """Show an event of the run. Raises StateError if the output cannot be written. In a replay BrokenPipeError."""
+        """Show an event of the run. Raises StateError if the output cannot be written, in a replay BrokenPipeError."""
         self._take(event)
         self._hooks.hear(event)
         if self._events is not None:
@@ -126,11 +129,11 @@ class Console:
 
     @property
     def folds(self) -> Mapping[str, object]:
-        """The folds that `pass_over` feeds, by name. Its other state concerns the newest step alone."""
+        """Return the folds fed by `pass_over`, by name. Other state concerns only the newest step."""
         return {"tally": self.tally, "words": self._words, "team": self._team}
 
     def pass_over(self, event: events.Event) -> None:
-        """Take up an event that was shown before. Thoughts whose command was not started are shown once more."""
+        """Receive an event shown before. Thoughts whose command was not started are shown again."""
         self._take(event)
         self._team.add(event)
         if event.agent:
@@ -215,7 +218,7 @@ class Console:
                 self._screen.lines([page.said("ALLOWED:", event.by + ", elsewhere" * event.elsewhere, "user")])
             case events.Started():
                 self._command = event.call.name
-                if self._replays and self._proposed != event.call.id:  # an older log does not say what was proposed
+                if self._replays and self._proposed != event.call.id:  # an older log has no proposals
                     self._screen.lines(rendering.proposal(events.Proposed(call=event.call), page))
             case events.Returned():
                 self._screen.lines(rendering.returned(event, self._command, page))
@@ -224,7 +227,7 @@ class Console:
                     self._screen.lines(lines)
 
     def _thought(self, event: events.Thought, page: Canvas) -> None:
-        """Write the thoughts that did not stream in, and the further ones: at a terminal in a line, which t opens."""
+        """Write the thoughts that did not stream, then the rest of them: at a terminal in one line, expanded by t."""
         if not self._thoughts.begun:
             self._begin_step(event.step, page)
         if self._streams:
@@ -244,10 +247,10 @@ class Console:
             self._screen.lines([page.alarm(warning + "Limits on tokens and time still hold.")])
 
     def report(self, log: Path) -> None:
-        """Write the end report. `log` is the folder or file that holds the run."""
+        """Write the final report. `log` is the folder or file that holds the run."""
         self._screen.area.close()
         page, tally = self._screen.page, self.tally
-        if self._events is not None and tally.outcome is not None:  # with `json`, not yet seen on this screen
+        if self._events is not None and tally.outcome is not None:  # with `json`, not yet shown on this screen
             self._screen.lines(rendering.ended(tally.outcome, page))
         drawn = run_report.report if self._plain else run_report.table
         self._screen.lines(["", *drawn(tally, page), *run_report.way_on(tally, str(log), page)])
@@ -257,7 +260,7 @@ class Console:
             self._attention.call({**ended, **figures, "changed": list(tally.changed)})
 
     def text(self, delta: str) -> None:
-        """Write the thoughts as they come, never the JSON around them."""
+        """Stream the thoughts in a reply, never the JSON around them."""
         if self._plain or self._events is not None:
             return
         self._activity.hears(delta)
@@ -265,14 +268,14 @@ class Console:
             self._thoughts.hear(delta)
 
     def overhear(self, name: str, delta: str) -> None:
-        """Show the end of a team role's unfinished reply, below the text. From any thread."""
+        """Show the end of a team role's unfinished reply below the text. Any thread may call this."""
         self._activity.overhears(name, delta)
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         self._thoughts.forget()
         when = f"asking again in {seconds:.0f} s, " if seconds >= 1 else "asking again "
         said = f"{when}until {time.strftime('%H:%M:%S', time.localtime(until))}"
-        if reason not in self._heard:  # else it stands above
+        if reason not in self._heard:  # otherwise it was shown above
             said = f"{reason} {said.capitalize()}" if reason.endswith("?") else f"{reason}; {said}"
         self._heard.add(reason)
         self._screen.lines([self._screen.page.said("WAITING:", self._mask(said))])
@@ -282,7 +285,7 @@ class Console:
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Show meanwhile that something goes on of which no event tells."""
+        """Show during the block that work without events is in progress."""
         self._activity.says(what)
         try:
             yield
@@ -292,18 +295,18 @@ class Console:
     def working(self, what: str, seconds: float) -> None:
         if self._screen.area.moves:
             self._activity.works(what)
-        elif (about := what.partition(": ")[0]) != self._told:  # how far it is changes all the time
+        elif (about := what.partition(": ")[0]) != self._told:  # its progress changes all the time
             self._told = about
             self._thoughts.forget()
             self._screen.lines([self._screen.page.said("WORKING:", f"{what} (about {seconds:.0f} s)")])
 
     def printed(self, data: bytes) -> None:
-        """Show output of a program that a command waits for. From any thread."""
+        """Show output of a program that a command is waiting for. Any thread may call this."""
         self._activity.prints(data)
 
     def proposed(self, proposal: Proposal) -> None:
         effects = proposal.spec.effects
-        if effects is None or not effects.asks_user or proposal.warning:  # else the question itself comes now
+        if effects is None or not effects.asks_user or proposal.warning:  # otherwise the question follows at once
             digest = rendering.DIGEST.search(proposal.preview)
             before = self._texts.get(digest[1], 0) if digest and not proposal.agent else 0
             step = before if before < self.tally.step else 0
@@ -339,12 +342,12 @@ class Console:
         return self._answers.rewrite(text)
 
     def say(self, text: str) -> None:
-        """Write a text whose lines stay lines, wrapped if they are too long."""
+        """Write a text, keeping its lines and wrapping long ones."""
         self._thoughts.forget()
         self._screen.lines(wrap(line, self._screen.page.columns) for line in self._mask(text).split("\n"))
 
     def warn(self, text: str) -> None:
-        """Write a paragraph that is not to be missed."""
+        """Write a prominent paragraph."""
         self._screen.lines([self._screen.page.alarm(self._mask(text))])
 
     def ask(
@@ -356,13 +359,13 @@ class Console:
         question: Question = ANY_TEXT,
         goes_on: Callable[[str], bool] = lambda text: False,
     ) -> str:
-        """Show the prompt, one or more lines, and read a line, or more of them as long as the text `goes_on`.
+        """Show a prompt of one or more lines, and read a line, and more while the text `goes_on`.
 
-        The answer may come from another terminal instead (see question_desk). After `timeout` seconds it is given up.
-        With a `label` before it the prompt is the agent's, and may be Markdown.
+        The answer may come from another terminal instead (see question_desk). After `timeout` seconds the question is
+        given up. With a `label`, the prompt is the agent's, and may be Markdown.
 
-        Raises EOFError at the end of input and where the prompt cannot be shown, KeyboardInterrupt for Ctrl-C,
-        TimeoutError if the run is to go on without an answer, StopRun if it is to end: for Ctrl-D, too.
+        Raises EOFError at the end of input or if the prompt cannot be shown, KeyboardInterrupt for Ctrl-C, TimeoutError
+        if the run is to go on without an answer, and StopRun if it is to end, as for Ctrl-D.
         """
         self._activity.rests()
         self._thoughts.forget()
@@ -402,11 +405,11 @@ class Console:
 
     @property
     def has_person(self) -> bool:
-        """True if a person reads this screen and can type here."""
+        """Return whether a person reads this screen and can type here."""
         return self._answers.at_terminal and self._events is None
 
     def next_wish(self) -> str:
-        """Ask for the next wish of the run, or '' for none, or if nobody is at the terminal."""
+        """Ask for the run's next wish. Return '' if there is none or nobody is at the terminal."""
         if not self.has_person:
             return ""
         self._answers.discard_typeahead()
@@ -437,7 +440,7 @@ class Console:
         return self._desk.take_late()
 
     def close_questions(self) -> None:
-        """Let no question stay open: the run ends."""
+        """Close all open questions, as the run ends."""
         self._desk.close()
 
     def discard_typeahead(self) -> None:

@@ -1,6 +1,6 @@
-"""Lines that a person types at a terminal: edited, pasted, recalled from earlier runs, or written in $EDITOR.
+"""Edit the lines that a person types at a terminal, with pastes, history, and $EDITOR.
 
-prompt_toolkit does the editing. It is imported once the first question is on screen, while the person reads it.
+prompt_toolkit does the editing. It is imported once the first question is shown, while the person reads it.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 
-LOOK = 0.25  # seconds from one look to the next
+LOOK = 0.25  # seconds between two calls of `watch`
 
 Watch = Callable[[], BaseException | None]
 """Says, whenever it is called, with which error reading is to end; None to go on."""
 
-LARGE = 500  # characters that come at once, and that nobody types
+LARGE = 500  # characters arriving at once: more than anybody types
 PIECE = 65_536  # bytes read at once
-READING_BEGINS = 0.2  # seconds after the first question is written, or with the first key; then the editor is loaded
-PASTE_GAP = 0.03  # seconds; what comes sooner belongs to a paste that the terminal does not mark
-SHORTEST_KEPT = 4  # characters of an answer that the history keeps: y, y -5 and the like are quicker typed
-HANG_UP_TOLD = 0.1  # seconds until the signal comes that tells of a terminal which was closed
-TYPING = 10.0  # seconds after a key in which a question is not given up
-# They would leave the terminal in a mode that shows nothing typed; the editor makes a key of Ctrl-C while it waits.
+READING_BEGINS = 0.2  # seconds after the first question until the editor is loaded, or at the first key
+PASTE_GAP = 0.03  # seconds; faster input belongs to a paste that the terminal does not mark
+SHORTEST_KEPT = 4  # characters of an answer worth keeping in the history, unlike y or y -5
+HANG_UP_TOLD = 0.1  # seconds until the signal of a closed terminal arrives
+TYPING = 10.0  # seconds after a key during which a question does not time out
+# These would leave the terminal without echo. While the editor waits, Ctrl-C is a key.
 HELD = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def can_edit(stdin: TextIO, screen: TextIO) -> bool:
-    """Return whether lines can be edited here: at a terminal on both sides, and one that can move its cursor."""
+    """Return whether lines can be edited: input and output are a terminal that can move its cursor."""
     return stdin.isatty() and screen.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 class LineEditor:
-    """Reads lines from `stdin` with the prompt on `screen`.
+    """Read lines from `stdin`, with the prompt on `screen`.
 
-    `history` is the file of lines typed in earlier runs, None for no history. `mask` removes secrets from it.
+    `history` is the file of lines typed in earlier runs, or None. `mask` removes secrets from it.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class LineEditor:
     ) -> str:
         """Show the prompt, the end of a line, and return the text typed, or edited from `default`.
 
-        `hidden` input shows as stars and is not kept in the history. Tab completes `words` after a slash. Typing stops
-        the time limit. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C, the error of `watch`, and any error
-        of a signal handler.
+        `hidden` input appears as stars and stays out of the history. Tab completes `words` after a slash. Typing stops
+        the time limit. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C, the error of `watch`, and any error of
+        a signal handler.
         """
         self._words = words
         with _unechoed(self._stdin):
-            self._screen.write(prompt)  # it can be read while the editor is loaded, which draws it once more
+            self._screen.write(prompt)  # readable while the editor loads, and drawn again by it
             self._screen.flush()
             if "prompt_toolkit" not in sys.modules:
                 select.select([self._stdin], [], [], READING_BEGINS)
@@ -152,11 +152,11 @@ class LineEditor:
                 poll.register(self.fileno(), 0)
                 if not keys and any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0)):
                     time.sleep(HANG_UP_TOLD)
-                    self.stdin_reader.closed = True  # else it would be read in vain, over and over
+                    self.stdin_reader.closed = True  # otherwise it would be polled in vain
                 return keys
 
         output = Vt100_Output.from_pty(self._screen, os.environ.get("TERM"), ColorDepth.DEPTH_1_BIT)
-        output.enable_cpr = False  # a terminal tells the place of its cursor on its input, as if that was typed
+        output.enable_cpr = False  # a terminal reports its cursor position as if it had been typed
         return PromptSession(
             multiline=True,
             enable_suspend=True,
@@ -187,13 +187,13 @@ class LineEditor:
                     os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
                     super().store_string(mask(string))
                 except OSError:
-                    return  # a history that cannot be kept stops nobody from answering
+                    return  # the history is optional
 
         return Kept(path)
 
 
 def _completer(words: Callable[[], Sequence[str]]) -> Completer:
-    """Return the completions for Tab: a word after a slash, and a path after @, /add or /drop."""
+    """Return the completer for Tab: words after a slash, and paths after @, /add or /drop."""
     from prompt_toolkit.completion import Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
 
@@ -212,14 +212,14 @@ def _completer(words: Callable[[], Sequence[str]]) -> Completer:
 
 
 def _keys() -> KeyBindings:
-    """Return the keys that differ from the usual ones of a line."""
+    """Return the key bindings that differ from the defaults."""
     from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.validate_and_handle()  # what was pasted comes as one key
+        event.current_buffer.validate_and_handle()  # a paste arrives as one key
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
@@ -230,22 +230,22 @@ def _keys() -> KeyBindings:
 
 @contextmanager
 def _unechoed(stdin: TextIO) -> Iterator[None]:
-    """Have the terminal keep typed input without echo: the editor shows it."""
+    """Keep typed input without echoing it, as the editor will show it."""
     try:
         before = termios.tcgetattr(stdin)
     except termios.error as error:
-        raise EOFError from error  # it has been closed
+        raise EOFError from error  # closed meanwhile
     quiet = [*before[:3], before[3] & ~(termios.ECHO | termios.ICANON), *before[4:]]
     termios.tcsetattr(stdin, termios.TCSANOW, quiet)
     try:
         yield
     finally:
-        with suppress(termios.error):  # it has been closed
+        with suppress(termios.error):  # closed meanwhile
             termios.tcsetattr(stdin, termios.TCSANOW, before)
 
 
 def _end(app: Any, error: BaseException) -> None:
-    """End the question with this error, if it still waits."""
+    """End the question with this error, if it is still waiting."""
 
     def leave() -> None:
         if app.is_running and not app.future.done():
@@ -256,14 +256,14 @@ def _end(app: Any, error: BaseException) -> None:
 
 
 class _Signalled(BaseException):
-    """A signal ended the question."""
+    """Report that a signal ended the question."""
 
 
 @contextmanager
 def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
-    """Let signals end the question first, so that the terminal is as it was when their own handlers run.
+    """Let signals end the question first, so that their own handlers find a restored terminal.
 
-    Yields the signals that came, as nothing ends a question that the editor has not begun.
+    Yields the signals received, as nothing can end a question before the editor has started.
     """
     came: list[int] = []
 
@@ -273,7 +273,7 @@ def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
 
     numbers = [number for number in HELD if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {int(number): signal.signal(number, note) for number in numbers}
-    wakeup = signal.set_wakeup_fd(-1)  # the editor sets one of its own
+    wakeup = signal.set_wakeup_fd(-1)  # the editor installs its own
     try:
         yield came
     except _Signalled:
@@ -285,18 +285,18 @@ def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
         for number in came:
             signal.raise_signal(number)
     if came:
-        raise EOFError  # their handlers let the program go on, but nobody answered
+        raise EOFError  # the handlers did not raise, but there is no answer
 
 
 def edit_in_editor(text: str, suffix: str) -> str | None:
-    """Return the text as the user leaves it in $VISUAL or $EDITOR, or None where neither is set or it fails."""
+    """Return the text as edited in $VISUAL or $EDITOR, or None if neither is set or the editor fails."""
     import shlex
     import subprocess
     import tempfile
 
     try:
         command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
-    except ValueError:  # quotes that do not match
+    except ValueError:  # unbalanced quotes
         return None
     if not command:
         return None
@@ -312,7 +312,7 @@ def edit_in_editor(text: str, suffix: str) -> str | None:
 
 @contextmanager
 def watched(watch: Watch | None) -> Iterator[None]:
-    """Raise the error of `watch`, once there is one, in this block, which reads in the main thread and blocks there."""
+    """Raise the error of `watch`, once there is one, in this block. The block reads and blocks in the main thread."""
     if watch is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -323,7 +323,7 @@ def watched(watch: Watch | None) -> Iterator[None]:
         while not over.wait(LOOK):
             if not found and (error := watch()):
                 found.append(error)
-            if found:  # again and again: a signal just before a system call does not end that
+            if found:  # repeatedly: a signal just before a system call does not interrupt it
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
     def interrupt(*_: object) -> None:

@@ -1,6 +1,6 @@
-"""The live area below the text: a few status lines, redrawn several times a second.
+"""Draw the live area: a few status lines below the text, redrawn several times a second.
 
-The lines stand below the cursor, which stays at the end of the text, so that erasing below the cursor removes them.
+The cursor stays at the end of the text, so that erasing everything below it removes the lines.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from autoagent.text.figures import counted, duration
 from autoagent.text.sanitize import escape, valid
 from autoagent.text.wrapping import cut
 
-BEGINS = 0.4  # seconds of silence, then the lines appear: what is quick needs none
-EVERY = 0.15  # seconds from one drawing to the next
+BEGINS = 0.4  # seconds until the lines appear, as quick work needs none
+EVERY = 0.15  # seconds between two redraws
 _FRAMES = "|/-\\"
-_LOWEST = 8  # rows of a terminal; below that there is one line
+_LOWEST = 8  # rows of a terminal; with fewer, one line is shown
 
 
 class LiveArea:
-    """Draws with `write`. `column` tells where the cursor stands, None while nothing may be drawn.
+    """Draw status lines with `write`, in a thread that runs from the first `begin` to `close`.
 
-    Its thread runs from the first `begin` to `close`. Other writers use `hidden`. Unless it `moves`, nothing is drawn.
+    `column` returns the cursor's column, or None while nothing may be drawn. Other writers use `hidden`. Without
+    `moves`, nothing is drawn.
     """
 
     def __init__(self, write: Callable[[str], None], column: Callable[[], int | None], *, moves: bool = True) -> None:
@@ -44,7 +45,7 @@ class LiveArea:
         self._thread: threading.Thread | None = None
 
     def begin(self, lines: Callable[[float], Sequence[str]]) -> None:
-        """From now on show the result of `lines(seconds since now)`, which is called in another thread."""
+        """Show the result of `lines(seconds since now)` from now on. Another thread calls it."""
         if not self.moves:
             return
         with self._lock:
@@ -62,7 +63,7 @@ class LiveArea:
             self._erase()
 
     def close(self) -> None:
-        """End the drawing for good."""
+        """Stop drawing for good."""
         self.end()
         with self._lock:
             self._closed = True
@@ -70,7 +71,7 @@ class LiveArea:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Keep the lines off the screen while entered."""
+        """Hide the lines within this block."""
         with self._lock:
             self._erase()
             yield
@@ -92,7 +93,7 @@ class LiveArea:
         if self._lines is None or column is None or now - max(self._written, self._since) < BEGINS:
             return
         columns, rows = shutil.get_terminal_size()
-        if column >= columns:  # a cursor there cannot be put back
+        if column >= columns:  # the cursor's position could not be restored
             return
         seconds = now - self._since
         first, *more = self._lines(seconds)
@@ -105,31 +106,31 @@ class LiveArea:
         self._write("\x1b[J\x1b[2m" + "\r\n".join(below) + f"\x1b[0m{back}\r{right}")
 
 
-TAIL_LINES = 3  # of what is written or printed
+TAIL_LINES = 3  # of written or printed text
 
 
 class Activity:
-    """Fills the live area. `mask` removes secrets."""
+    """Describe the current activity in the live area. `mask` removes secrets."""
 
     def __init__(self, area: LiveArea, mask: Callable[[Any], Any]) -> None:
         self._area = area
         self._mask = mask
         self._reply = ReplyStream()
-        self._about = ""  # what takes long, since when
+        self._about = ""  # the long operation, and its start
         self._began = 0.0
-        self._answered = 0.0  # when the first piece of the reply came
+        self._answered = 0.0  # when the first piece of the reply arrived
         self._output = ""
         self._bytes = 0
-        self._unnamed = False  # whether a reply comes of which `says` has told already
+        self._unnamed = False  # whether the reply in progress was announced by `says`
         self._written: dict[str, tuple[int, str]] = {}  # by role: the lines so far, and the last of them
 
     def thinks(self, model: str, tokens: int) -> None:
-        """The model was asked with a prompt of so many tokens."""
+        """Show that the model was asked, with a prompt of this many tokens."""
         self._reply, self._answered, self._about, self._unnamed = ReplyStream(), 0.0, "", False
         self._area.begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
 
     def hears(self, delta: str) -> None:
-        """A piece of the reply came."""
+        """Receive a piece of the reply."""
         if not self._area.moves or self._unnamed:
             return
         if not self._answered:
@@ -138,39 +139,39 @@ class Activity:
         self._reply.feed(delta)
 
     def attends(self) -> None:
-        """The roles of a team act, each by itself."""
+        """Show that the roles of a team act, each by itself."""
         self._written.clear()
         self._area.begin(self._acting)
 
     def overhears(self, name: str, delta: str) -> None:
-        """A role has written this. From any thread."""
+        """Receive text written by a role. Any thread may call this."""
         lines, text = self._written.get(name, (1, ""))
         self._written[name] = lines + delta.count("\n"), (text + delta)[-TAIL:]
 
     def works(self, what: str) -> None:
-        """Show a long operation. The text after a colon is its progress. Its end is not known."""
+        """Show a long operation of unknown end. The text after a colon is its progress."""
         now, about = time.monotonic(), what.partition(": ")[0]
         if about != self._about:
             self._about, self._began = about, now
         self._area.begin(lambda passed: [f"{what} | {duration(now - self._began + passed)}"])
 
     def says(self, what: str) -> None:
-        """An activity of unknown duration."""
+        """Show an activity of unknown duration."""
         self._unnamed = True
         self._area.begin(lambda seconds: [f"{what} | {duration(seconds)}"])
 
     def runs(self, call: Call) -> None:
-        """Show a running command. Its output comes through `prints`."""
+        """Show a running command. Its output arrives through `prints`."""
         self._output, self._bytes = "", 0
         self._area.begin(lambda seconds: self._running(call.name, seconds))
 
     def prints(self, data: bytes) -> None:
-        """A program has printed this. From any thread."""
+        """Receive output of a program. Any thread may call this."""
         self._bytes += len(data)
         self._output = (self._output + data.decode("utf-8", "replace"))[-2 * TAIL :]
 
     def rests(self) -> None:
-        """Nothing is waited for but the user."""
+        """Show nothing, as only the user is waited for."""
         self._area.end()
 
     def _thinking(self, what: str, seconds: float) -> Sequence[str]:
@@ -198,7 +199,7 @@ class Activity:
         return [f"running {name} | {duration(seconds)}{printed} | Ctrl-C ends it", *self._tail(self._output)]
 
     def _tail(self, text: str) -> Iterator[str]:
-        """Yield the last whole lines. The last word may be half a secret, and so may a word without its beginning."""
+        """Yield the last whole lines. A partial word may be half a secret, so it is left out."""
         lines = text.split("\n")
         words = lines[-1].rpartition(" ")[0]
         whole = [*(lines[1:-1] if len(text) >= TAIL else lines[:-1]), words]

@@ -1,8 +1,8 @@
-"""Draw a model's Markdown, coloured code and tables with rich, which is imported when used.
+"""Draw a model's Markdown, coloured code and tables with rich, imported when first used.
 
-The text of Markdown is escaped first, and nothing in it is left out, hidden, or turned into a link. What would show
-other characters than it holds (entities, links, pictures, HTML) stands as it was written. Each line stands behind an
-indent, so that none passes for the program's.
+Markdown is escaped first, and nothing in it is left out, hidden, or turned into a link. Anything that would display
+other characters than it contains (entities, links, pictures, HTML) is shown as written. Each line is indented, so that
+none passes for the program's own.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _MARKUP = re.compile(
 
 
 def has_markup(text: str) -> bool:
-    """Return whether a text holds anything that Markdown would draw."""
+    """Return whether a text contains anything for Markdown to draw."""
     return _MARKUP.search(text) is not None
 
 
 def drawn(text: str, columns: int, theme: str) -> Iterator[str]:
-    """Yield the lines of a text as Markdown draws it. `theme` is the one of rich for code, '' for no colours."""
+    """Yield the lines of a text drawn as Markdown. `theme` is rich's theme for code, '' for no colours."""
     from markdown_it import MarkdownIt
     from rich.markdown import Markdown
 
@@ -44,7 +44,7 @@ def drawn(text: str, columns: int, theme: str) -> Iterator[str]:
 
 
 def lines_of(renderable: RenderableType, columns: int, theme: str) -> list[str]:
-    """Return the lines that rich draws, without blanks at their ends."""
+    """Return the lines that rich draws, without trailing blanks."""
     from rich.console import Console
     from rich.theme import Theme
 
@@ -57,7 +57,7 @@ def lines_of(renderable: RenderableType, columns: int, theme: str) -> list[str]:
     return [line.rstrip() for line in lines.getvalue().rstrip("\n").split("\n")]
 
 
-LONGEST = 2_000  # characters of a line; a lexer may take long for more
+LONGEST = 2_000  # characters per line; a lexer may be slow beyond that
 
 
 def preload() -> None:
@@ -67,7 +67,7 @@ def preload() -> None:
 
 
 def highlighter(path: str, theme: str) -> Callable[[str], str]:
-    """Return a function that colours a line of the file `path` in the terminal's colours, if its kind is known."""
+    """Return a function that colours a line of the file `path`, or None for unknown kinds of file."""
     from rich.console import Console
     from rich.syntax import Syntax
 

@@ -1,4 +1,4 @@
-"""The output of subcommands. All of it passes here, so that nothing in a file, a log or a page steers the terminal."""
+"""Print the output of subcommands. All of it passes here, so that no file, log or page can control the terminal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Item = TypeVar("Item")
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print lines, with anything that a terminal would obey, reorder or hide as escapes. `err`: on standard error."""
+    """Print lines, escaping anything that a terminal would execute, reorder or hide. `err`: to standard error."""
     click.echo(escape(text), err=err)
 
 
 def say(text: str) -> None:
-    """Tell the person something on standard error: wrapped at words where that is a terminal."""
+    """Tell the person something on standard error, wrapped at words if that is a terminal."""
     if sys.stderr.isatty():
         columns = shutil.get_terminal_size().columns
         text = "\n".join(wrap(line, columns) for line in text.split("\n"))
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 
 def echo_json(value: Any) -> None:
-    """Print a JSON value, in which the same stands as escapes of JSON."""
+    """Print a JSON value, with JSON escapes for the same characters."""
     click.echo(escape_json(json.dumps(value, ensure_ascii=False, indent=2)))
 
 
@@ -46,9 +46,9 @@ def echo_list(
     empty: str,
     columns: Columns[Item] | None = None,
 ) -> None:
-    """Print the items as a JSON list of their `fields`, or a `line` for each. On standard error that there are none.
+    """Print the items as a JSON list of their `fields`, or with a `line` for each.
 
-    At a terminal they stand in `columns`, where there are such.
+    If there are none, say so on standard error. At a terminal they appear in `columns`, if given.
     """
     if as_json:
         echo_json([fields(item) for item in items])
@@ -64,7 +64,7 @@ def echo_list(
 
 
 def page_out(text: str) -> None:
-    """Print a text with the program's own colours, in the user's pager if it is longer than the terminal."""
+    """Print a text in the program's own colours, in the user's pager if it is longer than the terminal."""
     if text.count("\n") < shutil.get_terminal_size().lines:
         click.echo(text, nl=False)
     else:
@@ -72,7 +72,7 @@ def page_out(text: str) -> None:
 
 
 def turn_pages(text: str) -> None:
-    """Show a text in the user's pager: in colours if that is less, which is told to show them."""
+    """Show a text in the user's pager, with colours if that is less."""
     pager = (os.environ.get("PAGER") or "less").split()[0]
     options = os.environ.get("LESS", "")
     os.environ["LESS"] = f"-R {options}".strip()
@@ -83,17 +83,17 @@ def turn_pages(text: str) -> None:
 
 
 def minute(t: float) -> str:
-    """Render a local time to the minute."""
+    """Format a local time to the minute."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(t))
 
 
 class ProgressBar:
-    """A fetch's progress on stderr: one line that is redrawn. Without a terminal, a line for every tenth."""
+    """Show a download's progress on stderr: one redrawn line, or without a terminal a line for every tenth."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
         self._shown = -1  # the percentage
-        self._open = False  # whether the cursor stands behind a bar
+        self._open = False  # whether the cursor is behind a bar
 
     def show(self, done: int, total: int) -> None:
         percent = 100 * done // total
@@ -101,14 +101,14 @@ class ProgressBar:
             return
         amount = f"{percent:3} %  {done / 1e6:.0f} of {total / 1e6:.0f} MB"
         if self._live:
-            click.echo(f"\r[{'#' * (percent // 5):<20}] {amount}", err=True, nl=False)  # over the bar so far
+            click.echo(f"\r[{'#' * (percent // 5):<20}] {amount}", err=True, nl=False)  # over the previous bar
             self._open = True
         elif percent // 10 > self._shown // 10:
             echo(amount, err=True)
         self._shown = percent
 
     def note(self, line: str) -> None:
-        """Print a note on a line of its own."""
+        """Print a note on its own line."""
         self.close()
         echo(line, err=True)
         self._shown = -1
@@ -120,13 +120,13 @@ class ProgressBar:
 
 
 GAP = "  "  # between two columns
-LEAST = 14  # columns of the terminal for the last one; with less it goes below, in a line of its own
+LEAST = 14  # columns for the last column; with fewer it goes on its own line below
 _CUT = "..."
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
-    """A column: its title, the text of an item in it, and how soon it is left out. 0: never."""
+    """Define a column: its title, the text for an item, and how soon it is left out (`spare`, 0 for never)."""
 
     title: str
     text: Callable[[Item], str]
@@ -136,7 +136,7 @@ class Column(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Columns(Generic[Item]):
-    """The columns of a list. The last one is cut to the remaining width."""
+    """Define the columns of a list. The last is cut to the remaining width."""
 
     columns: Sequence[Column[Item]]
     last: Column[Item]
@@ -144,7 +144,7 @@ class Columns(Generic[Item]):
     def lines(self, items: Sequence[Item], room: int) -> Iterator[str]:
         """Yield the titles and the items, each line at most `room` wide, or nothing for no items.
 
-        A column in which every item is empty is left out. Nothing in them stands for the end of a line.
+        Columns with only empty cells are left out. No cell can contain a line break.
         """
         if not items:
             return
@@ -177,7 +177,7 @@ class Columns(Generic[Item]):
 
 
 def cut_to(text: str, columns: int) -> str:
-    """Cut an escaped text of one line to so many columns, with dots where something is missing."""
+    """Cut an escaped line to this many columns, with dots for the missing part."""
     if width(text) <= columns:
         return text
     text = text[:columns]

@@ -1,4 +1,4 @@
-"""The colours of the screen: a theme for dark or light terminals, and the user's own."""
+"""Define the screen's colours: a theme for dark or light terminals, and the user's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CODES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The codes by ink, and the theme of rich in which code is coloured."""
+    """Hold the codes by ink, and rich's theme for code."""
 
     codes: Mapping[Ink, str]
     code_theme: str
@@ -45,10 +45,10 @@ LIGHT = Palette({**DARK.codes, "thought": Fore.BLUE, "system": Fore.MAGENTA, "wr
 
 
 def palette_of(theme: Sequence[str], env: Mapping[str, str], isatty: bool) -> Palette | None:
-    """Return the colours to write in, None for none: by NO_COLOR, CLICOLOR_FORCE, CLICOLOR=0, then by the terminal.
+    """Return the colours to use, or None: by NO_COLOR, CLICOLOR_FORCE, CLICOLOR=0, then by the terminal.
 
-    `theme` is `auto`, `dark`, `light` or `none`, and colours of single inks, such as `thought=bright-cyan`. `auto` is
-    light where COLORFGBG says so. Raises SettingsError for anything else.
+    `theme` is `auto`, `dark`, `light` or `none`, plus colours of single inks, such as `thought=bright-cyan`. `auto` is
+    light if COLORFGBG says so. Raises SettingsError for anything else.
     """
     light = env.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
     palette: Palette | None = LIGHT if light else DARK

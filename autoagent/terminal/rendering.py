@@ -1,7 +1,7 @@
-"""Renders records as lines that fit the terminal. Pure functions.
+"""Render records as lines that fit the terminal, with pure functions.
 
-Everything that a model, a file or a user wrote is escaped, and stands behind an indent or a bar, so that it can
-neither command the terminal nor pose as a line of the program. The program's own words are ASCII.
+Everything written by a model, a file or a user is escaped, and follows an indent or a bar, so that it can neither
+control the terminal nor pose as a line of the program. The program's own words are ASCII.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from autoagent.agent.stats import RunStats
 
 MORE_THOUGHTS = "(t = all)"
-NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told
+NAMED_COMMANDS = 12  # offered commands shown by name; otherwise their number is shown
 CONTINUOUS_WARNING = (
     "Continuous mode: commands run without a question, until the goals are met or a limit is reached. The agent "
     "may do things that you would not have allowed. Ctrl-C stops it."
 )
 
-ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, before d shows all
-DIFF_CHARACTERS, DIFF_LINES = 400, 60  # characters of one line of a diff, lines of it
-RESULT_CHARACTERS, RESULT_LINES = 800, 8  # /full shows all; how a program ended stands at its end
-FEWEST_LINES = 6  # of a text on the lowest screen
-TOLD_CHARACTERS = 150  # of a notice to the agent, which the user need not read whole
+ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, until d shows all
+DIFF_CHARACTERS, DIFF_LINES = 400, 60  # characters per line of a diff, and its lines
+RESULT_CHARACTERS, RESULT_LINES = 800, 8  # /full shows all; a program's result has its exit status at the end
+FEWEST_LINES = 6  # of a text on the smallest screen
+TOLD_CHARACTERS = 150  # of a notice to the agent, as the user need not read it all
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DIGEST = re.compile(r" \([^()]*SHA-256 ([0-9a-f]{64})\):$", re.MULTILINE)
-"""How a note ends that tells the digest of the text which stands below it."""
+"""The end of a note with the digest of the text below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """The terminal that lines are made for: its columns, and its colours, None for none.
+    """Describe the terminal to render for: its columns, and its colours or None.
 
-    `whole`: nothing is cut. `draws`: Markdown of the agent's is drawn, in place of its marks. `rows` is 0 where nobody
-    scrolls. `brief`: somebody watches commands run, and is asked about none.
+    `whole`: nothing is cut. `draws`: the agent's Markdown is drawn. `rows` is 0 if nobody scrolls. `brief`: a person
+    watches commands run without being asked.
     """
 
     columns: int
@@ -64,28 +64,28 @@ class Canvas:
     brief: bool = False
 
     def at_most(self, lines: int) -> int:
-        """Return how many lines of a text to show: at most half the screen, so that its heading stays in view."""
+        """Return how many lines of a text to show: at most half the screen, so that its heading stays visible."""
         if self.brief:
             return lines // 3
         return min(lines, max(FEWEST_LINES, self.rows // 2)) if self.rows else lines
 
     @property
     def code_theme(self) -> str:
-        """The theme of rich for code, '' for no colours."""
+        """Return rich's theme for code, '' for no colours."""
         return self.color.code_theme if self.color else ""
 
     def ink(self, ink: Ink, text: str) -> str:
-        """Return the text in a colour, or unchanged if there are none."""
+        """Return the text in a colour, or unchanged without colours."""
         code = self.color.codes[ink] if self.color and text else ""
         return f"{code}{text}{Style.RESET_ALL}" if code else text
 
     def said(self, label: str, text: str, ink: Ink = "system") -> str:
-        """Render a coloured label, then prose wrapped behind it."""
-        label = label.replace("\n", " ")  # a name in it could pass for a line of the program
+        """Render a coloured label, and prose wrapped after it."""
+        label = label.replace("\n", " ")  # a name in it could pose as a line of the program
         return self.ink(ink, label) + wrap(f" {text}", self.columns, at=width(label))
 
     def told(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:
-        """Render a coloured label and the agent's text to the user, below it if that is Markdown."""
+        """Render a coloured label and the agent's text to the user, on the next lines if it is Markdown."""
         if self.draws and markup.has_markup(text):
             first, *rest = markup.drawn(text, self.columns, self.code_theme)
             if not rest and width(label) + width(_COLOUR.sub("", first)) < self.columns:
@@ -97,18 +97,18 @@ class Canvas:
             yield self.said(label, text, ink)
 
     def alarm(self, text: str) -> str:
-        """Render a line that is not to be missed."""
+        """Render a prominent line."""
         return self.ink("alarm", wrap(text, self.columns))
 
 
 def name_of(tally: RunStats) -> str:
-    """Return the agent's name as it stands before its thoughts."""
+    """Return the agent's name as shown before its thoughts."""
     name = tally.task.name if tally.task else ""
     return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
 
 
 def started(event: events.RunStarted, page: Canvas, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
-    """Render the agent, its goals and its means. `brief`: the goals alone. `agreed`: the means and the checks alone."""
+    """Render the agent, its goals and its means. `brief`: only the goals. `agreed`: only the means and the checks."""
     if isinstance(event, events.Resumed):
         yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
     task = event.task
@@ -134,12 +134,12 @@ def started(event: events.RunStarted, page: Canvas, *, brief: bool = False, agre
 
 
 def at_host(model: str, host: str) -> str:
-    """Name a model, and the host that its prompts go to."""
+    """Name a model, and the host that receives its prompts."""
     return f"{model}, at {host}" if host else model
 
 
 def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
-    """Render the thoughts after the first: reasoning, plan and criticism, if there are any."""
+    """Render the thoughts after the first, if any: reasoning, plan and criticism."""
     if thoughts.reasoning.strip():
         yield page.said("REASONING:", thoughts.reasoning.strip(), "thought")
     if thoughts.plan.strip():
@@ -152,14 +152,14 @@ def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
 
 
 def all_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
-    """Render the thoughts of a step, none of them folded."""
+    """Render the thoughts of a step, all unfolded."""
     if thoughts.text.strip():
         yield page.said("THOUGHTS:", thoughts.text.strip(), "thought")
     yield from rest_of(thoughts, page)
 
 
 def folded(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
-    """Render the same in one line, cut where it ends."""
+    """Render the same on one line, cut to fit."""
     plan = "; ".join(line.strip().removeprefix("- ") for line in thoughts.plan.strip().splitlines())
     parts = {"why": thoughts.reasoning, "plan": plan, "but": thoughts.criticism}
     said = "; ".join(f"{label}: {' '.join(text.split()).rstrip('.')}" for label, text in parts.items() if text.strip())
@@ -170,7 +170,7 @@ def folded(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
 
 
 def in_short(thoughts: Thoughts, tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render the first thought in one line, cut where it ends."""
+    """Render the first thought on one line, cut to fit."""
     label = f"{name_of(tally)} THOUGHTS:"
     text = " ".join(thoughts.text.split())
     room = page.columns - width(label) - 5
@@ -185,7 +185,7 @@ def spent(tally: RunStats) -> str:
 
 
 def rule(tally: RunStats, step: int, page: Canvas) -> str:
-    """Render where a step begins: its number and the figures of the run by then, in a line across the screen."""
+    """Render a line across the screen where a step begins, with its number and the run's figures so far."""
     parts = (
         f"step {step}{f' of {tally.max_commands}' if tally.max_commands else ''}",
         spent(tally),
@@ -197,7 +197,7 @@ def rule(tally: RunStats, step: int, page: Canvas) -> str:
 
 
 def figures(what: str, tally: RunStats, page: Canvas) -> str:
-    """Render the figures of a run in a line: its last activity, tokens, money, time."""
+    """Render the figures of a run on a line: its last activity, tokens, money, time."""
     parts = (what, f"{tally.tokens:,} tokens", spent(tally), duration(tally.seconds))
     return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
 
@@ -210,16 +210,16 @@ def proposal(
     whole: bool = False,
     step: int = 0,
 ) -> Iterator[str]:
-    """Render the command, its arguments, anything odd in them, and the diff, of a proposal or as the log has it.
+    """Render a proposal, or a logged call: command, arguments, warnings, diff.
 
-    `mask` removes secrets. Long runs of blanks are folded. Other long text is cut, unless the `whole` is wanted. `step`
-    is an earlier step that has shown the text at the end of a note, 0 for none.
+    `mask` removes secrets. Long runs of blanks are folded. Other long text is cut unless `whole`. `step` is an earlier
+    step that showed the text at the end of a note, or 0.
     """
     whole = whole or page.whole
     page = replace(page, brief=False) if proposed.warning or proposed.risk == "irreversible" else page
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
     whose = f" OF {escape(proposed.agent)}" if proposed.agent else ""
-    risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log does not say
+    risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log has none
     label, said = f"NEXT ACTION{whose}{risk}:", f"COMMAND = {call.name}"
     lines = list(_arguments(call.args, preview if proposed.is_diff and not whole else "", page, whole))
     plain = all("\n" not in line and line.count(" = ") == 1 and "  " not in line.strip() for line in lines)
@@ -243,8 +243,8 @@ def proposal(
 
 
 def _arguments(args: Mapping[str, Any], diff: str, page: Canvas, whole: bool) -> Iterator[str]:
-    """Render the arguments, but for texts of which each line stands in the diff."""
-    changed = "\n".join(diff.split("\n")[2:])  # below the names of the file
+    """Render the arguments, except texts fully visible in the diff."""
+    changed = "\n".join(diff.split("\n")[2:])  # below the file's names
     for name, value in args.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if changed and text.strip() and all(line in changed for line in text.split("\n")):
@@ -255,7 +255,7 @@ def _arguments(args: Mapping[str, Any], diff: str, page: Canvas, whole: bool) ->
             yield f"  {escape(name)} ="
             yield from block(short, page, None if whole else most)
         else:
-            exact = text == text.strip() and text  # blanks at the ends are seen only between quotes
+            exact = text == text.strip() and text  # blanks at the ends are visible only between quotes
             shown = short if exact else json.dumps(short, ensure_ascii=False)
             yield wrap(f"  {name} = {shown}", page.columns, indent=6)
         if (short != text or short.count("\n") >= most) and not (whole or page.brief):
@@ -279,7 +279,7 @@ def _note(preview: str, page: Canvas, ink: Ink, step: int, whole: bool) -> Itera
 
 
 def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> Iterator[str]:
-    """Render a diff. The names above it only where the arguments, which are `named`, do not have the file's."""
+    """Render a diff. Show the file names above it only if they are not among the arguments (`named`)."""
     folded = fold_blanks(preview)
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
     path = lines[1].removeprefix("+++ ").removeprefix("b/") if len(lines) > 1 else ""
@@ -303,7 +303,7 @@ def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> It
 
 
 def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canvas) -> str:
-    """Colour a piece of a line that begins with `mark`: by `code`, which is None for the names above the lines."""
+    """Colour a piece of a line that begins with `mark`, using `code`, or None for the names above the lines."""
     inks: Mapping[str, Ink] = {"+": "added", "-": "removed", "@": "hunk"}
     if code is None or mark in ("-", "@"):
         return page.ink(inks[mark], piece) if mark in inks else piece
@@ -312,15 +312,15 @@ def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canva
 
 
 def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
-    """Render lines of a text, each behind a bar. With `most`, the middle ones left out."""
+    """Render the lines of a text behind a bar each. With `most`, leave out the middle."""
     lines = text.split("\n")
     for line in lines if most is None else shorten_lines(lines, most):
         yield from cut(line, page.columns, "  | ", at_spaces=True)
 
 
 def returned(event: events.Returned, command: str, page: Canvas) -> Iterator[str]:
-    """Render the result of a command, cut to a length that leaves the thoughts in sight."""
-    if event.meta.finished is not None:  # the end says it once more
+    """Render a command's result, cut so that the thoughts stay visible."""
+    if event.meta.finished is not None:  # the end says it again
         return
     text = fold_blanks(event.text.rstrip("\n"))
     if event.put_off and not page.whole:
@@ -341,7 +341,7 @@ def returned(event: events.Returned, command: str, page: Canvas) -> Iterator[str
 
 
 def _brief(said: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
-    """Render three lines of a text, or the first, in which a program tells how it ended, and the last one."""
+    """Render three lines of a text, or its first line, with a program's exit status, and its last."""
     lines = text.split("\n")
     first, *rest = [line for line in lines if line.strip()] or ["nothing"]
     if len(rest) > 2:
@@ -352,7 +352,7 @@ def _brief(said: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
 
 
 def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
-    """Render an event that looks the same for every agent, or nothing for other events."""
+    """Render an event that looks the same for every agent, else nothing."""
     match event:
         case events.Rejected():
             yield page.said("UNUSABLE REPLY:", event.problem, "alarm")
@@ -393,7 +393,7 @@ def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
 
 
 def ended(event: events.Ended, page: Canvas) -> Iterator[str]:
-    """Render why the run ends here: words of the agent's where it is finished."""
+    """Render why the run ends, in the agent's words if it finished."""
     if event.status == Status.FINISHED:
         yield from page.told(f"{event.status.words}:", event.reason)
     else:

@@ -1,4 +1,4 @@
-"""Report on a run: at its end, and in answer to /cost, /goals, /context and /memory."""
+"""Render the report of a run: at its end, and for /cost, /goals, /context and /memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autoagent.text.wrapping import wrap
 if TYPE_CHECKING:
     from autoagent.agent.stats import RunStats, Standing
 
-_STANDINGS: Mapping[Standing, tuple[str, str, str]] = {  # in the report, in the table, and its style there
+_STANDINGS: Mapping[Standing, tuple[str, str, str]] = {  # label in the report, label and style in the table
     "checked": ("checked", "checked", "green"),
     "shown": ("shown", "shown", "green"),
     "claimed": ("only claimed", "claimed", "yellow"),
@@ -27,7 +27,7 @@ _STANDINGS: Mapping[Standing, tuple[str, str, str]] = {  # in the report, in the
     "unmet": ("NOT met", "NOT met", "bold red"),
     "": ("", "-", "dim"),
 }
-MOST_FILES = 12  # named; of further ones the number is told
+MOST_FILES = 12  # listed by name
 GOAL_CHARACTERS = 300
 
 
@@ -82,7 +82,7 @@ WORDS: Mapping[str, str] = {
 
 
 class RunWords:
-    """Add every event of the run's own agent. `tally` is the fold over the events of all."""
+    """Answer words after a slash. Pass events of the run's own agent to `add`. `tally` folds those of all agents."""
 
     NOT_KEPT = ("_tally", "_recalled")  # in a checkpoint
 
@@ -93,7 +93,7 @@ class RunWords:
         self._recalled: Recalled | None = None
         self._core: Recalled | None = None
         self._thoughts: Thoughts | None = None
-        self.result = ""  # the text of the last one
+        self.result = ""  # the text of the last result
 
     def add(self, event: Event) -> None:
         match event:
@@ -111,7 +111,7 @@ class RunWords:
                 self.result = event.text
 
     def lines(self, word: str, page: Canvas) -> Iterator[str]:
-        """Yield the lines that answer one of the WORDS but `full`."""
+        """Yield the lines that answer any of WORDS except `full`."""
         answers: Mapping[str, Callable[[Canvas], Iterator[str]]] = {
             "cost": lambda page: costs(self._tally, page),
             "goals": lambda page: goals(self._tally, page),
@@ -147,7 +147,7 @@ class RunWords:
 
 
 def report(tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render the end report: goals, changes, costs."""
+    """Render the final report: goals, changes, costs."""
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
     goals = []
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
@@ -165,7 +165,7 @@ def report(tally: RunStats, page: Canvas) -> Iterator[str]:
 
 
 def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
-    """Render where the log is, and how to go on with a run that is not finished."""
+    """Render where the log is, and how to continue an unfinished run."""
     yield from _whole("Log:", log, page)
     if tally.outcome is None or tally.outcome.status != Status.FINISHED:
         yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
@@ -186,7 +186,7 @@ def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
 
 
 def goals(tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render the goals, a line each, with the results of their checks."""
+    """Render a line for each goal, with the result of its check."""
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
         met = tally.met.get(number)
         unknown = "not checked yet" if goal.check else "no check"
@@ -196,7 +196,7 @@ def goals(tally: RunStats, page: Canvas) -> Iterator[str]:
 
 
 def _whole(label: str, text: str, page: Canvas) -> Iterator[str]:
-    """Render a text to be copied, never broken: behind its label, or on the next line if it does not fit there."""
+    """Render a text to be copied, never broken: after its label, or on the next line if it does not fit there."""
     text = escape(text)
     if width(label) + 1 + width(text) <= page.columns:
         yield f"{page.ink('label', label)} {text}"

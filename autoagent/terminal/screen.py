@@ -1,4 +1,4 @@
-"""The screen that lines are written to: one place for all writing, which gives up output that cannot be written."""
+"""Write to the screen in one place, and give up once output cannot be written."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from autoagent.text.wrapping import Flow
 class Style:
     """Hold the look of the screen.
 
-    `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole. `whole`: nothing is cut.
-    `thoughts`: `full`, `short` (in a line), `none`, or `auto`: the first in full, the others in a line where `t` can
-    show them. `history` is the file of typed lines, for later runs. `notify` is the command that is told of questions,
-    and `terms` are its settings. `brief`: nobody is asked, so that a person at the terminal sees less.
+    `columns` None follows the terminal. `plain`: nothing streams, and thoughts appear whole. `whole`: nothing is cut.
+    `thoughts` is `full`, `short` (one line), `none`, or `auto`: the first in full, the rest in a line that `t` expands.
+    `history` is the file of typed lines. `notify` is the command that receives questions, and `terms` are the settings
+    for questions. `brief`: nobody is asked, so a person at the terminal sees less.
     """
 
     color: Palette | None = None
@@ -44,32 +44,32 @@ AS_USUAL = Style()
 
 
 class Screen:
-    """Writes to `stream`. `moves`: a live area stands below the text, and is hidden while text is written."""
+    """Write to `stream`. With `moves`, a live area below the text is hidden while text is written."""
 
     def __init__(self, stream: TextIO, style: Style, *, moves: bool) -> None:
         self.stream = stream
         self.area = LiveArea(self._put_here, self._free_column, moves=moves)
-        self.flow: Flow | None = None  # of a text whose end is still to come
-        self.open_line = False  # the cursor stands behind text
-        self.broken = ""  # why the output cannot be written any more
-        self.reader_left = False  # that it is a closed pipe
+        self.flow: Flow | None = None  # of an unfinished text
+        self.open_line = False  # whether the cursor follows text
+        self.broken = ""  # why output can no longer be written
+        self.reader_left = False  # whether it is a closed pipe
         self._style = style
 
     @property
     def page(self) -> Canvas:
-        """The terminal as it is now."""
+        """Return the terminal as it is now."""
         size = shutil.get_terminal_size()
         rows, style = size.lines if self.area.moves else 0, self._style
         brief = style.brief and rows > 0
         return Canvas(style.columns or size.columns, style.color, style.whole, not style.plain, rows, brief)
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Write whole lines, below the open line."""
+        """Write whole lines, after ending any open line."""
         self.close_line()
         self.write("".join(f"{line}\n" for line in lines))
 
     def take_back(self, text: str) -> None:
-        """Erase these lines, the last lines written. Nobody has resized the terminal since."""
+        """Erase these lines, the last written, if the terminal was not resized since."""
         self.write(f"\x1b[{text.count(chr(10))}A\r\x1b[J")
 
     def close_line(self) -> None:
@@ -79,13 +79,13 @@ class Screen:
             self.write("\n")
 
     def write(self, text: str) -> None:
-        """Write a text as it is, but for characters that the encoding lacks: those are escaped."""
+        """Write a text as it is, escaping characters that the encoding lacks."""
         if text and not self.broken:
             with self.area.hidden():
                 self._put_here(text)
 
     def put(self, stream: TextIO, text: str) -> None:
-        """Write to this or another stream at once. One that fails is written to no more, and so is this screen."""
+        """Write to this or another stream at once. After a failure, that stream and this screen are not written to."""
         if self.broken or not text:
             return
         try:
@@ -103,7 +103,7 @@ class Screen:
         self.put(self.stream, text)
 
     def _free_column(self) -> int | None:
-        """Return the column of the cursor, None where it is not known or nothing can be written any more."""
+        """Return the cursor's column, or None if it is unknown or nothing can be written any more."""
         if self.broken:
             return None
         if self.flow is not None:
@@ -117,24 +117,24 @@ def _abandon(stream: TextIO) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
-    except (OSError, ValueError):  # a stream without a descriptor holds nothing back
+    except (OSError, ValueError):  # a stream without a descriptor has no buffer to discard
         return
 
 
-_GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))  # what a word of ASCII consists of
+_GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))  # characters of an ASCII word
 
 
 class StreamedThoughts:
-    """Writes thoughts to the screen behind a label. `mask` takes secrets out of them."""
+    """Write thoughts to the screen behind a label as they stream in. `mask` removes secrets."""
 
     def __init__(self, screen: Screen, mask: Callable[[Any], Any], label: Callable[[], str]) -> None:
         self._screen = screen
         self._mask = mask
         self._label = label
         self._stream = ThoughtsStream()
-        self._shown = ""  # of what was heard, as far as it is on screen
+        self._shown = ""  # the part of the heard text that is on screen
         self._heard = ""
-        self._rows = self._columns = 0  # lines that what streamed takes, in so many columns
+        self._rows = self._columns = 0  # lines taken by the streamed text, at this many columns
 
     @property
     def begun(self) -> bool:
@@ -145,18 +145,18 @@ class StreamedThoughts:
         """Write the new part of the thoughts in a piece of the reply."""
         self._heard += self._stream.feed(delta)
         whole = self._heard.lstrip()
-        if not self._stream.ended:  # else the last word may be half a secret
+        if not self._stream.ended:  # otherwise the last word may be half a secret
             whole = whole.rstrip(_GRAPHIC)
         masked = self._mask(whole)
         if not masked.startswith(self._shown):
-            return  # it held the beginning of a secret: the thoughts are shown once they are whole
+            return  # it held part of a secret: show the thoughts once complete
         if piece := masked[len(self._shown) :]:
             flow = self._screen.flow or self._begin()
             self._shown += piece
             self._write(flow.feed(piece) + (flow.end() if self._stream.ended else ""))
 
     def end(self, text: str) -> None:
-        """Write the rest of the thoughts, which are this `text`, or all of it where something else is on screen."""
+        """Write the rest of this `text` of the thoughts, or all of it if the screen shows something else."""
         if not text.startswith(self._shown.strip()):
             self.forget()
         if not (text or self.begun) or self._redrawn(text):
@@ -168,14 +168,14 @@ class StreamedThoughts:
         self.forget()
 
     def forget(self) -> None:
-        """Reset: the stream is complete or was abandoned, which dots show."""
+        """Reset after a complete or an abandoned stream. Dots mark an abandoned stream."""
         if (flow := self._screen.flow) is not None:
             self._write(flow.end() if self._stream.ended else flow.feed("...") + flow.end())
         self._stream, self._shown, self._heard, self._screen.flow = ThoughtsStream(), "", "", None
         self._screen.close_line()
 
     def _redrawn(self, text: str) -> bool:
-        """Draw thoughts that are Markdown in place of what streamed, as far as that has not left the screen."""
+        """Redraw streamed thoughts as Markdown, as far as they are still on the screen."""
         screen, page = self._screen, self._screen.page
         if not (page.draws and markup.has_markup(text)) or (self.begun and not self._rows < page.rows - 1):
             return False

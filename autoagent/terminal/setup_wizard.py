@@ -1,4 +1,4 @@
-"""The questions before the first step: the model, and the agent's name, role and goals."""
+"""Ask the questions before the first step: the model, and the agent's name, role and goals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from autoagent.terminal.answers import ClickTerminal
 from autoagent.text.typed_goal import describe_check, parse_and_explain, parse_goal
 
 DEFAULT_NAME = "Entrepreneur-GPT"
-PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
+PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # for goals without a role
 NO_MODEL = "no model is set up: set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
-NAMED = 20  # models in a line; of further ones the number is told
-WISH_NAME = "AutoAgent"  # where a wish becomes the goal
+NAMED = 20  # models listed by name
+WISH_NAME = "AutoAgent"  # if a wish becomes the goal
 
-# What a wish says exactly: a quotation, a number, the name of a file.
+# The exact parts of a wish: quotations, numbers, file names.
 _EXACT = re.compile(
     r"""(?<!\w)["'“„«`]([^"'”“»`\n]+)["'”“»`](?!\w)|(?<![\w.,])(\d+(?:[.,:]\d+)*)(?!\w)"""
     r"""|(?<![\w:/@.-])([\w-][\w./-]*\.[A-Za-z]\w{0,9})(?![\w/-]|\.\w)"""
@@ -34,10 +34,10 @@ _EXACT = re.compile(
 
 
 def ask_task(terminal: ClickTerminal, propose: Callable[[str], str] | None = None) -> Task:
-    """Ask for the task: one wish that `propose` turns into a model's text, or each part in turn.
+    """Ask for the task: one wish for `propose` to turn into a model's text, or each part in turn.
 
-    Without `propose`, or a wish, everything is asked. Raises StopRun at the end of the input, and any error of
-    `propose` except ModelError.
+    Without `propose`, or a wish, everything is asked. Raises StopRun at the end of input, and any error of `propose`
+    except ModelError.
     """
     try:
         if propose is not None:
@@ -53,9 +53,10 @@ def ask_task(terminal: ClickTerminal, propose: Callable[[str], str] | None = Non
 def task_of_wish(
     terminal: ClickTerminal, propose: Callable[[str], str] | None, wish: str, *, asks: bool = True
 ) -> Task | None:
-    """Return the task that `propose` makes of a wish, or the wish as its goal where that fails; None if it is refused.
+    """Return the task that `propose` makes of a wish, the wish as its goal if that fails, or None if refused.
 
-    A person sees it once, and may edit it if `asks`. Raises EOFError, and any error of `propose` except ModelError.
+    A person sees the task once, and may edit it if `asks`. Raises EOFError, and any error of `propose` except
+    ModelError.
     """
     proposed = _proposed(terminal, propose, wish) if propose is not None else None
     task = proposed or Task(WISH_NAME, PLAIN_ROLE, (parse_goal(wish),))
@@ -104,7 +105,7 @@ def _ask_one_by_one(terminal: ClickTerminal, so_far: Task | None = None) -> Task
 
 
 def _edited_goals(terminal: ClickTerminal, so_far: Sequence[Goal]) -> tuple[Goal, ...]:
-    """Ask about each goal, and for further ones. Where none is left, all stay as they are."""
+    """Ask about each goal, then for more. If none is left, keep them all unchanged."""
     terminal.say(f"Up to {MAX_GOALS} goals; Enter keeps a goal, - drops it, and Enter alone ends.")
     goals: list[Goal] = []
     for number in range(MAX_GOALS):
@@ -120,7 +121,7 @@ def _edited_goals(terminal: ClickTerminal, so_far: Sequence[Goal]) -> tuple[Goal
 
 
 def show_task(terminal: ClickTerminal, task: Task) -> None:
-    """Name, role and goals, a line each."""
+    """Show name, role and goals, a line each."""
     terminal.say(f"Name:  {task.name}")
     terminal.say(f"Role:  {task.role}")
     terminal.say("Goals:")
@@ -131,7 +132,7 @@ def show_task(terminal: ClickTerminal, task: Task) -> None:
 
 
 def welcome_back(terminal: ClickTerminal, task: Task, path: object) -> Task | None:
-    """Return the task saved at `path`, as it is or edited, None for another task. Raises StopRun without an answer."""
+    """Return the task saved at `path`, perhaps edited, or None for another task. Raises StopRun without an answer."""
     terminal.say(f"Welcome back! Would you like me to return to being {task.name}?")
     show_task(terminal, task)
     try:
@@ -142,7 +143,7 @@ def welcome_back(terminal: ClickTerminal, task: Task, path: object) -> Task | No
 
 
 def proposal_messages(wish: str) -> tuple[Message, ...]:
-    """Return the prompt that asks a model for name, role and goals. `parse_proposal` reads its answer."""
+    """Return the prompt that asks a model for name, role and goals. `parse_proposal` reads the answer."""
     system = (
         "You set up an autonomous agent. From the user's wish, think of a short name for it that ends in GPT, its role "
         f"in one sentence that begins with 'an AI', and 1 to {MAX_GOALS} goals that together fulfil the wish and "
@@ -153,10 +154,10 @@ def proposal_messages(wish: str) -> tuple[Message, ...]:
 
 
 def parse_proposal(text: str) -> Task | None:
-    """Read the task in a model's answer: JSON, or lines `Name:`,
-    `Description:` (or `Role:`) and `Goals:` with `- ` items.
+    """Read the task in a model's answer.
 
-    None where name, role or goals are missing or only echo the prompt's form. There may be more goals than are taken.
+    The answer is JSON, or lines `Name:`, `Description:` (or `Role:`) and `Goals:` with `- ` items. Return None if name,
+    role or goals are missing or only echo the prompt's form. There may be too many goals.
     """
     fields = _proposal_json(text) or _proposal_lines(text)
     name, role, goals = fields.get("name"), fields.get("role"), fields.get("goals")
@@ -187,7 +188,7 @@ def _proposal_json(text: str) -> dict[str, Any]:
 def _proposal_lines(text: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for line in text.splitlines():
-        plain = line.replace("*", "").strip()  # some models set the labels in bold
+        plain = line.replace("*", "").strip()  # some models write the labels in bold
         label, colon, rest = plain.partition(":")
         key = label.strip().lower()
         key = _NAMES.get(key, key)
@@ -200,7 +201,7 @@ def _proposal_lines(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice made in the menu: environment variables to set, and whether to keep them in `.env`."""
+    """Hold the choice made in the menu: environment variables to set, and whether to save them in `.env`."""
 
     env: Mapping[str, str]
     save: bool = False
@@ -212,9 +213,9 @@ def model_is_chosen(settings: Settings) -> bool:
 
 
 def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) -> Choice:
-    """Show the first-run menu. `find` looks for servers on this machine only on request.
+    """Show the first-run menu. `find` looks for servers on this machine, only on request.
 
-    Raises SetupError at the end of the input: no model is set up, and nobody sets one up.
+    Raises SetupError at the end of input, as no model is set up.
     """
     terminal.say("No model is set up yet. Which model do you want to use?")
     offers: list[tuple[str, Callable[[], Choice]]] = [
@@ -247,7 +248,7 @@ def _hosted(terminal: ClickTerminal, one: Hosted) -> Choice:
 
 
 def pick_model(terminal: ClickTerminal, models: Sequence[str], *, default: bool = True) -> str:
-    """Ask for a choice among the models of an endpoint. Raises EOFError at the end of the input."""
+    """Ask for one of an endpoint's models. Raises EOFError at the end of input."""
     if models:
         more = f" and {len(models) - NAMED:,} more" if len(models) > NAMED else ""
         terminal.say(f"It offers: {', '.join(models[:NAMED])}{more}")
@@ -286,7 +287,7 @@ def _kept(terminal: ClickTerminal, env: Mapping[str, str]) -> Choice:
 
 
 def _answered(terminal: ClickTerminal, question: str, *words: str) -> str:
-    """Return the chosen word, answered in full or by its first letter. Enter is the first."""
+    """Return the chosen word, answered in full or by its first letter. Enter chooses the first."""
     letters = [word[0] for word in words]
     meant = {**dict(zip(letters, words, strict=True)), **{word: word for word in words}}
     while (answer := terminal.ask(f"{question} [{letters[0]}]: ", letters[0]).strip().lower()) not in meant:
