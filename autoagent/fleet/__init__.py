@@ -19,7 +19,7 @@ __all__ = ["Fleet"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Fleet` when it is asked for: workers do not need it."""
+    """Import `Fleet` on first access, as workers do not need it."""
     if name != "Fleet":
         raise AttributeError(name)
     from autoagent.fleet.lead import Fleet

@@ -1,4 +1,4 @@
-"""The command `autoagent fleet`, made from the flags of a run and from the ways to start and resume one."""
+"""Build the command `autoagent fleet` from the flags of a run and the ways to start and resume a fleet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autoagent.terminal.output import echo, echo_json
 from autoagent.text.text_file import write_text
 
 Flags = Mapping[str, Any]
-NOT_ALL = 9  # the exit code where a run has not finished
+NOT_ALL = 9  # the exit code if a run has not finished
 ENDS = "Exit codes: 0 if all runs finished, else 9."
 MOST_BYTES = 32_000_000  # of a task file on standard input
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -45,7 +45,7 @@ def limit_flags(function: Any) -> Any:
 
 
 class FleetGroup(click.Group):
-    """A group whose subcommand `run` need not be named: the first argument may be the task file."""
+    """Group the subcommands. `run` need not be named: the first argument may be the task file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         named = not args or args[0] in (*self.commands, "-h", "--help")
@@ -70,7 +70,7 @@ def fleet_group(
     take_up: Callable[[Flags, str], int],
     start_team: Callable[..., int],
 ) -> click.Group:
-    """Return the command, whose runs take `run_flags`. `given_in` joins the flags that were given."""
+    """Return the command. Its runs accept `run_flags`, and `given_in` collects the flags that were given."""
 
     @click.group("fleet", cls=FleetGroup, subcommand_metavar="FILE | COMMAND ...")
     def fleet() -> None:
@@ -84,7 +84,7 @@ def fleet_group(
 
 
 def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, Any]]) -> tuple[click.Command, ...]:
-    """Return the commands that lead a fleet."""
+    """Return the subcommands that lead a fleet."""
 
     @click.command("run", epilog=ENDS)
     @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
@@ -144,7 +144,7 @@ def stop(folder: Path, now: bool) -> None:
         raise StateError(f"{folder}: no process leads this fleet.")
     for _ in range(2 if now else 1):
         os.kill(head, signal.SIGTERM)
-        time.sleep(0.1)  # two signals at once would come as one
+        time.sleep(0.1)  # simultaneous signals may be merged
     echo(f"Process {head} was told to stop.")
 
 
@@ -193,7 +193,7 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
 def worker_command(
     start: Callable[[Flags], int], take_up: Callable[[Flags, str], int], start_team: Callable[..., int]
 ) -> click.Command:
-    """Return the command that a head starts."""
+    """Return the command that a head runs as a worker."""
 
     @click.command("worker", hidden=True)
     @click.argument("descriptor", type=int)

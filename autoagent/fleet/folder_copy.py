@@ -1,9 +1,9 @@
-"""Copies the folder of a run between the head and a node that does not share it, by messages on their connection.
+"""Copy the folder of a run between the head and a node that does not share it, by messages on their connection.
 
-The node sends its changes: the workspace and the snapshots before the log that tells of them. So at any moment a killed
-run could have left the head's copy behind, and another node can go on from it. A file is put in its
-place whole, except for growing logs. Only files, links and folders are copied, and files with holes up to MOST_HOLES
-in all: the rest stays where it is. A database of the state folder is copied through SQLite, as other threads may be
+The node sends its changes: the workspace and the snapshots before the log that mentions them. So at any moment the
+head's copy is a state that a killed run could have left, and another node can continue from it. Each file is replaced
+as a whole, except growing logs. Only files, links and folders are copied, and sparse files with holes up to MOST_HOLES
+in all. Anything else stays behind. A database in the state folder is copied through SQLite, as other threads may be
 writing it.
 """
 
@@ -26,21 +26,21 @@ from autoagent.fleet.engine import OUTPUT
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import shown, walk_gate
 
-PIECE = 48_000  # bytes of a message: Ray sends what is below 100 KB along with the call, not by the object store
-MOST_HOLES = 1 << 30  # bytes of all files that are on no disk
+PIECE = 48_000  # bytes of a message: Ray sends less than 100 KB with the call, not through the object store
+MOST_HOLES = 1 << 30  # bytes of holes in all files
 SQLITE = b"SQLite format 3\0"
 STATE = "state/"
-LOG = re.compile(r"state/runs/[^/]+/[^/]+\.jsonl")  # it grows
-INCOMING = ".incoming"  # the file that is being received
+LOG = re.compile(r"state/runs/[^/]+/[^/]+\.jsonl")  # the file grows
+INCOMING = ".incoming"  # the file being received
 
 Put = Mapping[str, Any]
 """A change: `path`, and for a link its target, for a folder its mode, for a file a piece of it, its place, its mode."""
 
 
 class FolderSender:
-    """Send the changes in a folder since the last time. With `has`, the other side has its present content.
+    """Send the changes in a folder since the last time.
 
-    `say` hears once of each file that is left out.
+    With `has`, the other side already has the present content. `say` reports each skipped file once.
     """
 
     def __init__(self, base: Path, say: Callable[[str], None], *, has: bool = False) -> None:
@@ -48,7 +48,7 @@ class FolderSender:
         self._say = say
         self._left: set[str] = set()
         self._sent: dict[str, tuple[int, ...]] = {}
-        if has:  # but for the logs, whose ends may differ
+        if has:  # except the logs: their ends may differ
             self._sent = {path: mark for path, mark in self._seen() if not LOG.fullmatch(path)}
 
     def changes(self, *, whole: bool = True) -> Iterator[Put]:
@@ -76,7 +76,7 @@ class FolderSender:
         else:
             grows = path == OUTPUT or bool(LOG.fullmatch(path))
             at = before[1] if grows and before and before[3] == mark[3] and before[1] <= size else 0
-            in_place = at > 0 or path == OUTPUT  # which a worker has open
+            in_place = at > 0 or path == OUTPUT  # a worker has it open
             with opened(self._base, path) as file:
                 file.seek(at)
                 while True:
@@ -89,7 +89,7 @@ class FolderSender:
                         break
 
     def _seen(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield each path with a mark that differs after a change. Folders come before their contents."""
+        """Yield each path with a fingerprint that changes with it. Folders precede their contents."""
         folders, holes = [self._base], 0
         while folders:
             with os.scandir(folders.pop()) as entries:
@@ -121,15 +121,15 @@ class FolderSender:
 
 
 def marked(found: os.stat_result) -> tuple[int, ...]:
-    """Return a mark that differs after a change of a file: its mode, size, ctime in nanoseconds and inode."""
+    """Return a fingerprint of a file's state: its mode, size, ctime in nanoseconds and inode."""
     return found.st_mode, found.st_size, found.st_ctime_ns, found.st_ino
 
 
 def opened(base: Path, where: str) -> Any:
-    """Open a file to read. Open a database of the program's own as a copy that includes its write-ahead log.
+    """Open a file for reading. Open the program's own databases as a copy that includes the write-ahead log.
 
-    Programs may be at work there, so follow no link put in the place of a folder, and wait for no pipe.
-    Raises FileNotFoundError if the path is no longer a file.
+    Programs may be running there, so follow no link that replaced a folder, and do not wait for a pipe. Raises
+    FileNotFoundError if the path is no longer a file.
     """
     root = os.open(base, os.O_PATH)
     try:
@@ -155,7 +155,7 @@ def opened(base: Path, where: str) -> Any:
 
 
 def receive(base: Path, change: Put) -> None:
-    """Take up a change of the folder `base`. Raises StateError if it leads out of it or cannot be written."""
+    """Apply a change to the folder `base`. Raises StateError if it leads outside or cannot be written."""
     place = base / change["path"]
     try:
         if ".." in place.parts or not is_inside(base, place.absolute().parent):
@@ -176,7 +176,7 @@ def receive(base: Path, change: Put) -> None:
 
 
 def receive_piece(place: Path, draft: Path, change: Put) -> None:
-    """Take up a piece of a file. Put the file in its place with the last piece, append to a log. Raises OSError."""
+    """Apply a piece of a file. Replace the file with the last piece, or append to a log. Raises OSError."""
     in_place, at, last = change["in_place"], change["at"], change["last"]
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if at else os.O_TRUNC)
     with os.fdopen(os.open(place if in_place else draft, flags, 0o600), "wb") as file:
@@ -184,11 +184,11 @@ def receive_piece(place: Path, draft: Path, change: Put) -> None:
         if any(data):
             file.seek(at)
             file.write(data)
-        else:  # a hole takes no room
+        else:  # a hole takes no space
             file.truncate(at + len(data))
         if last and LOG.fullmatch(change["path"]):
             file.flush()
-            os.fsync(file.fileno())  # a command may act once the log has it
+            os.fsync(file.fileno())  # a command may run once it is in the log
     if last and not in_place:
         draft.chmod(change["mode"] & 0o777)
         draft.replace(place)

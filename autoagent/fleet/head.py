@@ -1,9 +1,10 @@
-"""The head of a fleet: starts workers, shares out the budget among them, and writes down the end of each run.
+"""Lead a fleet: start workers, divide the budget among them, and record the end of each run.
 
-One thread does all of it, so that no two decisions about the budget cross. A worker that dies is followed by another,
-which resumes the run from its log at its exact step. If it may still be at work on another machine, that happens once
-its lease is over. Not covered: a command that was running then may have acted on the world outside. The run is told so
-when it resumes.
+One thread does all of it, so that decisions about the budget never conflict. A worker that dies is replaced by another
+that resumes the run from its log at its exact step. If the first may still be running on another machine, that happens
+once its lease has expired.
+
+Not covered: a command interrupted in this way may have acted on the outside world. The run is told so when it resumes.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.link import LEASE, LOCK
 from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, locked_by, tally_of
 
-LONGEST = 64_000_000  # bytes of a line of a worker's
-TICK = 0.5  # seconds between two looks at the screen
+LONGEST = 64_000_000  # bytes of a worker's line
+TICK = 0.5  # seconds between two screen updates
 MARGIN = GRACE + 2.0
-"""Seconds after a lease until its run is given away: what the worker has to end, and what clocks differ by."""
+"""Seconds after a lease until its run is reassigned: time for the worker to end, and for clock differences."""
 TEAM = "team.yaml"  # in the folder of a run on another machine
 STOPPED = "The fleet is stopped; `autoagent fleet resume` continues it."
-ANSWERS = 30 * 86_400.0  # seconds for which a question waits for `autoagent answer`
+ANSWERS = 30 * 86_400.0  # seconds that a question waits for `autoagent answer`
 NEVER_AGAIN = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
 """The ends that are final: a resumed fleet does not run them again."""
 
 
 @dataclass(slots=True)
 class Worker:
-    """A worker at work: its process, its run, and the error that it has told."""
+    """Hold a worker: its process, its run, and any error that it reported."""
 
     process: WorkerProcess
     row: Row
@@ -56,15 +57,16 @@ class Worker:
     problem: Mapping[str, Any] | None = None
     asks: str = ""
     ordered: bool = False
-    copy: Path | None = None  # the folder here, if it works in one on another machine
-    leased: float = 0.0  # until when it may go on without this head
-    doomed: float | None = None  # when it is killed
+    copy: Path | None = None  # the folder here, if it works on another machine
+    leased: float = 0.0  # how long it may continue without this head
+    doomed: float | None = None  # when to kill it
 
 
 class Head:
-    """Leads a fleet to its end. `flags` are those of `autoagent run` for every run.
+    """Lead a fleet to its end.
 
-    `patience`: seconds for which all runs wait at most when an endpoint wants fewer requests.
+    `flags` are those of `autoagent run` for every run. `patience` is how many seconds all runs wait at most when an
+    endpoint asks for fewer requests.
     """
 
     def __init__(
@@ -72,10 +74,10 @@ class Head:
     ) -> None:
         self.state = state
         self.say: Callable[[str], None] = lambda text: None
-        self.not_copied: Collection[Path] = {state.out.resolve()}  # with a task's files: the agent itself has them
+        self.not_copied: Collection[Path] = {state.out.resolve()}  # in a task's files: they belong to the agent itself
         settings = state.settings
         self.ledger = Ledger(Ceilings(settings["budget"], settings["max_tokens"], settings["rpm"], settings["tpm"]))
-        self.stops = 0  # how often the user has asked to stop
+        self.stops = 0  # how often the user asked to stop
         self._record = record
         self._flags = flags
         self._patience = patience
@@ -83,18 +85,20 @@ class Head:
         self._parallel, self._retries = int(settings["parallel"]), int(settings["retries"])
         self._workers: dict[int, Worker] = {}
         self._selector = selectors.DefaultSelector()
-        self._without_progress: dict[str, tuple[int, int]] = {}  # failures in a row, and the commands done then
+        self._without_progress: dict[
+            str, tuple[int, int]
+        ] = {}  # consecutive failures, and the number of commands done by then
         self._queue: deque[Row] = deque()
-        self._told = False  # that questions reach nobody
-        self._held_back: list[tuple[float, Row]] = []  # runs that a worker may still be at, until when at most
+        self._told = False  # whether questions reach nobody
+        self._held_back: list[tuple[float, Row]] = []  # runs that a worker may still hold, and the latest end
 
     def run(self) -> Iterator[Row]:
-        """Yield each run as it ends, until all have or the fleet is stopped."""
+        """Yield each run as it ends, until all have ended or the fleet is stopped."""
         for row in self.state.rows.values():
             lost = row.state == "running" and row.node
             if self.is_over(row):
                 continue
-            if lost:  # by a head that was killed
+            if lost:  # by a killed head
                 self._held_back.append((time.monotonic() + LEASE + MARGIN, row))
             else:
                 self._queue.append(row)
@@ -111,7 +115,7 @@ class Head:
                 self.end_all()
 
     def is_over(self, row: Row) -> bool:
-        """Return whether a run needs no worker. Take up the facts of its log that a killed head may not have noted."""
+        """Return whether a run needs no worker. Adopt facts from its log that a killed head may not have recorded."""
         is_done = row.state == "done" and row.status in NEVER_AGAIN
         try:
             tally = tally_of(self.state.folder(row))
@@ -150,11 +154,11 @@ class Head:
         self._selector.register(worker.process.connection, selectors.EVENT_READ, worker)
 
     def order_for(self, worker: Worker, folder: Path, *, asks: bool) -> dict[str, Any]:
-        """Return the order for a worker in a folder, with its run's flags. `asks`: somebody can answer it there."""
+        """Return the order for a worker in a folder, with its run's flags. `asks`: somebody there can answer."""
         row, job = worker.row, worker.row.job
         given = {**({"answer_timeout": ANSWERS} if asks else {}), **self._flags, **job.given}
         given |= {"state_dir": str(folder / "state"), "plain_output": True, "skip_reprompt": True, "run_name": job.id}
-        given["workspace"] = given["moved_to"] = str(folder / "workspace")  # on each node it may be elsewhere
+        given["workspace"] = given["moved_to"] = str(folder / "workspace")  # its path may differ on each node
         if row.run:
             given = {name: value for name, value in given.items() if name not in ("wish", "ai_goals")}
         elif "ai_goals" in given:  # no saved task completes these
@@ -171,7 +175,7 @@ class Head:
         }
 
     def listen(self) -> Iterator[Row]:
-        """Hear the workers for a moment. Yield the runs that have ended."""
+        """Listen to the workers for a moment. Yield the runs that have ended."""
         wait = min(TICK, self.ledger.wakes)
         for key, _ in self._selector.select(wait):
             if key.data is None:
@@ -192,7 +196,7 @@ class Head:
                     raise StateError(f"It sent more than {LONGEST // 1_000_000} MB in a line.")
                 for line in lines:
                     self.hear(worker, json.loads(line))
-            except (StateError, ValueError, TypeError, LookupError) as error:  # the others go on
+            except (StateError, ValueError, TypeError, LookupError) as error:  # the others continue
                 worker.problem = {"reason": f"The worker cannot be followed: {error}", "code": Status.FAILED.code}
                 worker.process.send_signal(signal.SIGKILL)
             if not data and (row := self.worker_ended(worker)) is not None:
@@ -244,7 +248,7 @@ class Head:
                     self._record.tell({"id": row.job.id, **message["event"]})
 
     def welcome(self, worker: Worker, hello: Mapping[str, Any]) -> None:
-        """Give a worker its order, unless it is another version than this head, or the fleet is stopped meanwhile."""
+        """Give a worker its order, unless its version differs from this head's, or the fleet is stopping."""
         here, there = (__version__, platform.python_version()), (hello["version"], hello["python"])
         if here != there:
             text = "The {} has autoagent {} on Python {}".format
@@ -273,7 +277,7 @@ class Head:
         self._tell(worker, self.order_for(worker, folder, asks=near))
 
     def _tell(self, worker: Worker, message: Mapping[str, Any]) -> None:
-        """Send a message. A worker that is gone is noticed when its socket is read."""
+        """Send a message. A missing worker is noticed when its socket is read."""
         connection = worker.process.connection
         with suppress(OSError):
             connection.setblocking(True)
@@ -281,7 +285,7 @@ class Head:
         connection.setblocking(False)
 
     def worker_ended(self, worker: Worker) -> Row | None:
-        """Note the end of a worker. Return its run if that is over for this head, None if it is tried again."""
+        """Record the end of a worker. Return its run if that has ended for this head, None if it is retried."""
         row, connection = worker.row, worker.process.connection
         self._selector.unregister(connection)
         del self._workers[connection.fileno()]
@@ -289,7 +293,7 @@ class Head:
         code = worker.process.wait()
         try:
             tally = tally_of(self.state.folder(row))
-        except StateError as error:  # the next start makes another attempt
+        except StateError as error:  # the next start is another attempt
             tally, worker.problem = RunTally(), {"reason": str(error), "code": Status.FAILED.code}
         self.ledger.set_spent(row.job.id, tally.usd + tally.unknown_usd, tally.stats.tokens + tally.unknown_tokens)
         tally.fill(row)
@@ -325,7 +329,7 @@ class Head:
         self._record.add("ended", id=row.job.id, **fields)
 
     def hurry(self) -> None:
-        """Have running workers end if the fleet is to stop: at their next call, or at once."""
+        """End running workers if the fleet is to stop: at their next call, or at once."""
         now = time.monotonic()
         for worker in self._workers.values():
             if self.stops and worker.doomed is None:
@@ -343,7 +347,7 @@ class Head:
                 worker.process.abandon()
 
     def end_all(self) -> None:
-        """End every worker that is still there, when the caller stops listening."""
+        """End all remaining workers, when the caller stops listening."""
         for worker in self._workers.values():
             worker.process.send_signal(signal.SIGTERM)
             worker.process.connection.close()
@@ -380,7 +384,7 @@ class Head:
 
 
 def said_of(code: int | None) -> str:
-    """Return why a worker ended without a word."""
+    """Return why a worker ended without reporting a reason."""
     if code is None:
         return "The fate of the worker is unknown."
     if code < 0:
@@ -396,11 +400,11 @@ def fill_workspace(row: Row, folder: Path, but: Collection[Path]) -> None:
         return [name for name in names if (Path(place) / name).resolve() in but]
 
     try:
-        shutil.rmtree(workspace, ignore_errors=True)  # of a start that was killed before its run began
+        shutil.rmtree(workspace, ignore_errors=True)  # from a start killed before its run began
         workspace.mkdir(mode=0o700, parents=True)
         (folder / OUTPUT).touch(mode=0o600)
         if row.job.team:
-            shutil.copy2(row.job.team, folder / TEAM)  # for a node that has it not
+            shutil.copy2(row.job.team, folder / TEAM)  # for a node without it
         for path in map(Path, row.job.files):
             if path.is_dir():
                 shutil.copytree(path, workspace, symlinks=True, ignore=left_out, dirs_exist_ok=True)
@@ -411,7 +415,7 @@ def fill_workspace(row: Row, folder: Path, but: Collection[Path]) -> None:
 
 
 def end_orphans(state: FleetState) -> None:
-    """Have workers of a head that was killed end: after their step, then by signals."""
+    """End the workers of a killed head: after their step, then by signals."""
     paths = [state.folder(row) / LOCK for row in state.rows.values()]
     for path in paths:
         deadline = time.monotonic() + 2 * GRACE
@@ -423,6 +427,6 @@ def end_orphans(state: FleetState) -> None:
 
 
 def holder(path: Path) -> int:
-    """Return the process of this machine that holds a run's folder, 0 if none does."""
+    """Return the pid of the process on this machine that holds a run's folder, or 0."""
     pid, _, host = locked_by(path).partition(" ")
     return int(pid) if pid.isdecimal() and host == socket.gethostname() else 0

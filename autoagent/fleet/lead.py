@@ -1,4 +1,4 @@
-"""Leads a fleet from its tasks or from its record: the way in for the command line and for Python programs.
+"""Lead a fleet from its tasks or its record: the entry point for the command line and for Python programs.
 
 from autoagent.fleet import Fleet
 
@@ -98,11 +98,11 @@ class Fleet(AbstractContextManager["Fleet"]):
         else:
             versions = {"version": __version__, "python": platform.python_version()}
             jobs = [asdict(job) for job in found.jobs]
-            with suppress(SettingsError):  # its own state tells of that
+            with suppress(SettingsError):  # the fleet's own state reports that
                 session.trusted.add(self.out.resolve(), [self.state.origin])
             self._record.add("fleet", made=self.state.made, settings=self.state.settings, runs=jobs, **versions)
         if shared:
-            flags["memory_index"] = f"fleet-{self.state.made[:16]}"  # the same one when it is resumed
+            flags["memory_index"] = f"fleet-{self.state.made[:16]}"  # the same when resumed
         usual = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
         self.head = Head(self.state, self._record, flags, self._engine, session.settings.patience or usual)
         self.head.not_copied = {self.out.resolve(), *(Path(p).resolve() for p in protected_paths(session.settings))}
@@ -118,7 +118,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             yield row
 
     def __exit__(self, *exc: object) -> None:
-        """Give the folder back to others."""
+        """Release the folder."""
         if self._screen:
             self._screen.close(self.head.ledger.exhausted)
         self._engine.close()
@@ -126,7 +126,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 
 
 def engine_of(state: FleetState, session: Session) -> Engine:
-    """Return the engine of a fleet. Raises SetupError, StateError."""
+    """Return the fleet's engine. Raises SetupError, StateError."""
     if state.settings["engine"] == "local":
         return Engine()
     from autoagent.fleet.ray_engine import RayEngine
@@ -140,7 +140,7 @@ def engine_of(state: FleetState, session: Session) -> Engine:
 
 
 def shared_memory(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags for a memory at an address, that of MEMORY_URL for `-`. Raises SettingsError."""
+    """Return the flags for the memory at an address (`-`: MEMORY_URL). Raises SettingsError."""
     url = flags["memory_url"]
     if url == "-" and not (url := Session.load({**flags, "memory_url": None}).settings.memory_url):
         raise SettingsError("--memory-url -: MEMORY_URL is not set.")
@@ -167,7 +167,7 @@ def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
 def _begun(
     tasks: str | Path | bytes | Iterable[Mapping[str, Any]], flags: Mapping[str, Any]
 ) -> tuple[TaskList, Session]:
-    """Read the tasks, and open the session once the user trusts their content. Raises as Fleet does."""
+    """Read the tasks, and open the session after the user has trusted their content. Raises as Fleet does."""
     held = Session.load(flags).settings
     if isinstance(tasks, bytes):
         found = read_tasks(STDIN, held, tasks)

@@ -1,9 +1,9 @@
-"""One budget of money and tokens for all workers, and one rate of requests: reserved before each call, exact at any
-parallelism.
+"""Keep one budget of money and tokens, and one request rate, for all workers.
 
-A call is granted while its longest reply fits. Where the budget gets short, its reply is limited to a multiple of
-earlier replies. Near the ceiling a call waits until every other call has come back. Then its reply is cut to the rest
-of the budget, or it is refused, as by the budget of a single run (agent/budget.py).
+Amounts are reserved before each call, so the limits are exact at any parallelism. A call is granted while its longest
+reply fits. When the budget runs short, the reply is limited to a multiple of earlier replies. Near the ceiling a call
+waits until every other call has returned. Then its reply is cut to the rest of the budget, or it is refused, as by the
+budget of a single run (agent/budget.py).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from autoagent.agent.budget import FIRST_REPLY, estimated_cost
 from autoagent.core.model import Price
 
-REPLIES = 20  # the last ones of a model, by which the next is judged
-LONGER = 1.25  # than the longest of them, the next one may be
-ROOMY = 4  # times the longest of them, no reply is expected to be, where the budget gets short
-SPARE = 3  # calls like it must fit beside a call that may reply at its longest
+REPLIES = 20  # a model's latest replies, for estimating the next
+LONGER = 1.25  # allowed ratio of the next reply to the longest of these
+ROOMY = 4  # the same ratio when the budget runs short
+SPARE = 3  # similar calls that must fit beside a call with the longest reply
 MINUTE = 60.0
-FIRST_GAP, LONGEST_GAP = 0.1, 5.0  # seconds between requests once the server has refused one for their number
+FIRST_GAP, LONGEST_GAP = 0.1, 5.0  # seconds between requests after the server refused one for its rate
 
 Key = tuple[str, int]
 """A call: the run's id and the number that its worker has given it."""
@@ -30,7 +30,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Limits over all runs. 0 means none."""
+    """Hold the limits over all runs. 0 means none."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -40,7 +40,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that asks for its share: tokens of the prompt as its worker counts them, and of the longest reply."""
+    """Describe a call asking for its share: the prompt's tokens as its worker counts them, and the longest reply's."""
 
     key: Key
     model: str
@@ -51,7 +51,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call: the most tokens of its reply (0: no limit), or why it is refused."""
+    """Answer a call: the maximum tokens of its reply (0: no limit), or why it is refused."""
 
     key: Key
     at_most: int = 0
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Amount:
-    """Money (USD) and tokens."""
+    """Hold an amount of money (USD) and tokens."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -72,27 +72,27 @@ class Amount:
 
 
 class Ledger:
-    """Keep the expenses by run, and the reservations by call. For use by a single thread."""
+    """Track the spending by run, and the reservations by call. For use by a single thread."""
 
     def __init__(self, ceilings: Ceilings, clock: Callable[[], float] = time.monotonic) -> None:
         self.ceilings = ceilings
         self.exhausted = ""  # why a call was refused
-        self.waiting: deque[Call] = deque()  # calls for their share, the oldest first
-        self.turns: deque[Key] = deque()  # requests to endpoints for their turn
+        self.waiting: deque[Call] = deque()  # calls waiting for their share, oldest first
+        self.turns: deque[Key] = deque()  # requests waiting for their turn
         self._clock = clock
-        self._spent: dict[str, Amount] = {}  # as the logs have it
+        self._spent: dict[str, Amount] = {}  # by the logs
         self._total = Amount()
         self._held: dict[Key, Amount] = {}
-        self._unlogged: dict[str, deque[tuple[Amount, bool]]] = {}  # calls that came back; True: until any event
+        self._unlogged: dict[str, deque[tuple[Amount, bool]]] = {}  # returned calls; True: until any event
         self._calls: dict[Key, Call] = {}
         self._replies: dict[str, deque[int]] = {}
         self._scales: dict[str, deque[float]] = {}
-        self._minute: deque[tuple[float, int]] = deque()  # when, tokens
+        self._minute: deque[tuple[float, int]] = deque()  # time, tokens
         self._paused = self._next_turn = -math.inf
         self._gap = 0.0
 
     def set_spent(self, run: str, usd: float, tokens: int) -> None:
-        """Take over the figures from the log of a run, and forget the calls of its ended worker."""
+        """Set the figures from a run's log, and forget the calls of its ended worker."""
         before = self._spent.get(run, Amount())
         self._total.add(usd - before.usd, tokens - before.tokens)
         self._spent[run] = Amount(usd, tokens)
@@ -104,7 +104,7 @@ class Ledger:
         self._calls = {key: call for key, call in self._calls.items() if key[0] != run}
 
     def came_back(self, key: Key, usd: float, prompt: int, completion: int) -> None:
-        """End the reservation of a call, and keep its price until its run has it in the log."""
+        """Replace a call's reservation by its price, until the run has logged it."""
         call, held = self._calls.pop(key, None), self._held.pop(key, None)
         if call is None or held is None:
             return
@@ -118,13 +118,13 @@ class Ledger:
             self._minute.append((self._clock(), amount.tokens - held.tokens))
 
     def failed(self, key: Key) -> None:
-        """Keep the reservation of a failed call until its run's next event, which has its cost."""
+        """Keep a failed call's reservation until its run's next event, as that has the cost."""
         self._calls.pop(key, None)
         if (held := self._held.pop(key, None)) is not None:
             self._unlogged.setdefault(key[0], deque()).append((held, True))
 
     def logged(self, run: str, usd: float, tokens: int, *, replied: bool) -> None:
-        """Add the expenses of an event of a run, in USD and tokens. `replied`: for a model's reply."""
+        """Add the cost of a run's event, in USD and tokens. `replied`: it is for a model's reply."""
         self._total.add(usd, tokens)
         self._spent.setdefault(run, Amount()).add(usd, tokens)
         waiting = self._unlogged.get(run)
@@ -134,12 +134,12 @@ class Ledger:
             waiting.popleft()
 
     def slow_down(self, seconds: float) -> None:
-        """Send no request for so many seconds, and fewer after that, as the server has refused one too many."""
+        """Pause all requests for so many seconds, then send fewer, as the server refused one for its rate."""
         self._paused = max(self._paused, self._clock() + seconds)
         self._gap = min(LONGEST_GAP, max(FIRST_GAP, 2 * self._gap))
 
     def answers(self) -> Iterator[Answer]:
-        """Yield an answer for each call that need not wait any longer, the oldest first."""
+        """Yield an answer for each call that need not wait any longer, oldest first."""
         while self.waiting and (answer := self.decide(self.waiting[0])) is not None:
             self.waiting.popleft()
             yield answer
@@ -152,13 +152,13 @@ class Ledger:
 
     @property
     def wakes(self) -> float:
-        """The seconds until time alone lets a call go on, infinity if none waits for that."""
+        """Return the seconds until a call may continue merely because time has passed, or infinity."""
         moments = [max(self._paused, self._next_turn)] if self.turns else []
         moments += [self._minute[0][0] + MINUTE] if self.waiting and self._minute else []
         return max(0.0, min(moments) - self._clock()) if moments else math.inf
 
     def decide(self, call: Call) -> Answer | None:
-        """Return the answer to a call, None if it has to wait."""
+        """Return the answer to a call, or None if it has to wait."""
         prompt = math.ceil(call.prompt * max(self._scales.get(call.model, ()), default=1.0))
         replies = self._replies.get(call.model)
         expected = min(call.most, int(LONGER * max(replies)) if replies else FIRST_REPLY)
@@ -186,7 +186,7 @@ class Ledger:
         return Answer(call.key, reply if ceilings.usd or ceilings.tokens else 0)
 
     def _longest(self, call: Call, prompt: int) -> int:
-        """Return the tokens of the longest reply within the ceilings, beside all that is spent and reserved."""
+        """Return the tokens of the longest reply within the ceilings, given everything spent and reserved."""
         others = [*self._held.values(), *(amount for kept in self._unlogged.values() for amount, _ in kept)]
         left: list[float] = [call.most]
         if self.ceilings.tokens:

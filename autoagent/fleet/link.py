@@ -1,8 +1,8 @@
-"""A run's own process as a worker of a fleet: asks the head before each call and request, and tells it each event.
+"""Connect a run's own process to its fleet: ask the head before each call and request, and report each event.
 
-It is an ordinary run of `autoagent`, in which this module takes part by hooks. Head and worker talk in JSON lines over
-a socket that the worker inherits. Without its head a worker makes no further call: it ends at the next one. On another
-machine, where the head cannot see it end, it ends at once, and also when it has not heard of the head for a while.
+The process is an ordinary run of `autoagent`, joined by hooks. Head and worker exchange JSON lines over a socket that
+the worker inherits. A worker that has lost its head makes no further call: it ends at the next. On another machine,
+where the head cannot see it end, it ends at once, and also after hearing nothing from the head for a while.
 """
 
 from __future__ import annotations
@@ -52,20 +52,21 @@ from autoagent.terminal.output import echo
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import PER_MESSAGE, counter
 
-LOOK = 0.2  # seconds between two looks whether to wait on
-PREDECESSOR = 30.0  # seconds for which the process that had this run before may still finish its step
-PROBE_TOKENS = 4_000  # of the few small questions that find out how a model is to be asked
+LOOK = 0.2  # seconds between two checks whether to keep waiting
+PREDECESSOR = 30.0  # seconds for the run's previous process to finish its step
+PROBE_TOKENS = 4_000  # for the few small requests that probe how to ask a model
 LOCK = "worker.lock"
 LEASE = 20.0
-"""Seconds for which a worker on another machine goes on without a word of its head: more than a stall of the network or
-of a busy head takes, and no longer than a user would wait for a lost run to be taken up."""
-BEAT = 4.0  # seconds between two words, so that a lease outlives four that are lost
-now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # goes on while suspended
+"""Seconds that a worker on another machine continues without hearing from its head.
+
+Longer than a stall of the network or of a busy head, and no longer than a user would wait for a lost run to resume."""
+BEAT = 4.0  # seconds between two messages, so that a lease survives four lost messages
+now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # also runs during suspend
 GONE = "The head of the fleet is gone; `autoagent fleet resume` continues the fleet."
 
 
 class HeadLink:
-    """The connection to the head. Any thread may ask and tell."""
+    """Hold the connection to the head. Any thread may ask and tell."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -78,7 +79,7 @@ class HeadLink:
         self.gone = False
 
     def tell(self, op: str, **fields: Any) -> None:
-        """Send a message. Nothing is sent to a head that is gone."""
+        """Send a message, unless the head is gone."""
         line = json.dumps({"op": op, **fields}, separators=(",", ":")).encode() + b"\n"
         try:
             with self._sending:
@@ -87,7 +88,7 @@ class HeadLink:
             self._lose()
 
     def order(self, folder: str) -> dict[str, Any]:
-        """Wait for the head's order, and for the files of the run that come before it into a folder of this node.
+        """Wait for the head's order, and for the run's files if this node has its own folder.
 
         Raises StateError if there is none.
         """
@@ -100,7 +101,7 @@ class HeadLink:
         raise StateError("The head of the fleet is gone.")
 
     def is_there(self) -> bool:
-        """Wait for a word of the head. Return whether it came: then the head also has all that was told before."""
+        """Return whether the head answers, waiting for it. It then also has everything told before."""
         number = next(self._numbers)
         self.tell("beat", n=number)
         with self._answered:
@@ -111,7 +112,7 @@ class HeadLink:
         return True
 
     def ask(self, op: str, heed: Callable[[], float], **fields: Any) -> dict[str, Any]:
-        """Ask the head and wait for its answer, `heed` being called meanwhile. Its number in the answer is `n`.
+        """Ask the head and wait for its answer, calling `heed` meanwhile. `n` in the answer is the question's number.
 
         Raises StopRun if the run is to end, and any error of `heed`.
         """
@@ -156,7 +157,7 @@ class HeadLink:
 
 
 class MeteredModel:
-    """A model that reserves each call in the fleet's budget before it, and settles it afterwards."""
+    """Wrap a model, to reserve each call in the fleet's budget beforehand and to settle it afterwards."""
 
     def __init__(self, model: Model, head: HeadLink) -> None:
         self._model = model
@@ -169,7 +170,7 @@ class MeteredModel:
 
     @property
     def asking(self) -> Asking:
-        """The model's way of being asked, which may have to be found out by asking."""
+        """Return how the model is asked for commands. Finding out may take requests."""
         if self._probed:
             return self._model.asking
         granted = self._reserve(PROBE_TOKENS, PROBE_TOKENS, lambda: math.inf)
@@ -180,7 +181,7 @@ class MeteredModel:
             self._head.tell("failed", n=granted["n"])
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
-        """See protocols.Model. Raises StopRun where the fleet's budget does not cover the call."""
+        """See protocols.Model. Raises StopRun if the fleet's budget does not cover the call."""
         count, listener, at_most = self._count, asked.get("listener"), asked.get("at_most")
         prompt = sum(count(message.content) + PER_MESSAGE for message in messages)
         prompt += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
@@ -205,7 +206,7 @@ class MeteredModel:
 
 
 def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], Any]) -> Any:
-    """Send a request when it is its turn. Tell the head if the server wants fewer of them."""
+    """Send a request when its turn comes. Tell the head if the server wants fewer requests."""
     head.ask("turn", heed)
     try:
         return send()
@@ -216,7 +217,7 @@ def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], A
 
 
 def told(head: HeadLink, whole: bool, event: Event) -> None:
-    """Tell the head of an event: its cost and the run's present activity, or with `whole` all of it."""
+    """Report an event to the head: its cost and the run's activity, or with `whole` the whole event."""
     fields: dict[str, Any] = {"run": event.run, "type": event.type, "step": 0 if event.agent else event.step}
     match event:
         case Thought() | Rejected() | Answered() | Spent():
@@ -238,9 +239,10 @@ def told(head: HeadLink, whole: bool, event: Event) -> None:
 
 
 def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
-    """End this process when its head has not been heard of for so long, unless the run is `over` before.
+    """End this process after hearing nothing from its head for so long, unless the run is `over` before.
 
-    The lease runs from the asking. So it ends here before the head, counting from its answer, gives the run away.
+    The lease runs from the question, while the head counts from its answer. So it ends here before the head reassigns
+    the run.
     """
     until = now() + seconds
 
@@ -263,9 +265,9 @@ def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
 
 
 def hand_on(head: HeadLink, sender: FolderSender, event: Event | None = None) -> None:
-    """Hand on the changes of a run's folder up to an event of the log. For None, its end, wait until they are there.
+    """Send on the changes in a run's folder up to an event of the log. For None, its end, wait until they arrive.
 
-    Raises StopRun before a command that the head cannot know of.
+    Raises StopRun before a command that the head cannot learn of.
     """
     if event is None:
         sys.stdout.flush()  # to the output file
@@ -279,9 +281,8 @@ def hand_on(head: HeadLink, sender: FolderSender, event: Event | None = None) ->
 def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
     """Join the fleet over an inherited socket: yield the order, and take part in the run that follows.
 
-    `own`: the run's folder on this node if the fleet's folder cannot be reached, else ''.
-
-    Raises StateError if the head is gone, or another process still has this run.
+    `own` is the run's folder on this node if the fleet's folder cannot be reached, else ''. Raises StateError if the
+    head is gone, or another process still has this run.
     """
     os.set_inheritable(descriptor, False)
     over = threading.Event()

@@ -1,12 +1,12 @@
-"""Starts the workers of a fleet on the nodes of a Ray cluster. Needs `ray`.
+"""Start the workers of a fleet on the nodes of a Ray cluster. Needs `ray`.
 
-Ray finds a node with a free CPU for a relay, an actor that starts the worker there and hands the lines of its
-connection on, both ways. A relay is used for one worker after the other. On the head's side one thread keeps the ends
-of all relays. The head reads and writes a socket, as with a worker of its own machine.
+Ray finds a node with a free CPU for a relay, an actor that starts the worker there and passes on the lines of its
+connection, both ways. A relay serves one worker after another. On the head's side, one thread serves all relays. The
+head reads and writes a socket, as with a worker on its own machine.
 
-Secrets go from here to the worker's environment by one call of the relay and nowhere else: arguments of a call to an
-actor are sent to its process alone, unlike those of its constructor and unlike a `runtime_env`, which the cluster keeps
-and its dashboard shows.
+Secrets reach the worker's environment by one call of the relay and by no other path: arguments of a call to an actor
+are sent only to its process, unlike those of its constructor and unlike a `runtime_env`, kept by the cluster and shown
+on its dashboard.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_VARIABLES = 64_000  # bytes of all together, so that they go along with the
 
 
 class Relay:
-    """Starts a worker on this node and hands its lines on. Runs in a process that Ray starts there."""
+    """Start a worker on this node, and pass on its lines. Runs in a process that Ray starts there."""
 
     async def start(self, folder: str, nonce: str, variables: Mapping[str, str], cwd: str) -> None:
         """Start a worker for the run in `folder`, in a folder of its own if this node does not share `folder`."""
@@ -81,7 +81,7 @@ class Relay:
 
 
 def shares(out: Path, nonce: str) -> bool:
-    """Return whether OUT here is the same folder as the head's, by any path."""
+    """Return whether OUT here is the same folder as the head's, by whatever path."""
     for folder in (out, *out.parents):
         with suppress(OSError):
             return (folder / NONCE).read_text() == nonce
@@ -89,7 +89,7 @@ def shares(out: Path, nonce: str) -> bool:
 
 
 class RayProcess(WorkerProcess):
-    """A worker on a node, as the head sees it. `_keep` is the thread that talks with its relay."""
+    """Represent a worker on a node to the head. The thread `_keep` talks to its relay."""
 
     def __init__(self, engine: RayEngine, folder: Path) -> None:
         self.connection, self._theirs = socket.socketpair()
@@ -161,7 +161,7 @@ class RayProcess(WorkerProcess):
 
 
 class RayEngine(Engine):
-    """Starts workers on the nodes of the cluster at an address. `variables` are for their environment.
+    """Start workers on the nodes of the cluster at an address, with `variables` in their environment.
 
     Raises StateError if the cluster cannot be joined, ModuleNotFoundError without Ray.
     """
@@ -205,7 +205,7 @@ class RayEngine(Engine):
 
 
 def join(address: str) -> None:
-    """Join a cluster. Raises StateError with a line that says why that cannot be."""
+    """Join a cluster. Raises StateError with the reason in a line if that fails."""
     import ray
     from ray._private import worker as ray_worker
     from ray.exceptions import RayError
@@ -247,7 +247,7 @@ def own_cluster() -> str:
 
 
 def said_of(error: BaseException, *, began: bool) -> str:
-    """Return why a relay came to nothing, before or after its worker `began`."""
+    """Return why a relay failed, before or after its worker `began`."""
     if isinstance(error, asyncio.CancelledError):
         return "The worker's node does not answer." if began else "The fleet was stopped before a node was free."
     if "No module named 'autoagent" in str(error):

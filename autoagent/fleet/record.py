@@ -1,7 +1,7 @@
-"""`fleet.jsonl`: the one record of a fleet, append-only. Status, resume and results are readings of it and of the runs'
-own logs.
+"""Keep `fleet.jsonl`, the only record of a fleet. It is append-only.
 
-A kernel lock lets one head write it at a time. No secret is written: every text is masked.
+Status, resume and results are derived from it and from the runs' own logs. A kernel lock lets one head write it at a
+time. No secret is written: every text is masked.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ NAME, LOCK = "fleet.jsonl", "fleet.lock"
 
 @dataclass(slots=True)
 class Row:
-    """A run of the fleet, as it stands.
+    """Hold the state of a run in a fleet.
 
-    `state`: waiting, running or done. `known` holds the evidence that each goal is met, '' if it is not.
-    `unknown_usd`: the most that interrupted calls may have cost beyond `usd`, in USD.
+    `state`: waiting, running or done. `known` holds the evidence that each goal is met, or ''. `unknown_usd` is the
+    most that interrupted calls may have cost beyond `usd`, in USD.
     """
 
     job: Job
@@ -76,15 +76,15 @@ class Row:
 
     @property
     def stands(self) -> str:
-        """Its status if it has ended, else `waiting` or `running`."""
+        """Return its status if it has ended, else `waiting` or `running`."""
         return self.status if self.state == "done" else self.state
 
 
 @dataclass(slots=True)
 class FleetState:
-    """A record as read: the settings of the fleet, and its runs in their order.
+    """Hold a record as read: the settings of the fleet, and its runs in order.
 
-    `made` is a random id. The user's own state knows a fleet started here by it.
+    `made` is a random id. It identifies a fleet started here in the user's own state.
     """
 
     out: Path
@@ -94,18 +94,18 @@ class FleetState:
 
     @property
     def origin(self) -> UntrustedValue:
-        """The fleet, as something that needs the user's trust where somebody else has made its folder."""
+        """Return the fleet as a value that needs the user's trust if somebody else made its folder."""
         about = "runs and logs that were not made here by you, with the programs, files and settings that they get"
         return UntrustedValue(file=NAME, name="fleet", value=self.made, about=about)
 
     def folder(self, row: Row) -> Path:
-        """Return the folder of a run. A later attempt has a folder of its own in it."""
+        """Return the folder of a run. A later attempt has its own subfolder."""
         folder = self.out / row.job.id
         return folder if row.attempt <= 1 else folder / f"attempt-{row.attempt}"
 
 
 class FleetRecord:
-    """The record, held by the head of the fleet in this process."""
+    """Write the record, for the head of the fleet in this process."""
 
     def __init__(self, out: Path, mask: Callable[[Any], Any]) -> None:
         """Take the lock of the folder. Raises StateError if another head has it, or it cannot be used."""
@@ -128,7 +128,7 @@ class FleetRecord:
         os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
 
     def add(self, type: str, **fields: Any) -> None:
-        """Write a line, synced."""
+        """Write a line, and sync it."""
         line = self._mask({"v": VERSION, "t": round(time.time(), 3), "type": type, **fields})
         try:
             add_lines(self._path, f"{json.dumps(line, ensure_ascii=False)}\n")
@@ -144,7 +144,7 @@ def head_of(out: Path) -> int:
 
 
 def locked_by(path: Path) -> str:
-    """Return the text in a lock file that a process holds, '' if none does."""
+    """Return the text in a lock file held by a process, or ''."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -164,7 +164,7 @@ def origin_in(folder: Path) -> list[UntrustedValue]:
 
 
 def check_made_here(state: FleetState) -> None:
-    """Raise SetupError for a fleet that somebody else has made: its record names processes, programs and files."""
+    """Raise SetupError for somebody else's fleet, as its record names processes, programs and files."""
     if not Trusted(user_state_path(os.environ)).holds(state.out.resolve(), state.origin.mark):
         raise SetupError(
             f"{state.out}: you did not start this fleet here. Its record and logs set the programs, files and "
@@ -195,7 +195,7 @@ def read_record(out: Path) -> FleetState:
 
 
 def take_up(state: FleetState, line: Mapping[str, Any]) -> None:
-    """Take up a line of a record. Raises ValueError, KeyError or TypeError for an invalid line."""
+    """Apply a line of a record. Raises ValueError, KeyError or TypeError for an invalid line."""
     kind = line["type"]
     if kind == "fleet":
         state.settings, state.made = line["settings"], str(line.get("made", ""))
@@ -222,7 +222,7 @@ class RunTally:
         self._open: dict[str, tuple[float, int]] = {}  # calls by agent: the most that each may cost
 
     def add(self, event: Event) -> None:
-        """Take up an event."""
+        """Apply an event."""
         self.stats.add(event)
         match event:
             case Prompted():
@@ -244,7 +244,7 @@ class RunTally:
                 self._open.clear()
 
     def cut_off(self) -> None:
-        """Count the calls that were open when the worker died at their highest price."""
+        """Count the calls open at the worker's death at their highest price."""
         self.unknown_usd += sum(usd for usd, _ in self._open.values())
         self.unknown_tokens += sum(tokens for _, tokens in self._open.values())
         self._open.clear()
@@ -261,7 +261,7 @@ class RunTally:
 
 
 def tally_of(folder: Path) -> RunTally:
-    """Fold the log of a run's folder. Nothing began if it has none. Raises StateError for a damaged log."""
+    """Fold the log of a run's folder, empty without a log. Raises StateError for a damaged log."""
     tally = RunTally()
     for event in events_of(folder):
         tally.add(event)
@@ -271,7 +271,7 @@ def tally_of(folder: Path) -> RunTally:
 
 
 def events_of(folder: Path) -> Iterator[Event]:
-    """Yield the events of the run in a folder's state, of the newest that began."""
+    """Yield the events of the run in a folder's state, the newest if there are several."""
     state = folder / "state"
     for run in run_ids(state):
         with suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
-"""Reads the tasks of a fleet: YAML, JSON lines, CSV or Python objects. docs/scale.md describes them.
+"""Read the tasks of a fleet: YAML, JSON lines, CSV or Python objects. docs/scale.md describes them.
 
-Nothing starts before all of a file is read. Errors name file, line and key. Values that run a program, reach out or
-read outside of the file's folder are listed for the user to trust, unless they are the user's own words.
+Nothing starts before the whole file is read. Errors name file, line and key. Values that run a program, reach out or
+read outside the file's folder are listed for the user to trust, unless they are the user's own words.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ SOURCE = "a program that checks a goal"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run of a fleet: its id, the task's id, its flags, the team file ('' for none), the files for its workspace.
+    """Describe a run of a fleet: its id, its task's id, its flags, and the files for its workspace.
 
-    All of it can be written as JSON.
+    `team` is the team file, or ''. All fields can be written as JSON.
     """
 
     id: str
@@ -61,14 +61,14 @@ class Job:
 
 @dataclass(slots=True)
 class TaskList:
-    """The runs of a fleet, and the values in its file that need the user's trust."""
+    """Hold the runs of a fleet, and the values in its file that need the user's trust."""
 
     jobs: list[Job] = field(default_factory=list)
     untrusted: list[UntrustedValue] = field(default_factory=list)
 
 
 def read_tasks(path: Path, held: Settings, given: bytes | None = None) -> TaskList:
-    """Read a task file, or what is `given` on standard input in its place. Raises SettingsError."""
+    """Read a task file, or `given`, its text on standard input. Raises SettingsError."""
     own = given is not None
     text = decoded(path, read_bounded(path) if given is None else given)
     defaults: Mapping[str, YamlEntry] = {}
@@ -87,7 +87,7 @@ def read_tasks(path: Path, held: Settings, given: bytes | None = None) -> TaskLi
 
 
 def tasks_of(tasks: Iterable[Mapping[str, Any]], held: Settings) -> TaskList:
-    """Return the runs of tasks that a Python program describes, with the keys of a file. Raises SettingsError."""
+    """Return the runs for tasks from a Python program, with the keys of a task file. Raises SettingsError."""
     path = Path("tasks")
     entries = [entry_of(path, number, json.loads(json.dumps(task))) for number, task in enumerate(tasks, 1)]
     return listed_tasks(path, {}, entries, held, own=True)
@@ -136,7 +136,7 @@ def listed_tasks(
 
 @dataclass(frozen=True, slots=True)
 class TaskReader:
-    """Read a task, with the defaults among its `keys`, and collect its values that need trust."""
+    """Read a task, with the defaults in `keys`, and collect its values that need trust."""
 
     path: Path
     base: Path
@@ -251,7 +251,7 @@ class TaskReader:
         return text
 
     def goal(self, entry: YamlEntry, check: YamlEntry | None) -> str:
-        """Return a goal as it would be typed. Raises SettingsError for a check that no shell can run here."""
+        """Return a goal as a user would type it. Raises SettingsError for a check that no shell here can run."""
         text = self.words(entry)
         if check is None or not check.text():
             return format_goal(Goal(text))
@@ -262,7 +262,7 @@ class TaskReader:
         return format_goal(goal)
 
     def ask(self, entry: YamlEntry, name: str, value: str, about: str) -> None:
-        """Add a value that needs trust, under its file as seen from the current folder."""
+        """Add a value that needs trust, under its file's path relative to the current folder."""
         place = Path(os.path.normpath(Path.cwd() / self.path))
         file = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
         line = entry.node.start_mark.line + 1
@@ -270,7 +270,7 @@ class TaskReader:
 
 
 def read_bounded(path: Path) -> bytes:
-    """Read a task file, not much more of it than it may have. Raises SettingsError if it cannot be read."""
+    """Read a task file up to its maximum size. Raises SettingsError if it cannot be read."""
     try:
         with open_regular(path) as file:
             return file.read(MOST_BYTES + 1)
@@ -343,7 +343,7 @@ def csv_tasks(path: Path, text: str) -> list[YamlEntry]:
 
 
 def entry_of(path: Path, line: int, value: Any, key: str = "") -> YamlEntry:
-    """Return a JSON value of a file's line (from 1) as an entry, so that it is read and refused like YAML."""
+    """Return a JSON value of a file's line (from 1) as an entry, so that it is read and rejected like YAML."""
 
     def node(value: Any) -> SimpleNamespace:
         at = {"start_mark": SimpleNamespace(line=line - 1), "tag": "", "style": '"' if isinstance(value, str) else None}
@@ -371,7 +371,7 @@ def number_of(entry: YamlEntry, kind: type[int] | type[float]) -> float:
 
 
 def files_in(path: Path, skip: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a file, or the files of a folder however deep. Links are not followed."""
+    """Yield a file, or all files below a folder. Links are not followed."""
     if not path.is_dir():
         yield path
         return

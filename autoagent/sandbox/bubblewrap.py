@@ -1,9 +1,8 @@
-"""Confine programs by bubblewrap: in separate namespaces of every kind, with only the necessary parts of the machine.
+"""Confine programs with bubblewrap: in namespaces of every kind, with only the necessary parts of the machine.
 
-A program sees the workspace, the system's programs, a few files of /etc, the Python interpreter, a /proc with itself
-alone, and a private /tmp. The agent's own files in the workspace are covered.
-
-Not covered: the gaps, and what docs/security.md names. As root, programs have no rights over files of other users.
+A program sees the workspace, the system's programs, a few files of /etc, the Python interpreter, a /proc of its own,
+and a private /tmp. The agent's own files in the workspace are covered. Not covered: `gaps`, and the limits that
+docs/security.md lists. Even as root, programs have no rights over other users' files.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
 _HOME, _IN_MEMORY = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108 - each program has its own
-_MAX_READ_ONLY_FILES = 64  # files with hard links outside; each takes a twentieth of a millisecond at each start
-# `git add --all` leaves the agent's own files out. Of those that a repository tracks it takes what is in the index.
+_MAX_READ_ONLY_FILES = 64  # files with hard links outside; each delays every start by 0.05 ms
+# Make `git add --all` skip the agent's own files, and keep the index's version of those already tracked.
 _GIT = f"{_HOME}/.config/git"
 _FILTER = """[filter "autoagent"]
 	clean = "if [ -w %f ]; then cat; else git cat-file blob :%f; fi"
 	smudge = cat
 	required = true
 """
-_PAGE = 512  # bytes that an empty folder in memory may have
+_PAGE = 512  # bytes of an empty folder in memory
 
 
 class Bubblewrap:
-    """Confine programs by namespaces. Satisfies process.Boundary. Raises SetupError if bubblewrap is missing."""
+    """Confine programs with namespaces. Satisfies process.Boundary. Raises SetupError if bubblewrap is missing."""
 
     name = "bubblewrap"
     confines = True
@@ -49,9 +48,9 @@ class Bubblewrap:
         self._workspace = workspace
         self._hidden = [workspace.root / place for place in sorted(workspace.protected)]
         self._shared = mounts.shared_files(workspace)
-        # Of processes there is a limit for an ordinary user alone; the kernel lets root have any number.
+        # The kernel limits the number of processes only for ordinary users, not for root.
         wanted = {RLIMIT_CORE: 0, RLIMIT_FSIZE: limits.file, RLIMIT_NPROC: limits.threads}
-        most = {which: getrlimit(which)[1] for which in wanted}  # which this process is under itself
+        most = {which: getrlimit(which)[1] for which in wanted}  # the limits of this process itself
         self._own_limits = {
             which: limit if most[which] == RLIM_INFINITY else min(limit, most[which]) for which, limit in wanted.items()
         }
@@ -70,14 +69,14 @@ class Bubblewrap:
         self._mounts = [*_read_only(mounts.SYSTEM), "--proc", "/proc", "--dev", "/dev"]
         for place in _IN_MEMORY:
             self._mounts += ("--size", str(limits.memory // 2), "--tmpfs", place)
-        # What sets the kernel up lies in /proc/sys, and root may write there without any capability.
+        # /proc/sys configures the kernel, and root may write there without any capability.
         self._mounts += ("--remount-ro", "/proc", "--remount-ro", "/dev", "--symlink", "../tmp", "/var/tmp")  # noqa: S108
         self._mounts += _read_only((*mounts.SETTINGS, *mounts.python_places(python)), workspace.root)
         self.path: Sequence[str] = mounts.search_path(python)
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Return its gaps, as in protocols.Sandbox."""
+        """Return the gaps, as in protocols.Sandbox."""
         no_filter = "System calls are not filtered: there is no filter for this kind of processor."
         links = [place for place in self._hidden if place.is_symlink()]
         return (
@@ -89,7 +88,7 @@ class Bubblewrap:
     def launch(
         self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
     ) -> Launch:
-        """Launch as Boundary does. bubblewrap's own environment is empty, as programs can read it."""
+        """Launch as Boundary does. bubblewrap's own environment is empty, since programs can read it."""
         setup = [*self._mounts, *(("--share-net", *_read_only(mounts.NETWORK)) if network else ())]
         given: list[int] = []
         root = str(self._workspace.root)
@@ -114,10 +113,10 @@ class Bubblewrap:
         """Leave nothing behind."""
 
     def _covers(self, given: list[int]) -> Iterator[str]:
-        """Yield the options that hide the agent's own files. The descriptors that they name are added to `given`.
+        """Yield the options that hide the agent's own files. Add the descriptors they use to `given`.
 
-        Folders that hold such a file, or a read-only one, cannot be renamed. The workspace's Watch removes any file put
-        in the place of a missing one: a placeholder to mount over would disturb git and the user.
+        Folders that contain such a file, or a read-only one, cannot be renamed. If a file is missing, the workspace's
+        Watch removes anything put in its place, as a placeholder to mount over would confuse git and the user.
         """
         root = self._workspace.root
         guarded = [root / place for place in self._workspace.watch.read_only]
@@ -134,7 +133,9 @@ class Bubblewrap:
             if place.is_dir():
                 yield from ("--size", str(_PAGE), "--tmpfs", str(place), "--remount-ro", str(place))
             elif place.exists():
-                given.append(_readable(b""))  # empty: the user's git then reads the file, else it goes by its size
+                given.append(
+                    _readable(b"")
+                )  # empty, so that the user's git reads the file instead of trusting its size
                 yield from ("--ro-bind-data", str(given[-1]), str(place))
 
 

@@ -1,4 +1,4 @@
-"""Confine the calling process for good: Landlock, seccomp, no capabilities."""
+"""Confine the calling process for good, with Landlock, seccomp and no capabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from autoagent.sandbox import seccomp
 from autoagent.workspace.syscalls import call, prctl
 
-OLDEST_ABI = 3  # the first that knows about emptying files
+OLDEST_ABI = 3  # the first to cover truncation
 ABI_OF_SIGNALS = 6
 
 # linux/landlock.h; the numbers of the calls are the same on all architectures.
@@ -20,10 +20,10 @@ _CREATE, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-_EVERYTHING = (1 << 15) - 1  # what ABI 3 has
+_EVERYTHING = (1 << 15) - 1  # the rights of ABI 3
 _MAKE_DEVICES = 1 << 6 | 1 << 11
 _ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
-_TCP = 0b11  # to bind and to connect; ABI 4
+_TCP = 0b11  # bind and connect; ABI 4
 _ABI_OF_TCP = 4
 _SCOPES = 0b11  # abstract Unix sockets and signals
 
@@ -33,16 +33,16 @@ _CAPABILITY_VERSION = 0x20080522  # linux/capability.h
 
 
 class _FilterProgram(ctypes.Structure):
-    """struct sock_fprog"""
+    """Lay out struct sock_fprog."""
 
     _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
 
 
 def landlock_abi() -> int:
-    """Return the kernel's version of Landlock, or 0 without it."""
+    """Return the kernel's Landlock version, or 0 without Landlock."""
     try:
         return call("syscall", _CREATE, None, 0, _VERSION)
-    except OSError:  # ENOSYS, EOPNOTSUPP, or a filter of system calls around us
+    except OSError:  # ENOSYS, EOPNOTSUPP, or a seccomp filter on this process
         return 0
 
 
@@ -68,7 +68,7 @@ def confine(
     abi = landlock_abi()
     tcp = _TCP if abi >= _ABI_OF_TCP and not network else 0
     attributes = struct.pack("=QQQ", _EVERYTHING, tcp, _SCOPES if abi >= ABI_OF_SIGNALS else 0)
-    size = 24 if abi >= ABI_OF_SIGNALS else 16 if abi >= _ABI_OF_TCP else 8  # as much of the struct as it knows
+    size = 24 if abi >= ABI_OF_SIGNALS else 16 if abi >= _ABI_OF_TCP else 8  # as much of the struct as the kernel knows
     rules = call("syscall", _CREATE, attributes, size, 0)
     for path in visible:
         _allow(rules, path, _READ)
@@ -77,7 +77,7 @@ def confine(
     for path in writable:
         for place, rights in _around(path, out_of_reach):
             _allow(rules, place, rights)
-    with suppress(OSError):  # an ordinary user may not, and has none; it also fails behind the last one
+    with suppress(OSError):  # fails for an ordinary user (without any) and past the last capability
         for capability in range(64):
             prctl(_PR_CAPBSET_DROP, capability)
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
@@ -91,7 +91,7 @@ def confine(
 
 def keep_in_group() -> None:
     """Keep this process and all its descendants in its process group. Raises OSError."""
-    prctl(_PR_SET_NO_NEW_PRIVS, 1)  # what seccomp asks of an ordinary user
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)  # required for an ordinary user's seccomp filter
     _filter(seccomp.group_keeper())
 
 
@@ -101,7 +101,7 @@ def _filter(steps: bytes) -> None:
 
 
 def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Yield the paths in a folder with the rights for everything beneath. A folder with holes is only listed."""
+    """Yield the paths in a folder that get rights for everything beneath. A folder with holes is only listed."""
     if not any(place.startswith(folder + "/") for place in out_of_reach):
         yield folder, _EVERYTHING & ~_MAKE_DEVICES
         return
@@ -115,7 +115,7 @@ def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, i
 def _allow(rules: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # not there, or out of reach for the user in any case
+    except OSError:  # missing, or unreadable for the user anyway
         return
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):

@@ -1,8 +1,8 @@
-"""Build a program's view of the machine, and its environment, from nothing, and so without the agent's keys.
+"""Build a program's view of the machine and its environment from nothing, and so without the agent's keys.
 
-So is what a program must not write to: files of a workspace that have hard links elsewhere. They are looked for when a
-sandbox is opened, since none can be made from inside it. Not covered: links that the user makes while it is open, and
-files beyond those looked at.
+Also find the files that a program must not write to: files of a workspace with hard links elsewhere. They are searched
+for when a sandbox is opened, since none can be made from inside it. Not covered: links that the user makes while it is
+open, and files beyond the search limit.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ NETWORK = tuple(
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 _USUAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 
-# Not the whole of a prefix where there is more in it: that may be a project or a home, or a pip.conf with credentials.
+# Not the whole prefix if it holds more: it may be a project, a home, or hold a pip.conf with credentials.
 _OF_VENV = ("bin", "lib", "lib64", "pyvenv.cfg")
 _OF_PYTHON = ("bin", "include", "lib", "lib64")
 _HARMLESS = frozenset({*_OF_VENV, *_OF_PYTHON, "share", ".gitignore", ".lock", "CACHEDIR.TAG"})
 
 
 def python_places(python: str) -> tuple[str, ...]:
-    """Return a Python interpreter's places outside the system's own. Raises SetupError.
+    """Return the places of a Python interpreter outside the system's own. Raises SetupError.
 
-    The interpreter is not asked for them: an agent that may change it would have it run outside the sandbox.
+    The interpreter is not run to find them: an agent that may change it could run code outside the sandbox.
     """
     prefix, base = (sys.prefix, sys.base_prefix) if python == sys.executable else _prefixes(python)
     parts = {prefix: _OF_VENV, base: _OF_PYTHON, str(Path(base).resolve()): _OF_PYTHON}
     outside = {place: names for place, names in parts.items() if not is_beneath(place, SYSTEM)}
-    # An agent may put a link to elsewhere in the place of a part.
+    # An agent may replace a part with a link to elsewhere.
     places = (path for place, names in outside.items() for path in _shown(place, names) if is_inside(Path(place), path))
     return tuple(str(path) for path in places if not is_beneath(str(path), SYSTEM) and path.exists())
 
 
 def _shown(prefix: str, parts: Sequence[str]) -> Sequence[Path]:
-    """Return a prefix as a whole if nothing else is in it, as each place takes time at each start; else its parts."""
+    """Return a prefix as a whole if it holds nothing else, as each place delays every start, or else its parts."""
     try:
         if _HARMLESS.issuperset(path.name for path in Path(prefix).iterdir()):
             return (Path(prefix),)
-    except OSError:  # not there, or not to be listed
+    except OSError:  # missing, or not listable
         pass
     return [Path(prefix, part) for part in parts]
 
 
 def is_beneath(place: str, places: Sequence[str]) -> bool:
-    """Return whether a path is one of the places or inside one of them."""
+    """Return whether a path is one of the places or inside one."""
     return any(Path(place).is_relative_to(other) for other in places)
 
 
@@ -72,7 +72,7 @@ def _prefixes(python: str) -> tuple[str, str]:
     prefix = Path(python).absolute().parent.parent
     try:
         made_by = re.search(r"^home *= *(.+)$", read_text(prefix / "pyvenv.cfg"), re.MULTILINE)
-    except SettingsError:  # it is no virtual environment
+    except SettingsError:  # not a virtual environment
         made_by = None
     base = Path(made_by[1]).parent if made_by else Path(python).resolve().parent.parent
     if not os.access(python, os.X_OK) or not any(base.glob("lib*/python3*/os.py")):  # an agent may name any folder
@@ -86,7 +86,7 @@ def search_path(python: str) -> tuple[str, ...]:
 
 
 def variables(path: Sequence[str], home: str, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a program. `home` is its home and holds its temporary files."""
+    """Return a program's environment. `home` is its home folder, and holds its temporary files."""
     return {
         "PATH": os.pathsep.join(path),
         "HOME": home,
@@ -95,35 +95,35 @@ def variables(path: Sequence[str], home: str, more: Mapping[str, str]) -> dict[s
         "TERM": "dumb",
         "PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
-        "PYTHONUNBUFFERED": "1",  # or what was printed is lost where a limit ends the program, and the order too
+        "PYTHONUNBUFFERED": "1",  # otherwise output is lost or reordered when a limit ends the program
         **more,
     }
 
 
 # Hard links ---------------------------------------------------------------------------------------------------------
 
-MAX_SEARCHED = 50_000  # files and folders; half a second
+MAX_SEARCHED = 50_000  # files and folders, searched in half a second
 _MAX_NAMED = 3
 
-_Identity = tuple[int, int]  # of a file system, and of a file in it
+_Identity = tuple[int, int]  # device and inode
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFiles:
-    """Hold the files with links outside, by path. `whole`: the whole workspace was searched."""
+    """Hold the files with links outside, by path. `whole`: the entire workspace was searched."""
 
     identities: Mapping[str, _Identity]
     whole: bool
 
     def have_moved(self) -> bool:
-        """Return whether any of the files has moved: a program can rename its folder, or replace it by a link."""
+        """Return whether any of the files has moved, as a program can rename or replace its folder."""
         folders = {os.path.dirname(path) for path in self.identities}  # noqa: PTH120 - at the start of each program
         return any(os.path.realpath(folder) != folder for folder in folders) or any(
             _identity(path) != identity for path, identity in self.identities.items()
         )
 
     def gaps(self, root: Path, held: int = 0) -> tuple[str, ...]:
-        """Return the gaps to report, given that the first `held` of them are read-only."""
+        """Return the gaps to report, given that the first `held` files are read-only."""
         paths = [os.path.relpath(path, root) for path in self.identities][held:]
         more = f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else ""
         named = ", ".join(map(shown, paths[:_MAX_NAMED])) + more
@@ -141,7 +141,7 @@ def shared_files(workspace: Workspace) -> SharedFiles:
     counts: dict[_Identity, int] = {}
     entries = _beneath(workspace)
     for entry in islice(entries, MAX_SEARCHED):
-        with suppress(OSError):  # gone meanwhile
+        with suppress(OSError):  # deleted meanwhile
             status = entry.stat(follow_symlinks=False)
             if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
                 identity = (status.st_dev, status.st_ino)
@@ -152,8 +152,8 @@ def shared_files(workspace: Workspace) -> SharedFiles:
 
 
 def _beneath(workspace: Workspace) -> Iterator[os.DirEntry[str]]:
-    for folder in (folders := [str(workspace.root)]):  # grows while it is walked
-        with suppress(OSError), os.scandir(folder) as entries:  # one that is not to be read, or gone meanwhile
+    for folder in (folders := [str(workspace.root)]):  # grows during the loop
+        with suppress(OSError), os.scandir(folder) as entries:  # unreadable, or deleted meanwhile
             for entry in entries:
                 if not workspace.protected or not workspace.is_protected(os.path.relpath(entry.path, folders[0])):
                     yield entry

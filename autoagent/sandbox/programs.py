@@ -19,12 +19,12 @@ from autoagent.sandbox.mounts import python_places
 from autoagent.sandbox.process import Boundary, Launch, Process, ProcessLimits
 from autoagent.workspace.gate import Workspace, shown
 
-_END_SECONDS = 30.0  # seconds that the trial of a kind may take
+_END_SECONDS = 30.0  # seconds to try out a kind
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A program in the background."""
+    """Hold a background program."""
 
     background: BackgroundProcess
     program: Process
@@ -35,7 +35,7 @@ class _Running:
 
 
 class Programs:
-    """Run programs in a workspace, within a boundary, under limits. `reasons`: why no stronger boundary is used."""
+    """Run programs in a workspace, within a boundary, under limits. `reasons`: why the boundary is no stronger."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Programs:
         self._printed: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
         self._starting: Future[_Running] | None = None  # the newest, until it has begun
-        self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than the one that closes
+        self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than `close`
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class Programs:
         def live() -> None:
             try:
                 program = Process(launch, self._limits, output=log, between=self._watch.recheck)
-            except BaseException as error:  # whatever it is, the thread that waits for it raises it
+            except BaseException as error:  # raised in the waiting thread
                 self._watch.end()
                 begun.set_exception(error)
                 return
@@ -119,7 +119,7 @@ class Programs:
             self._watch.end()
             ended.set_result(exit)
 
-        # A thread of its own, since a program ends with the thread that started it.
+        # Its own thread, since a program ends with the thread that started it.
         self._starting = begun
         threading.Thread(target=live, name=f"program {argv[0]}", daemon=True).start()
         return begun.result().now()
@@ -128,7 +128,7 @@ class Programs:
         return [started.now() for started in self._started]
 
     def stop(self, pid: int) -> BackgroundProcess:
-        for started in reversed(self._started):  # the system may use the pid of one that has ended again
+        for started in reversed(self._started):  # the system may reuse the pid of an ended program
             if started.background.pid == pid:
                 started.program.end()
                 started.ended.result()
@@ -180,12 +180,11 @@ def open_sandbox(
 ) -> Sandbox:
     """Open the sandbox of a kind (see registry.sandbox), or with `auto` the strongest of our own that works here.
 
-    Each is tried by running a program. `python` is the interpreter that programs find, by default the agent's own.
-    Why a stronger kind was not taken is among the `gaps`.
+    Each kind is tried by running a program. `python` is the interpreter available to programs, by default the agent's
+    own. The `gaps` say why a stronger kind was not used.
 
-    Raises:
-        SetupError: the kind asked for does not work here; or `required`, and nothing holds programs back; or `python`
-            is no interpreter that works.
+    Raises SetupError if the requested kind does not work here, if a sandbox is `required` but nothing confines
+    programs, or if `python` is not a working interpreter.
     """
     kinds = KINDS.own if kind == AUTO else (KINDS.find(kind),)
     if required and not any(tried.confines for tried in kinds):
@@ -210,7 +209,7 @@ def open_sandbox(
 
 
 def _working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
-    """Return the boundary after a test program has run in it. Raises SetupError."""
+    """Return the boundary after running a test program in it. Raises SetupError."""
     if not sys.platform.startswith("linux"):
         raise SetupError("programs run only on Linux.")
     boundary: Boundary = kind.open(workspace, limits, python)

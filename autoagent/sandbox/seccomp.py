@@ -1,4 +1,4 @@
-"""Build filters of system calls, as programs of classic BPF for seccomp(2).
+"""Build system call filters, as classic BPF programs for seccomp(2).
 
 Programs for another architecture than the machine's (32 bits on 64) do not run under them.
 """
@@ -10,7 +10,7 @@ import os
 import struct
 from collections.abc import Iterable
 
-# Of each architecture: its name in linux/audit.h, and its column in the table.
+# The name of each architecture in linux/audit.h, and its column in the table.
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 _REFUSED = {
@@ -31,21 +31,21 @@ _REFUSED = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-_UNKNOWN = {"clone3": (435, 435), "memfd_create": (319, 279)}  # callers fall back where there seems to be none
+_UNKNOWN = {"clone3": (435, 435), "memfd_create": (319, 279)}  # callers fall back if a call seems to be missing
 _SOCKET = (41, 198)
-_CHMOD = {"chmod": (90, 0), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452)}  # 0: there is none
+_CHMOD = {"chmod": (90, 0), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452)}  # 0: no such call
 _OTHERS_RIGHTS = 0o6000  # S_ISUID, S_ISGID
 _LEAVE_GROUP = {"setpgid": (109, 154), "setsid": (112, 157)}
 _CLONE, _IOCTL = (56, 220), (16, 29)
 _NEW_NAMESPACE = 0x7E020080  # all of CLONE_NEW*, linux/sched.h
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # asm-generic/ioctls.h
-_X32 = 0x40000000  # the bit of x86-64's second set of calls
+_X32 = 0x40000000  # marks the x32 calls of x86-64
 
 # linux/bpf_common.h and linux/seccomp.h
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 STEP = 8  # bytes of a struct sock_filter
-# Where in struct seccomp_data; low halves of the arguments.
+# Offsets in struct seccomp_data; low halves of the arguments.
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
 
 
@@ -78,15 +78,15 @@ def guard(*, sockets: bool, groups: bool) -> bytes:
 
 
 def group_keeper() -> bytes:
-    """Keep processes in their group, so that one signal reaches all of them: leaving it only seems to work.
+    """Keep processes in their group, so that one signal reaches them all. Leaving it only appears to work.
 
-    A program that needs a session of its own, to have a terminal in it, fails.
+    A program that needs its own session, to have a terminal in it, fails.
     """
     return _whole(_refusals(_LEAVE_GROUP.values(), 0))
 
 
 def _whole(code: list[bytes]) -> bytes:
-    """Build the filter from its steps, each after the number of a call."""
+    """Build the filter from its steps, each after the number of a system call."""
     architecture, column = _ARCHITECTURES[os.uname().machine]
     begin = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, architecture, 1, 0), _step(_RETURN, _ERROR | errno.ENOSYS)]
     begin.append(_step(_LOAD, _NUMBER))
@@ -100,7 +100,7 @@ def _refusals(calls: Iterable[tuple[int, int]], error: int) -> list[bytes]:
 
 
 def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
-    """Return one struct sock_filter. `yes` and `no` are how many steps a jump leaves out."""
+    """Return one struct sock_filter. `yes` and `no` are the numbers of steps to skip."""
     return struct.pack("=HBBI", code, yes, no, value)
 
 
@@ -109,6 +109,6 @@ def _when(test: int, value: int, error: int) -> list[bytes]:
 
 
 def _with_argument(number: int, argument: int, tests: list[bytes]) -> list[bytes]:
-    """Return the tests of one argument of the call with this number. A call that passes them is allowed."""
+    """Return the tests of one argument of this system call. A call that passes them is allowed."""
     body = [_step(_LOAD, argument), *tests, _step(_RETURN, _ALLOW)]
     return [_step(_EQUAL, number, 0, len(body)), *body]

@@ -1,7 +1,7 @@
 """Confine programs without usable namespaces, by the supervisor and Landlock, or not at all.
 
-Under Landlock, seccomp and the loss of all capabilities a program can read the system's programs, a few files of /etc
-and the Python interpreter, and write to the workspace and to a temporary folder. Not covered: see the gaps of each.
+Under Landlock, seccomp and the loss of all capabilities, a program can read the system's programs, a few files of /etc
+and the Python interpreter, and write to the workspace and a temporary folder. Not covered: see the `gaps` of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autoagent.sandbox.process import Launch, ProcessLimits
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
-_OF_GIT = ("/etc/gitconfig",)  # git ends where it finds it and may not read it
+_OF_GIT = ("/etc/gitconfig",)  # git fails if it finds but cannot read this
 _GUARDED = "Programs can change what runs as your user later (.git/config, .envrc) until they end; then it is put back."
 
 
@@ -36,7 +36,7 @@ class _Supervised:
     def launch(
         self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
     ) -> Launch:
-        """Launch as Boundary does. Without a confinement, programs always have the network."""
+        """Launch as Boundary does. Without confinement, programs always have the network."""
         command = supervisor.command(str(folder), self._limits.file, argv, self._confinement(network, read_only))
         return Launch(command, mounts.variables(self.path, str(self._home), env))
 
@@ -45,7 +45,7 @@ class _Supervised:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _confinement(self, network: bool, read_only: bool) -> dict[str, Any]:
-        """Return the arguments of landlock_rules.confine, or none for no confinement."""
+        """Return the arguments of landlock_rules.confine, or nothing for no confinement."""
         return {}
 
 
@@ -79,7 +79,7 @@ class Landlock(_Supervised):
             raise SetupError(f"the kernel's Landlock is too old: ABI {self._abi}, wanted {OLDEST_ABI} (Linux 6.2).")
         self._root = str(workspace.root)
         self._out_of_reach = tuple(str(workspace.root / place) for place in sorted(workspace.protected))
-        # A program may put a link to elsewhere in the place of what is in the workspace, which it may read in any case.
+        # A program may replace anything in the workspace with a link, and may read the workspace anyway.
         python_outside = (place for place in mounts.python_places(python) if not is_inside(workspace.root, Path(place)))
         self._visible = (*mounts.SYSTEM, *mounts.SETTINGS, *mounts.USERS, *_OF_GIT, *python_outside)
         self.gaps: tuple[str, ...] = (

@@ -1,8 +1,8 @@
-"""Supervise a program between it and the agent, where no PID namespace holds the tree together.
+"""Supervise a program on behalf of the agent, if no PID namespace holds the process tree together.
 
-It adopts orphaned descendants. When the program ends, on SIGTERM, or when the agent dies, it kills all its descendants.
-They are one process group, which the system call filter lets none leave, so a single signal reaches all of them. It
-imports little, since that is done for each program. Not covered: a program that may send it SIGKILL.
+The supervisor adopts orphaned descendants. When the program ends, on SIGTERM, or when the agent dies, it kills all its
+descendants. They form one process group, which the system call filter lets none leave, so a single signal reaches all
+of them. It imports little, since that is repeated for each program. Not covered: a program that may send it SIGKILL.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from autoagent.sandbox.landlock_rules import confine, keep_in_group
 from autoagent.workspace.syscalls import prctl
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-_CANNOT_START = 127  # the shells' status for it
-_PARENT = 1  # of the fields of /proc/PID/stat
-_PAUSE = 0.001  # seconds between two rounds of killing
+_CANNOT_START = 127  # a shell's status for that
+_PARENT = 1  # fields of /proc/PID/stat
+_PAUSE = 0.001  # seconds between two rounds of SIGKILL
 
 _CODE = "import sys; sys.path.append(sys.argv[1]); from autoagent.sandbox import supervisor; supervisor.main()"
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 
 
 def command(folder: str, largest_file: int, argv: Sequence[str], confinement: Mapping[str, Any]) -> list[str]:
-    """Return the command line that runs `argv` under supervision, with the arguments of `confine` if any."""
+    """Return the command line to run `argv` under supervision, with the arguments of `confine` if any."""
     options = {"parent": os.getpid(), "folder": folder, "file": largest_file, "confinement": dict(confinement)}
     return [sys.executable, "-I", "-S", "-c", _CODE, _PACKAGES, marshal.dumps(options).hex(), *argv]
 
@@ -41,7 +41,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != options["parent"]:  # it died before this could be told
+    if os.getppid() != options["parent"]:  # it died before this took effect
         return
     program = os.fork()
     if program == 0:
@@ -53,7 +53,7 @@ def main() -> None:
 
 def _become(options: dict[str, Any], argv: list[str]) -> None:
     try:
-        os.setsid()  # a group without the supervisor
+        os.setsid()  # a group that excludes the supervisor
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["file"],) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if options["confinement"]:
@@ -61,7 +61,7 @@ def _become(options: dict[str, Any], argv: list[str]) -> None:
         else:
             keep_in_group()
         os.chdir(options["folder"])
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execve(argv[0], argv, os.environ)  # noqa: S606 - there is to be no shell
@@ -72,17 +72,17 @@ def _become(options: dict[str, Any], argv: list[str]) -> None:
 
 
 def _wait(program: int) -> int:
-    """Wait until the program has ended or must end. Return its wait status, or that of SIGTERM."""
+    """Wait until the program ends or has to end. Return its wait status, or that of SIGTERM."""
     while signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGCHLD:
         while child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            if child.si_pid == program:  # it stays a zombie: its number is that of the group
+            if child.si_pid == program:  # left a zombie, so that the group's number is not reused
                 return child.si_status << 8 if child.si_code == os.CLD_EXITED else child.si_status
             os.waitpid(child.si_pid, 0)
     return signal.SIGTERM
 
 
 def _end_all(program: int) -> None:
-    """Kill the group, and then any remaining descendants: orphans become children, so without a child there is none."""
+    """Kill the group, then remaining descendants until no child is left, as orphans become children."""
     with suppress(ProcessLookupError):
         os.killpg(program, signal.SIGKILL)
     with suppress(ChildProcessError):
@@ -107,13 +107,13 @@ def _end_as(status: int) -> None:
 
 
 def tree_of(root: int) -> dict[int, list[bytes]]:
-    """Return the process `root` and its descendants by their pid, itself first, or empty if it is gone.
+    """Return the process `root` and its descendants by pid, `root` first, or nothing if it is gone.
 
-    With each come the fields of /proc/PID/stat from the state on, which is the third there (proc(5)).
+    Each comes with the fields of /proc/PID/stat from the state on, the third field there (proc(5)).
     """
     processes: dict[int, list[bytes]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - faster, and done many times a second
-        with suppress(OSError):  # gone meanwhile
+        with suppress(OSError):  # ended meanwhile
             descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY)
             try:
                 line = os.read(descriptor, 4096)
@@ -124,6 +124,6 @@ def tree_of(root: int) -> dict[int, list[bytes]]:
     for pid, fields in processes.items():
         children.setdefault(int(fields[_PARENT]), []).append(pid)
     pids = [root] if root in processes else []
-    for pid in pids:  # grows while it is walked
+    for pid in pids:  # grows during the loop
         pids += children.get(pid, [])
     return {pid: processes[pid] for pid in pids}

@@ -1,4 +1,4 @@
-"""The state of a sub-agent: a fold over its events, in this process or an earlier one."""
+"""Hold the state of a sub-agent: a fold over its events, in this process or an earlier one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from autoagent.core.memory import PRIVATE, Origin
 from autoagent.core.protocols import SubAgent
 from autoagent.core.task import Outcome, Status, Task
 
-SAID = 600  # characters of its last words
-DECIDED = (Status.FINISHED, Status.STUCK)  # ends of an agent that a further try would not change
+SAID = 600  # characters of its last message
+DECIDED = (Status.FINISHED, Status.STUCK)  # ends that another attempt would not change
 
 
 class SubAgentState:
-    """Add every event of a sub-agent in order. `task` is known before the first of them, or told by it.
+    """Fold the events of a sub-agent. Pass each to `add`, in order.
 
-    `outcome` is None while it runs, `start` how it began; `changed` holds the workspace paths it has changed, in that
-    order; `done` has of each command the arguments of its newest call that succeeded, `checked` of each goal what its
-    check has said since the newest change. `origin` is what its words come from, after what it has read. What its task
-    comes from, whoever started it had read before.
+    `task` is known beforehand or comes from the first event. `outcome` is None while it runs, `start` is its first
+    event. `changed` holds the workspace paths that it has changed, in order. `done` has the arguments of each command's
+    newest successful call, and `checked` the result of each goal's check since the newest change. `origin` is the
+    source of its words after all it has read, including everything its starter had read before.
     """
 
     def __init__(self, key: str, task: Task | None = None) -> None:
@@ -37,10 +37,10 @@ class SubAgentState:
         self._args: Mapping[str, Any] = {}
         self._sources: dict[str, None] = {}
         self._private = False
-        self._last = 0.0  # when its newest event was
+        self._last = 0.0  # time of its newest event
 
     def add(self, event: Event) -> None:
-        """Take up an event."""
+        """Apply an event."""
         self.step = max(self.step, event.step)
         self._last = event.t
         if isinstance(event, Labelled):
@@ -69,21 +69,21 @@ class SubAgentState:
 
     @property
     def origin(self) -> Origin:
-        """The origin of its words."""
+        """Return the origin of its words."""
         return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
 
     @property
     def is_decided(self) -> bool:
-        """Return whether it has ended so that a further try would not change it."""
+        """Return whether it ended in a way that another attempt would not change."""
         return self.outcome is not None and self.outcome.status in DECIDED
 
     @property
     def label(self) -> str:
-        """Its name where there are others: `Anna (1)`."""
+        """Return its name, unique among others: `Anna (1)`."""
         return f"{self.task.name} ({self.key})"
 
     def now(self, time: float | None = None) -> SubAgent:
-        """Return its record at this time, or at its last event if none is given."""
+        """Return its record at this time, by default at its last event."""
         start, until = self.start, self._last if time is None or self.outcome else time
         return SubAgent(
             key=self.key,

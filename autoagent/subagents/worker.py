@@ -1,4 +1,4 @@
-"""A sub-agent of this process and its mailbox: its parts, its own sub-agents, and its messages."""
+"""Define a sub-agent of this process and its mailbox: its parts, its own sub-agents, and its messages."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.workspace.gate import Workspace
 
-SHARE = 0.25  # of what its starter has left, for each sub-agent
+SHARE = 0.25  # of its starter's remaining budget, per sub-agent
 LONGEST_WAIT = 600.0  # seconds
 NAMED = 40  # characters of a name
-LOOK = 1.0  # seconds, at most, until an agent that waits for another one looks up
+LOOK = 1.0  # seconds until a waiting agent checks again, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
     """Keep a worker apart from its fellow workers.
 
-    `workspace` is its own copy, None for that of the run. `hides` tells whether a place in the memory is one of theirs.
+    `workspace` is its own copy, or None for the run's. `hides` tells whether a place in the memory belongs to a fellow
+    worker.
     """
 
     workspace: Workspace | None = None
@@ -44,9 +45,9 @@ TOGETHER = Apart()
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A sub-agent ready to run.
+    """Hold a sub-agent ready to run.
 
-    `run` yields its events, each logged before. `origin` returns the source of its words, given all it has read.
+    `run` yields its events, each already logged. `origin` returns the source of its words, given all it has read.
     """
 
     run: Callable[[], Iterator[Event]]
@@ -62,11 +63,11 @@ Raises CommandError, ForUser where it cannot be built.
 
 @dataclass(frozen=True, slots=True)
 class PoolActions:
-    """The services of the pool for a mailbox.
+    """Hold the pool's services for a mailbox.
 
-    `offered` are the commands of all levels, `depth` is the deepest nesting. `former` holds the states of unfinished
-    sub-agents of an earlier process, by key. `start` starts a sub-agent and gives its budget back if it cannot, `stop`
-    ends some with all they have started, and `attend` shows the events of the others.
+    `offered` are the commands of all levels, `depth` is the deepest nesting. `former` holds the states of an earlier
+    process's unfinished sub-agents, by key. `start` starts a sub-agent, and gives its budget back on failure. `stop`
+    ends sub-agents with all they have started. `attend` shows the events of the others.
     """
 
     depth: int
@@ -78,11 +79,11 @@ class PoolActions:
 
 
 class Mailbox:
-    """The mailbox of an agent. Satisfies SubAgents, and has an Inbox.
+    """Hold an agent's messages and sub-agents. Satisfies SubAgents, and has an Inbox.
 
-    `member` is the agent's own, None for the run's. `apart` is that of the agents that it starts. `members` are those
-    that it has started in this process, by key, and `former` all of an earlier process. The agent's thread uses it.
-    Others put events here, and wake it.
+    `member` is the agent's own worker, None for the run's own agent. `apart` applies to the agents that it starts.
+    `members` are the sub-agents started in this process, by key, and `former` are those of an earlier process. The
+    agent's own thread uses it. Other threads put events here, and wake it.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class Mailbox:
                 self._wakeups.get(timeout=left)
 
     def pause(self, seconds: float) -> None:
-        """Let time pass, or less of it where somebody rings. Raises StopRun if this agent is to end."""
+        """Wait, or less if woken. Raises StopRun if this agent is to end."""
         self._attend()
         with contextlib.suppress(queue.Empty):
             self._wakeups.get(timeout=seconds)
@@ -171,7 +172,7 @@ class Mailbox:
             try:
                 while worker.outcome is None:
                     self.pause(LOOK)
-            except BaseException:  # Ctrl-C, or the end of the run: nobody would read what it comes to
+            except BaseException:  # Ctrl-C, or the end of the run: nobody would read the result
                 self._pool.stop([worker], f"{self._name} was interrupted.")
                 raise
             state, outcome, origin = worker.state, worker.outcome, worker.origin()
@@ -191,24 +192,24 @@ class Mailbox:
         return self._emptied()
 
     def put(self, event: Event) -> None:
-        """Leave something for the agent to read."""
+        """Leave a message for the agent."""
         self._inbox.append(event)
         self.wake()
 
     def wake(self) -> None:
-        """Let the agent look up, where it waits."""
+        """Wake the agent if it is waiting."""
         if self._wakeups.empty():
             self._wakeups.put(None)
 
     def take_up(self, event: Event) -> None:
-        """Take up an event of a sub-agent that an earlier process ran."""
+        """Apply an event of a sub-agent from an earlier process."""
         self._budget.add_former(event)
         self.former.setdefault(event.agent, SubAgentState(event.agent)).add(event)
         if event.agent.isdecimal():
             self._started = max(self._started, int(event.agent))
 
     def missing_ends(self) -> list[Ended]:
-        """Return Ended events missing after a crash. The agent is told of those of its own sub-agents."""
+        """Return the Ended events missing after a crash. Tell the agent of its own sub-agents' ends."""
         missing = []
         for key, state in self.former.items():
             if state.outcome is None:
@@ -245,7 +246,7 @@ class Mailbox:
         return found
 
     def _commands_for(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
-        """Return a sub-agent's commands: the wanted ones of this agent, or all, and the one that ends its run.
+        """Return a sub-agent's commands: the `wanted` ones, or all of this agent's, plus the one that ends its run.
 
         Commands that ask the user, or do not declare whether they do, are reserved for the run's own agent.
         """
@@ -266,11 +267,11 @@ class Mailbox:
 
 
 class RunningWorker:
-    """A sub-agent of this process: the parts that it is built with, and how it stands.
+    """Hold a sub-agent of this process: the parts to build it with, and its state.
 
-    `outcome` is set, once, when it is over. `stopping` when it is to end. `task_origin` is the source of its task,
-    `origin` returns that of its words, given all it has read. `began` is its start in an earlier process, if it
-    continues from there. `authorizer` refers its questions to the run's own agent, where `approver` decides on them.
+    `outcome` is set once when it has ended, `stopping` when it is to end. `task_origin` is the source of its task, and
+    `origin` returns the source of its words, given all it has read. `began` is its start in an earlier process, if it
+    continues from there. `authorizer` refers its questions to the run's own agent, where `approver` decides them.
     `interruptible` wraps everything that may be interrupted, and `when_stopped` registers a function that releases a
     waiting agent from another thread.
     """
@@ -319,14 +320,14 @@ class RunningWorker:
             raise StopRun(self.stopping)
 
     def stop(self, outcome: Outcome) -> None:
-        """Have it end, and all it has started. From any thread."""
+        """End it and all it has started. Any thread may call this."""
         self.stopping = self.stopping or outcome
         self.answers.put(StopRun(outcome))
         self.mailbox.wake()
         for member in list(self.mailbox.members.values()):
             member.stop(Outcome(Status.STOPPED, "The agent that started it has ended."))
         for let_go in self._lets_go:
-            with contextlib.suppress(Exception):  # whatever fails to stop is left to its thread
+            with contextlib.suppress(Exception):  # a failure to stop leaves it to its thread
                 let_go()
 
     def now(self) -> SubAgent:
@@ -337,7 +338,7 @@ class RunningWorker:
         return replace(found, status="asking") if self.asking else found
 
     def completion_message(self) -> AgentMessage:
-        """Return the message to its starter once it is over."""
+        """Return the message to its starter after it has ended."""
         found, changed = self.now(), list(self.state.changed)
         files = f" Files changed: {', '.join(changed)}." if changed else ""
         steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
@@ -353,7 +354,7 @@ class RunningWorker:
 
 
 class _StoppableListener:
-    """A sub-agent's listener: shows nothing, and interrupts the reply if the agent is to end."""
+    """Listen for a sub-agent: show nothing, and interrupt the reply if the agent is to end."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
@@ -369,7 +370,7 @@ class _StoppableListener:
         return float("inf")
 
     def working(self, what: str, seconds: float) -> None:
-        """Ignore the silence: this may come from a thread of the model's, where nothing can be cut short."""
+        """Ignore the silence. This may be a model's own thread, where nothing can be interrupted."""
 
     def proposed(self, proposal: Proposal) -> None:
-        """Ignore the proposal: it is shown once it is asked about."""
+        """Ignore the proposal, as it is shown when the user is asked."""

@@ -169,7 +169,9 @@ def test_they_may_be_so_many_and_so_deep_and_no_more(crew: Callable[..., Home]) 
 
     home = crew(Boss=boss(), Anna=[bea, bea, WAIT, *FINISH], Bea=endless(asked))
     home.succeed("-c", "-m", "none", *BOSS, env={"AUTOAGENT_AGENTS": "2"})
-    refused = [event for event in own(home) if event["type"] == "returned" and "agents are running" in str(event["text"])]
+    refused = [
+        event for event in own(home) if event["type"] == "returned" and "agents are running" in str(event["text"])
+    ]
     assert len(refused) == 1 and "AUTOAGENT_AGENTS" in str(refused[0]["text"])
     [started] = [event for event in own(home, "1.1") if event["type"] == "run_started"]
     assert "start_agent" not in str(started["commands"]), "the deepest start no others"
