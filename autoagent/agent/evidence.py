@@ -207,7 +207,7 @@ def _fit(sections: Sequence[_Section], room: int, state: State) -> list[str]:
         f"--- {section.title} ---\n{defuse_titles(shorten(section.text, shares[number], state.count))}"
         for number, section in enumerate(sections)
     ]
-    return [*body, f"(There was no room for {len(others)} more texts.)"] if others else body
+    return [*body, f"(There is no room for {len(others)} more texts.)"] if others else body
 
 
 def defuse_titles(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Compares the outcome of a session with the expected outcome. Each difference becomes a few lines for a person."""
+"""Compare the outcome of a session with the expected outcome. Each difference becomes a few lines for a person."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
 from autoagent.text.sanitize import escape, shorten, shorten_lines
 
 _DIFFERENCES = 20  # lines of a file's difference
-_WRITTEN = 200  # characters of a part, as it is repeated
+_WRITTEN = 200  # characters of a part, as quoted
 
 
 def differences(
     session: ScenarioSession, ran: Ran, endpoint: ScriptedEndpoint, events: Mapping[str, int], folder: Path
 ) -> Iterator[str]:
-    """Yield the differences of a session that ended by itself. Each begins with the `file:line` of the expectation.
+    """Yield the differences of a session that ended by itself, each with the `file:line` of its expectation.
 
-    `events` are numbers by type. `folder` is as it was left.
+    `events` are counts by type. `folder` is the folder after the session.
     """
     expected = session.expected
     if ran.code != expected.code:
@@ -54,7 +54,7 @@ def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
             where = f" after {before}" if before else ""
             earlier = " It appears only before that." if part.pattern.search(screen) else ""
             yield f"{part.place}: screen: {_shown(part)} did not appear{where}.{earlier}"
-            break  # where the next ones belong, nobody knows
+            break  # the position of further parts is unknown
         position, before = found.end(), _shown(part)
     for part in expected.not_on_screen:
         if part.pattern.search(screen):
@@ -92,7 +92,7 @@ def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
 
 
 def _diff(expected: str, found: str) -> list[str]:
-    """Compare line by line. A line end that is missing at the end is a difference like any other."""
+    """Compare line by line. A missing final newline is a difference like any other."""
     before, after = (text.replace("\n", "\\n\n").splitlines() for text in (expected, found))
     return list(difflib.unified_diff(before, after, "expected", "found", n=1, lineterm=""))
 

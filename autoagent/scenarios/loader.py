@@ -1,6 +1,4 @@
-"""A scenario as records, read from its file. Errors in it are reported with their lines.
-
-docs/scenarios.md describes the file."""
+"""Read a scenario from its file as records. Errors name their lines. docs/scenarios.md describes the file."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ from autoagent.session.permissions import WAY_OUT
 from autoagent.settings import all_settings
 from autoagent.text.yaml_file import YamlEntry, read_mapping
 
-RUN = "{run}"  # among the arguments of a session: the id of the run that an earlier one worked on last
-CONFIG = ".config/autoagent/config.yaml"  # where the settings of a scenario are put: the user's, below a home
+RUN = "{run}"  # in a session's arguments: the id of the run that the sessions before it worked on last
+CONFIG = ".config/autoagent/config.yaml"  # the user's configuration in a scenario's home
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a text, to be found in it, as it is `written` at `place` (`file:line`)."""
+    """Hold a part to find in a text, as it is `written` at `place` (`file:line`)."""
 
     place: str
     written: str
@@ -35,7 +33,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
-    """An expectation of the file at `path`: its whole `content`, a `pattern` to be found in it, or `absent`."""
+    """Expect a file at `path`: with this whole `content`, with a `pattern` in it, or `absent`."""
 
     place: str
     path: str
@@ -46,9 +44,10 @@ class ExpectedFile:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The expected outcome of a session. The parts of the screen come in order, those of the prompts anywhere.
+    """Hold the expected outcome of a session.
 
-    `commands` and `events` (by type) are numbers of this session alone. None and missing ones may be any.
+    The parts of the screen occur in order, those of the prompts anywhere. `commands` and `events` (by type) count this
+    session only. None and missing values are not checked.
     """
 
     place: str
@@ -64,7 +63,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSession:
-    """One process of the program: its arguments, the model's replies and the typed answers."""
+    """Hold one process of the program: its arguments, the model's replies and the typed answers."""
 
     arguments: tuple[str, ...]
     terminal: bool
@@ -75,7 +74,7 @@ class ScenarioSession:
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """A file that exists beforehand, at `path`: with this content, or copied from `source`, which may be a folder."""
+    """Hold a file to create at `path`: with this content, or copied from `source`, perhaps a folder."""
 
     path: str
     content: str = ""
@@ -84,9 +83,9 @@ class GivenFile:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Sessions in one folder, one after another, within `seconds` in all.
+    """Hold sessions to play in one folder, one after another, within `seconds` in all.
 
-    Paths are relative to that folder. `settings` are those of the user's configuration file.
+    Paths are relative to that folder. `settings` become the user's configuration file.
     """
 
     path: Path
@@ -98,8 +97,8 @@ class Scenario:
     sessions: tuple[ScenarioSession, ...]
 
 
-SECONDS = 60.0  # a scenario may take, where it does not say
-LONGEST_ANSWER = 1000  # characters; a terminal takes no more than some thousands at once
+SECONDS = 60.0  # for a scenario, unless it says otherwise
+LONGEST_ANSWER = 1000  # characters; a terminal accepts only a few thousand at once
 
 _OF_THE_SCREEN = {"LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
 
@@ -109,9 +108,9 @@ _EXPECTED = ("exit", "screen", "not_on_screen", "prompt", "not_in_prompt", "file
 
 
 def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
-    """Read the scenario in a file. Unless `trusted`, files, variables and paths may come from nowhere else.
+    """Read the scenario in a file. Unless `trusted`, its files, variables and paths stay inside its folder.
 
-    Raises SettingsError, which names the file and the line.
+    Raises SettingsError, naming the file and the line.
     """
     entries = read_mapping(path, _SCENARIO, "key")
     first = {key: entry for key, entry in entries.items() if key in _SESSION}
@@ -151,14 +150,16 @@ def _settings(entry: YamlEntry) -> dict[str, str | list[str]]:
     given: dict[str, str | list[str]] = {}
     for name, setting in entry.members([f.name for f in fields(all_settings())], "setting").items():
         given[name] = setting.texts() if setting.is_list else setting.text()
-        if setting.texts():  # an empty one is not set
+        if setting.texts():  # an empty variable is not set
             parse(name, ",".join(setting.texts()), setting.where)
     return given
 
 
 def _environment(entry: YamlEntry, *, trusted: bool) -> dict[str, str]:
     given = {}
-    own = _OF_THE_SCREEN.union(*(field.metadata["env"] for field in fields(all_settings())))  # others can load programs
+    own = _OF_THE_SCREEN.union(
+        *(field.metadata["env"] for field in fields(all_settings()))
+    )  # other variables can load programs
     for name, variable in entry.members().items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise SettingsError(f"{variable.where}: is not the name of a variable.")
@@ -244,7 +245,7 @@ def _expected(entry: YamlEntry) -> Expected:
 
 
 def _part(entry: YamlEntry) -> Part:
-    """Read a text, which any white space may break into lines, or `regex: ...`."""
+    """Read a text, with any white space between its words, or `regex: ...`."""
     if entry.node.id == "mapping" and [key.value for key, _ in entry.node.value] == ["regex"]:
         expression = entry.members()["regex"]
         return Part(entry.place, _exactly(expression), _pattern(expression))
@@ -277,7 +278,7 @@ def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
 
 def _exactly(entry: YamlEntry) -> str:
     """Return the text with its spaces and line ends."""
-    entry.text()  # raises for what is no text
+    entry.text()  # raises unless this is text
     return "" if entry.node.tag.endswith(":null") else str(entry.node.value)
 
 

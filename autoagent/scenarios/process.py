@@ -1,7 +1,6 @@
-"""The program as a process of its own: at a real terminal with somebody who types, or on pipes.
+"""Run the program as a separate process: at a real terminal with a typing person, or on pipes.
 
-Not pexpect and pyte: they leave it to their user to recognise a waiting question and to end all processes, which is
-most of this module.
+pexpect and pyte would leave recognising a waiting question and ending all processes to us: most of this module.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from autoagent.core.errors import SetupError
 from autoagent.sandbox.supervisor import tree_of
 from autoagent.workspace.syscalls import prctl
 
-ROWS, COLUMNS = 50, 120  # of the terminal
-_PAUSE = 0.01  # seconds between two looks at a process that writes nothing
-_PIECE = 65_536  # bytes read at once
+ROWS, COLUMNS = 50, 120  # the terminal's size
+_PAUSE = 0.01  # seconds between two polls of a silent process
+_PIECE = 65_536  # bytes per read
 _QUESTION_ENDS = (": ", "> ")
-_QUIET = 0.1  # seconds after which nothing more of a question comes
+_QUIET = 0.1  # seconds after which a question is complete
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
-# As the console script starts it, with what this process can import, and nothing from the folder it starts in. A
+# Started as by the console script, with this process's import path, but not the current folder. A
 # terminal becomes the session's own, so that the program is told when it closes.
 _START = "import os, sys; sys.path += sys.argv.pop(1).split(os.pathsep); from autoagent.cli import main; main()"
 _START_AT_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {_START}"
@@ -47,9 +46,9 @@ _CONTROL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The outcome of a process: its exit code (None: it timed out), its screen, and the use of the answers.
+    """Hold the outcome of a process: its exit code (None: timed out), its screen, and the use of the answers.
 
-    `typed` answers were asked for. At `ends` more questions the input had ended.
+    `typed` answers were asked for. At `ends` further questions the input had ended.
     """
 
     code: int | None
@@ -61,7 +60,7 @@ class Ran:
 def run_at_terminal(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
 ) -> Ran:
-    """Run the program at a terminal. At each question the next answer is typed, at the first one left over Ctrl-D.
+    """Run the program at a terminal. Type the next answer at each question, and Ctrl-D when none is left.
 
     Raises SetupError if there are no such terminals.
     """
@@ -86,11 +85,11 @@ def run_at_terminal(
 def run_on_pipes(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
 ) -> Ran:
-    """Run the program with all answers on its input and its output on one pipe. The answers it read are unknown."""
+    """Run the program with all answers on its input and its output on one pipe. The number read is unknown."""
     command = _command(_START, arguments)
     near, far = os.pipe()
     try:
-        with tempfile.TemporaryFile() as lines:  # a pipe takes no more than 64 KiB before somebody reads
+        with tempfile.TemporaryFile() as lines:  # a pipe buffers only 64 KiB
             lines.write("".join(f"{answer}\n" for answer in answers).encode())
             lines.seek(0)
             with started(command, folder, environment, stdin=lines.fileno(), output=far) as process:
@@ -111,16 +110,16 @@ def plain(shown: bytes) -> str:
 
 
 class _Person:
-    """Types an answer whenever a question waits for one."""
+    """Type an answer whenever a question waits for one."""
 
     def __init__(self, terminal: int, answers: Sequence[str]) -> None:
         self.typed = self.ends = 0
         self._terminal, self._answers = terminal, answers
-        self._before = -1  # bytes that were shown when something was typed last
-        self._newest = 0, 0.0  # bytes that were shown in all, and since when
+        self._before = -1  # bytes shown at the last typing
+        self._newest = 0, 0.0  # bytes shown in all, and since when
 
     def look(self, shown: bytes) -> None:
-        """Type the next line if all that was `shown` ends with a question that was not answered yet."""
+        """Type the next line if `shown` ends with an unanswered question."""
         if not self._waits(shown):
             return
         self._before = len(shown)
@@ -156,13 +155,13 @@ class _Person:
 def started(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], *, stdin: int, output: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that lasts, with all it starts, for as long as the block. Nothing of it is left afterwards.
+    """Run a process, with everything it starts, during the block. Nothing of it survives the block.
 
     Not covered: on systems other than Linux, its child processes stay unless they end by themselves.
     """
     before = tree_of(os.getpid()) if sys.platform == "linux" else {}
     if sys.platform == "linux":
-        prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what loses its parent comes to this process
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of this process
     process = None
     try:
         process = subprocess.Popen(  # noqa: S603 - there is no shell
@@ -176,7 +175,7 @@ def started(
         )
         yield process
     finally:
-        if process is not None:  # else a signal ended the start of it, perhaps after the fork
+        if process is not None:  # otherwise a signal interrupted its start, perhaps after the fork
             process.kill()
             process.wait()
         while sys.platform == "linux" and (left := [pid for pid in tree_of(os.getpid()) if pid not in before]):
@@ -191,16 +190,16 @@ def started(
 def _watch(
     process: subprocess.Popen[bytes], source: int, seconds: float, look: Callable[[bytes], None]
 ) -> tuple[int | None, bytes]:
-    """Read the output of a process until it ends, or the time is over (its exit code is None then)."""
+    """Read a process's output until it ends or the time is up (then its exit code is None)."""
     end = time.monotonic() + seconds
     shown = b""
     while True:
-        code = process.poll()  # first, so that all it wrote before its end is read
+        code = process.poll()  # first, so that everything written before the end is read
         ready, _, _ = select.select([source], [], [], 0 if code is not None else _PAUSE)
         shown += (piece := os.read(source, _PIECE) if ready else b"")
         if code is not None and not piece:
             return code, shown
         if time.monotonic() > end:
             return None, shown
-        if not piece:  # no more to come for now
+        if not piece:  # nothing more for now
             look(shown)

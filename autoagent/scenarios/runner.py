@@ -1,4 +1,4 @@
-"""Plays a scenario in a fresh folder, which is the home, the state and the workspace of a user of its own."""
+"""Play a scenario in a fresh folder: the home, the state and the workspace of a separate user."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _STATE_DIR = "AUTOAGENT_STATE_DIR"
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The outcome of a scenario: `problems` if it is not as expected, with the last session's screen.
+    """Hold the outcome of a scenario: `problems` if it is not as expected, with the last session's screen.
 
-    `folder` is where it was played, None if that is deleted.
+    `folder` is where it was played, None if it was deleted.
     """
 
     seconds: float
@@ -46,12 +46,11 @@ class Played:
 def play(
     scenario: Scenario, *, keep: bool, state: Path | None = None, bounds: Mapping[str, Any] | None = None
 ) -> Played:
-    """Play the sessions up to the first with a problem. Leave no started process behind.
+    """Play the sessions up to the first with a problem. Leave no process behind.
 
-    `state` is where their runs are kept, as far as the scenario does not say itself. None: in its folder. `bounds` are
-    the settings it may only tighten (see autoagent.session.permissions). None: it is taken as it stands.
-
-    Raises SetupError if there are no terminals to play at, SettingsError if its files cannot be put there.
+    `state` holds their runs unless the scenario sets another, None for its own folder. `bounds` are the settings that
+    it may only tighten (see session.permissions), None for no bounds. Raises SetupError if there are no terminals to
+    play at, SettingsError if its files cannot be created.
     """
     began = time.monotonic()
     with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:
@@ -77,9 +76,9 @@ def play(
 
 @dataclass(slots=True)
 class _Stage:
-    """Plays the sessions of a scenario in its folder, until `end` (as time.monotonic counts).
+    """Play the sessions of a scenario in its folder, until `end` (as time.monotonic counts).
 
-    `usual` is the state folder of those whose arguments name no other, `last` that of the last session.
+    `usual` is the state folder for sessions without their own, `last` that of the last session.
     """
 
     scenario: Scenario
@@ -94,7 +93,7 @@ class _Stage:
         """Play a session. Return its problems and its screen."""
         place = session.expected.place
         logs = [log_path(self.last, run) for run in run_ids(self.last)] if self.last else []
-        # the one written last, as ids have no order within a second
+        # the last written, as ids have no order within a second
         run = max(logs, key=lambda log: log.stat().st_mtime_ns).parent.name if logs else ""
         if RUN in session.arguments and not run:
             return [f"{place}: arguments: {RUN} names the run of an earlier session, and there is none."], ""
@@ -176,9 +175,9 @@ def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> d
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "TZ": "UTC",
-        "TERM": "dumb",  # its screen is read as a text: nothing on it moves, and no line is drawn twice
+        "TERM": "dumb",  # a plain screen, with nothing redrawn
         "INPUTRC": os.devnull,
-        "MEMORY_DISTIL": "false",  # a script has the replies of the run alone
+        "MEMORY_DISTIL": "false",  # a script has only the replies of the run
         **scenario.environment,
         **held,
     }

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on the loopback interface whose model replies as a script says."""
+"""Serve scripted replies, as an OpenAI-compatible endpoint on the loopback interface."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Any
 
 from autoagent.core.task import VERIFIER
 
-_POLL = 0.01  # seconds until the server notices that it is to stop
-_WAYS = ("tools", "response_format")  # of asking for a command; what is left is plain text
+_POLL = 0.01  # seconds until the server notices that it should stop
+_WAYS = ("tools", "response_format")  # ways of asking that it rejects, leaving plain text
 
 
 class ScriptedEndpoint:
-    """Answers each chat request with the next reply of a script, from its start until `close`.
+    """Answer each chat request with the next reply of a script, until `close`.
 
-    It knows chat completions and nothing more, so that commands are asked for in plain text and all that the model is
-    told stands in the messages. `prompts` holds them, a text for each request, and `replies` those left of the script.
-    `surplus` counts the requests for which no reply was left: they fail. A verifier is answered without the script, and
-    finds every goal met.
-
-    Not covered: sub-agents take their replies from the same script, in the order in which they happen to ask.
+    It offers only chat completions, so that commands are requested in plain text and the messages contain everything
+    the model is told. `prompts` holds them, a text per request, and `replies` the rest of the script. `surplus` counts
+    requests without a reply left: they fail. A verifier is answered without the script, and finds every goal met. Not
+    covered: sub-agents take replies from the same script, in whatever order they ask.
     """
 
     def __init__(self) -> None:
@@ -46,7 +44,7 @@ class ScriptedEndpoint:
             self.replies, self.prompts, self.surplus = list(replies), [], 0
 
     def answer(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Return the status and the JSON that a chat request gets."""
+        """Return the status and JSON answer to a chat request."""
         if refused := next((name for name in _WAYS if name in body), None):
             return 400, _error(f"Unsupported parameter: '{refused}' is not supported with this model.", refused)
         if str(body["messages"][0]["content"]).startswith(VERIFIER):
@@ -114,6 +112,6 @@ class _Request(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Should-Retry", "false")  # the same request would get the same answer
+        self.send_header("X-Should-Retry", "false")  # a repeated request would get the same answer
         self.end_headers()
         self.wfile.write(body)

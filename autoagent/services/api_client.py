@@ -1,13 +1,11 @@
-"""HTTP to a provider that the user has chosen: of pictures, transcripts or a voice.
+"""Send HTTP requests to a provider that the user has chosen: of pictures, transcripts or a voice.
 
-Its address comes from the user's settings, so no network guard stands before it, and one on this machine is as good as
-any other. Neither proxies nor credentials are taken from the environment, and redirects are not followed: the key
-would go along.
+Its address comes from the user's settings, so no network guard is needed, and a provider on this machine is as good as
+any. Neither proxies nor credentials are taken from the environment, and redirects are not followed, as the key would go
+along. Not covered by the time limit: a server that sends its headers byte by byte.
 
-Not covered by the time for the whole answer: a server that drips its headers byte by byte.
-
-Not the guarded client of network/client: there the model names the address and errors name that; here the user has, and
-an error names the setting to mend.
+This is separate from the guarded client of network/client. There the model chooses the address and errors name it. Here
+the user does, and errors name the setting to fix.
 """
 
 from __future__ import annotations
@@ -57,9 +55,10 @@ class ApiAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ApiProvider:
-    """The address that requests go to. A failure may be fixed by the settings `url_variable` and `key_variable`.
+    """Hold the provider's address.
 
-    `headers` go with every request and hold the `key`, in the form that this provider wants it.
+    `url_variable` and `key_variable` are the settings to fix after a failure. `headers` go with every request and hold
+    the `key` in the provider's form.
     """
 
     name: str
@@ -87,7 +86,7 @@ class ApiProvider:
         return self._request("GET", path, content)
 
     def post(self, path: str, **content: Any) -> ApiAnswer:
-        """POST `content`, in the terms of `requests` (json, data, files, params, headers), beneath the address.
+        """POST `content`, as for `requests` (json, data, files, params, headers), to a path below the address.
 
         Raises CommandError with the provider and the reason: no answer, a refused key, an error status, too large.
         """
@@ -143,12 +142,12 @@ class ApiProvider:
 
 
 def _forget_target(response: requests.Response, **_: Any) -> None:
-    """Remove the target from a redirect: it is not followed, yet `requests` fails at an invalid target."""
+    """Remove a redirect's target. It is not followed, but `requests` fails on an invalid target."""
     response.headers.pop("Location", None)
 
 
 def host_of(url: str) -> str:
-    """Return the host of an address, with any port, or '' without a host."""
+    """Return the host of an address, with its port if any, or ''."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2]
     except ValueError:  # brackets that are not closed
@@ -156,7 +155,7 @@ def host_of(url: str) -> str:
 
 
 def reason_of(body: bytes) -> str:
-    """Return the text of an error body on one line, or of JSON the message in the places of known services."""
+    """Return the text of an error body on one line, or the message in known places of a JSON body."""
     text = body.decode(errors="replace")
     try:
         said = next(_messages(json.loads(text)), "")
@@ -167,7 +166,7 @@ def reason_of(body: bytes) -> str:
 
 
 def _messages(value: Any) -> Iterator[str]:
-    """Yield the texts of an error object, the most telling first."""
+    """Yield the texts of an error object, the most informative first."""
     if isinstance(value, str):
         if value.strip():
             yield value
@@ -180,7 +179,7 @@ def _messages(value: Any) -> Iterator[str]:
 
 
 def unreachable(name: str, host: str, url_variable: str, error: BaseException) -> str:
-    """Describe an error of `requests` in one line: the silent host, the reason, and the setting with its address."""
+    """Describe an error of `requests` in one line: the host, the reason, and the setting with its address."""
     import socket
     import ssl
 

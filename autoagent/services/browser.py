@@ -1,11 +1,9 @@
 """Render pages in a headless Chromium or Firefox, through playwright (the extra `browser`).
 
 The browser itself has no network: its proxy leads nowhere and it resolves no name. Every request of a page comes to us
-and goes through the network guard. Only GET is allowed. Pictures, films and fonts are refused. There are no downloads,
-service workers or WebSockets, and the environment holds no secrets. Each page gets a browser of its own, which is
-closed with it.
-
-Not covered: a page that takes the browser over. Chromium's own sandbox prevents that, but it does not work as root.
+and passes the network guard. Only GET is allowed. Pictures, films and fonts are refused. There are no downloads,
+service workers or WebSockets, and no secrets in the environment. Each page gets its own browser, closed with the page.
+Not covered: a page that takes over the browser. Chromium's own sandbox prevents that, but it does not work as root.
 """
 
 from __future__ import annotations
@@ -28,15 +26,15 @@ from autoagent.core.services import WebPage
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright, Route
 
-SECONDS = 45.0  # for a page with all it loads
-QUIET_SECONDS = 8.0  # after the page is there, until its scripts have come to rest; some never do
+SECONDS = 45.0  # seconds for a page with everything it loads
+QUIET_SECONDS = 8.0  # seconds for its scripts to settle; some never do
 CLOSE_SECONDS = 10.0
-REQUEST_LIMIT = 200  # requests of one page
+REQUEST_LIMIT = 200  # per page
 AT_ONCE = 8
-RESOURCE_LIMIT = 5_000_000  # bytes of one answer to them
+RESOURCE_LIMIT = 5_000_000  # per answer
 
-_USED = ("document", "script", "stylesheet", "xhr", "fetch", "other")  # kinds of requests that make a page's text
-_NOWHERE = "http://127.0.0.1:1"  # a proxy that is never asked, as no request is let through to it
+_USED = ("document", "script", "stylesheet", "xhr", "fetch", "other")  # kinds of requests needed for a page's text
+_NOWHERE = "http://127.0.0.1:1"  # never used, as no request is let through
 _CHROMIUM = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-bypass-list=<-loopback>",
@@ -45,7 +43,7 @@ _CHROMIUM = (
 )
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 
-# Here style sheets have been applied; whoever reads the HTML later looks at `hidden` alone.
+# Style sheets apply only here. Later readers of the HTML look only at `hidden`.
 _MARK_HIDDEN = """() => {
   for (const element of document.querySelectorAll('body *')) {
     const style = getComputedStyle(element);
@@ -59,7 +57,7 @@ _OWN = (("chromium", "chromium*-*"), ("firefox", "firefox-*"))  # playwright's o
 
 
 def usable(name: str) -> str:
-    """Return the wanted browser if installed, else the other browser, or '' without any."""
+    """Return the wanted browser if installed, else the other, or ''."""
     if importlib.util.find_spec("playwright") is None:
         return ""
     folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
@@ -74,9 +72,9 @@ Load = Callable[[str], Awaitable[WebPage]]  # without blocking the browser
 
 
 def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
-    """Return the page as HTML once its scripts have run. Other pages come as `fetch` gave them.
+    """Return the page as HTML once its scripts have run. Pages of other kinds are returned as `fetch` does.
 
-    Raises CommandError as `fetch` does, if the browser `name` is missing, and for a page that never finishes.
+    Raises CommandError as `fetch` does, and if the browser `name` is missing or the page never finishes.
     """
     first = fetch(url, limit=limit)
     if first.media_type not in ("text/html", "application/xhtml+xml"):
@@ -92,7 +90,7 @@ def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SE
     except TimeoutError:
         raise CommandError(f"{first.url} was not done in {seconds:.0f} s in {name}.") from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for what a page asked for and is slow to come
+        pool.shutdown(wait=False, cancel_futures=True)  # do not wait for a page's slow requests
 
 
 async def _render(first: WebPage, limit: int, load: Load, name: str, seconds: float) -> WebPage:
@@ -138,9 +136,9 @@ async def _shown(browser: Browser, first: WebPage, limit: int, load: Load) -> We
     await _lead(context, first, load)
     page = await context.new_page()
     await page.goto(first.url, wait_until="domcontentloaded", timeout=0)
-    with contextlib.suppress(NotQuiet):  # it polls or plays; what is there by now is the page
+    with contextlib.suppress(NotQuiet):  # it polls or plays media: take the page as it is
         await page.wait_for_load_state("networkidle", timeout=QUIET_SECONDS * 1000)
-    if not page.url.startswith(("http://", "https://")):  # the browser's own page about what it could not reach
+    if not page.url.startswith(("http://", "https://")):  # the browser's own error page
         raise CommandError(f"{first.url} leads by script to a refused address.")
     await page.evaluate(_MARK_HIDDEN)
     html = (await page.content()).encode()
@@ -163,10 +161,10 @@ async def _lead(context: BrowserContext, first: WebPage, load: Load) -> None:
         else:
             try:
                 page = await load(request.url)
-            except CommandError:  # refused by the guard, or not there: the page goes on without it
+            except CommandError:  # refused by the guard, or missing: the page continues without it
                 return await route.abort()
         charset = f"; charset={page.charset}" if page.charset else ""
-        # The browser holds nothing of the user's that one site could read of another.
+        # The browser holds no user data that one site could read from another.
         headers = {"content-type": page.media_type + charset, "access-control-allow-origin": "*"}
         return await route.fulfill(status=200, headers=headers, body=page.body)
 

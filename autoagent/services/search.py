@@ -18,15 +18,15 @@ from autoagent.network.addresses import NetworkGuard, parse
 from autoagent.network.client import HttpClient
 
 GOOGLE = "https://customsearch.googleapis.com/customsearch/v1"
-GOOGLE_LARGEST = 10  # hits that it gives at once
-ENGINES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # of ddgs, in the order they are asked
-ROUNDS = 2  # through all of them
-PAUSE = 2.0  # seconds between the rounds, for engines that limit the rate
+GOOGLE_LARGEST = 10  # hits per request
+ENGINES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # ddgs's engines, in the order of use
+ROUNDS = 2  # attempts with all of them
+PAUSE = 2.0  # seconds between attempts, for rate limits
 TIMEOUT = 15.0  # seconds of silence
 ANSWER_LIMIT = 4_000_000  # bytes
 
-_SPACE = 500  # characters of a hit's title and text that are kept
-_FAILURES = {  # how ddgs and its HTTP client name them
+_SPACE = 500  # characters kept of a hit's title and text
+_FAILURES = {  # as named by ddgs and its HTTP client
     "DNSError": "its name cannot be found",
     "Connection refused": "the connection is refused",
     "ConnectError": "no connection",
@@ -80,7 +80,7 @@ def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE)
 def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) -> SearchResults:
     """Ask Google's Custom Search JSON API. `engine` is the id (cx) of a search engine created there."""
     parameters = {"q": query, "cx": engine, "num": min(count, GOOGLE_LARGEST)}
-    body = _json("google", url, parameters, {"X-Goog-Api-Key": key})  # in a header: a URL gets into messages and logs
+    body = _json("google", url, parameters, {"X-Goog-Api-Key": key})  # in a header, as URLs appear in messages and logs
     return _found("google", _items(body, "items"), ("title", "link", "snippet"), count)
 
 
@@ -100,7 +100,7 @@ def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping
     page = client.fetch(address.url, limit=ANSWER_LIMIT, headers=headers)
     try:
         return json.loads(page.body)
-    except (ValueError, RecursionError):  # RecursionError: nested too deep to be an honest answer
+    except (ValueError, RecursionError):  # RecursionError: implausibly deep nesting
         raise CommandError(f"{engine} did not answer with JSON.") from None
 
 
@@ -110,7 +110,7 @@ def _items(body: Any, key: str) -> list[Mapping[str, Any]]:
 
 
 def _found(engine: str, results: Sequence[Mapping[str, Any]], keys: tuple[str, str, str], count: int) -> SearchResults:
-    """Return the results with a valid web address, as plain lines. `keys` name the title, the address and the text."""
+    """Return the results with a valid web address, as plain text. `keys` name the title, the address and the text."""
     hits = []
     for result in results:
         title, url, text = (" ".join(str(result.get(key) or "").split()) for key in keys)

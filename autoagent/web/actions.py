@@ -1,4 +1,4 @@
-"""Act on a run from a page, through the commands of the terminal."""
+"""Act on a run from a page, by running the terminal's commands."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from autoagent.safety.open_questions import LONGEST, OpenQuestions
 from autoagent.safety.typed_answers import refusal
 from autoagent.text.sanitize import escape
 
-QUICK_SECONDS = 60.0  # for a command that ends by itself
-BEGIN_SECONDS = 4.0  # after which a run that still works has begun
-ANSWER_SECONDS = 7 * 24 * 3600  # that a question of a run begun here stays open
+QUICK_SECONDS = 60.0  # seconds for a command to end
+BEGIN_SECONDS = 4.0  # seconds after which a running process counts as begun
+ANSWER_SECONDS = 7 * 24 * 3600  # seconds that a question of a run begun here stays open
 _SHOWN = 4_000  # characters of a command's output
 
 
 def is_held(log: Path) -> bool:
-    """Return whether a process has locked a log to write it."""
+    """Return whether a process has locked a log for writing."""
     try:
         with open_log_file(log) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -37,10 +37,10 @@ def is_held(log: Path) -> bool:
 
 
 class Actions:
-    """The actions of one state folder, by name. Each takes the fields of a request and returns a line to show.
+    """Run the actions of one state folder, by name.
 
-    Each raises StateError or SettingsError with the reason if it cannot be done. `questions` are the open ones of all
-    runs of this user.
+    Each action takes the fields of a request and returns a line to show, or raises StateError or SettingsError with the
+    reason. `questions` are the open questions of all the user's runs.
     """
 
     def __init__(self, state_dir: Path, questions: Path) -> None:
@@ -60,10 +60,10 @@ class Actions:
         }
 
     def close(self) -> None:
-        """Let the runs that were begun here go on."""
+        """Detach from the runs begun here, so that they continue."""
         for process in self._begun:
             if process.poll() is None:
-                process.returncode = 0  # it is not ours to wait for: Popen would warn that nobody did
+                process.returncode = 0  # not waited for: suppress Popen's warning
 
     def act(self, asked: Mapping[str, Any]) -> str:
         """Carry out a request."""
@@ -92,7 +92,7 @@ class Actions:
         if not (word.isdecimal() and is_held(log)):
             raise StateError(f"No process works on the run {run}.")
         try:
-            process = os.pidfd_open(int(word))  # from here on it is that process, or none
+            process = os.pidfd_open(int(word))  # from now on it is that process or none
         except OSError as error:
             raise StateError(f"The process {word} of the run {run} cannot be reached: {error.strerror}.") from error
         try:
@@ -129,7 +129,7 @@ class Actions:
         return run
 
     def _quick(self, words: Sequence[str], *operands: str) -> str:
-        """Run a command of this program to its end. Return its output."""
+        """Run a command of this program to its end, and return its output."""
         try:
             done = subprocess.run(  # noqa: S603 - this program; what the page sent was checked, or is one argument
                 self._command(words, operands),
@@ -145,7 +145,7 @@ class Actions:
         return _printed(done.stdout)
 
     def _begin(self, words: Sequence[str], *operands: str) -> str:
-        """Begin a run that asks its questions here. It goes on when the server of the page ends."""
+        """Start a run that asks its questions here. It continues when the page's server ends."""
         asks = ["--plain", f"--answer-timeout={ANSWER_SECONDS}", "--if-unanswered=end"]
         self._begun = [process for process in self._begun if process.poll() is None]
         with tempfile.TemporaryFile() as output:
@@ -173,7 +173,7 @@ class Actions:
 
 
 def _whole(asked: Mapping[str, Any], name: str) -> int:
-    """Return a whole number of the request. Raises SettingsError for anything else."""
+    """Return a whole number from the request. Raises SettingsError for anything else."""
     value = asked.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
         raise SettingsError(f"{name} must be a whole number from 0.")
@@ -181,5 +181,5 @@ def _whole(asked: Mapping[str, Any], name: str) -> int:
 
 
 def _printed(output: bytes) -> str:
-    """Return the end of a command's output, with nothing hidden in it."""
+    """Return the end of a command's output, with hidden characters escaped."""
     return escape(output.decode("utf-8", "replace").strip()[-_SHOWN:])

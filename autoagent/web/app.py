@@ -1,11 +1,11 @@
-"""The live page: an ASGI application over the logs of one state folder, for the person at this machine alone.
+"""Serve the live page: an ASGI application over the logs of one state folder, only for the person at this machine.
 
-Every request must name this server as its host and bear the token of this start: in the link that is printed, after
-that in a cookie. Requests for changes must come from our own pages (Origin). No file is served by its path,
-and everything of a run is text in JSON, which the pages' script shows as text.
+Every request must name this server as its host and bear the token of this start: at first in the printed link, then in
+a cookie. Requests for changes must come from our own pages (Origin). No file is served by its path, and all content of
+a run is text in JSON, displayed by the pages' script as text.
 
-Not covered: a program of the same user, which can read the token as it can read the logs; and another server on
-127.0.0.1 that you visit in the same browser, since cookies do not tell ports apart.
+Not covered: a program of the same user, as it can read the token just as it can read the logs; and another server on
+127.0.0.1 visited in the same browser, since cookies do not distinguish ports.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from autoagent.web.actions import Actions, is_held
 from autoagent.web.logs import LiveRun, RunList
 from autoagent.web.page import part
 
-LOOK = 0.25  # seconds between two looks at a log
+LOOK = 0.25  # seconds between two polls of a log
 LIST_LOOK = 1.0  # the same for the list of runs
-ALIVE = 15.0  # seconds after which a silent stream says that it is there
-MOST_STEPS = 200  # in one answer
-LONGEST = 200_000  # bytes of a request
+ALIVE = 15.0  # seconds between keep-alives of a silent stream
+MOST_STEPS = 200  # per answer
+LONGEST = 200_000  # bytes per request
 
 _PARTS = ("pages.css", "pages.js", "timeline.js", "view.css", "view.js")
 _POLICY = (
@@ -66,10 +66,8 @@ def application(
 ) -> ASGIApp:
     """Return the application.
 
-    Args:
-        token: the secret that every request must bear.
-        hosts: how requests may name this server, with its port: `127.0.0.1:8000`.
-        secure: whether it is served over TLS.
+    `token` is the secret that every request must bear. `hosts` are the valid names of this server, with its port, such
+    as `127.0.0.1:8000`. `secure`: it is served over TLS.
     """
     pages = _Pages(state_dir, actions)
     routes = [
@@ -200,7 +198,7 @@ class _Pages:
 
 
 class _Guard:
-    """Lets through the requests of this user's browser alone, and sets the headers of every answer."""
+    """Admit only requests of this user's browser, and set the headers of every answer."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str], *, secure: bool) -> None:
         self._app = app
@@ -208,7 +206,7 @@ class _Guard:
         self._hosts = hosts
         self._scheme = "https" if secure else "http"
         self._secure = secure
-        # Others can read the link, which `--open` gives to a browser in its arguments. Root relays and may do all.
+        # With `--open`, others can read the link in the browser's arguments. Root may relay and can do anything.
         self._users = {os.geteuid(), 0, int(os.environ.get("SUDO_UID", "0"))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -227,7 +225,7 @@ class _Guard:
         await (answer or self._app)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return the answer to a request that is none of this user's, or None."""
+        """Return the answer to a request that is not this user's, or None."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host not in self._hosts or headers.getlist("host") != [host]:
@@ -243,7 +241,7 @@ class _Guard:
 
     def _entry(self, scope: Scope) -> Response | None:
         """Return the answer to a request without the cookie, or None: set the cookie for the link's token."""
-        cookie = f"autoagent-{scope['server'][1]}"  # of its own for each port, which browsers do not tell apart
+        cookie = f"autoagent-{scope['server'][1]}"  # named by port, as browsers do not distinguish ports
         given = QueryParams(scope["query_string"]).get("token")
         if given is not None and secrets.compare_digest(given.encode(), self._token.encode()):
             entered = RedirectResponse(f"/{scope['path'].lstrip('/')}", 303)

@@ -1,6 +1,6 @@
-"""The files of a run's workspace at each step, from its snapshots: made, changed or deleted, and their text.
+"""Read the files of a run's workspace at each step from its snapshots: made, changed or deleted, and their text.
 
-Not covered: files that no snapshot holds, and those of a run whose snapshots are gone.
+Not covered: files that no snapshot holds, and runs without snapshots.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from autoagent.core.errors import StateError
 from autoagent.text.sanitize import escape
 from autoagent.workspace.object_store import Node, ObjectStore, Tree, changed_names
 
-MOST_TREES = 2_000  # folders kept in memory; most of a snapshot was in the one before it
-_FOLDER, _FILE = 0o040000, 0o100000  # modes of git
+MOST_TREES = 2_000  # folders cached, as successive snapshots share most of theirs
+_FOLDER, _FILE = 0o040000, 0o100000  # git's modes
 
 
 class FileStates:
-    """Reads the snapshots of a state folder. It needs no workspace, and writes nothing."""
+    """Read the snapshots of a state folder. This needs no workspace and writes nothing."""
 
     def __init__(self, state_dir: Path) -> None:
         self._objects = ObjectStore(state_dir / "snapshots")
@@ -26,10 +26,10 @@ class FileStates:
         self._parts: dict[str, Tree] = {}
 
     def changes(self, first: str, steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, list[list[str]]]]:
-        """Yield the place of each step that changed files, with `[path, state, id]` of each of them.
+        """Yield the index of each step that changed files, with `[path, state, id]` for each file.
 
-        The state is made, changed or deleted, and the id that of the content, '' for none. `first` is the tree before
-        the steps. Ends at a snapshot that is missing or damaged.
+        The state is made, changed or deleted, and the id that of the content, or ''. `first` is the tree before the
+        steps. Stops at a missing or damaged snapshot.
         """
         before = first
         for place, step in enumerate(steps):
@@ -47,7 +47,7 @@ class FileStates:
                     yield place, found
 
     def text(self, id: str, most: int) -> str | None:
-        """Return the beginning of a file's content, escaped, or None if it is no text, or not there."""
+        """Return the beginning of a file's content, escaped, or None if it is missing or not text."""
         try:
             data = self._objects.read("blob", id)
         except StateError:

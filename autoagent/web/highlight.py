@@ -1,4 +1,4 @@
-"""Colours for code: which characters of a line are a keyword, a string, a comment. The text itself stays as it is.
+"""Colour code: find the characters of a line that form a keyword, a string, a comment. The text stays unchanged.
 
 The colours of a line are a string of lengths and kinds: `3k1.4f` for `def main`. A kind `k` is the class `hl-k` of the
 style sheet, and `.` is plain.
@@ -25,7 +25,7 @@ _KINDS = (
 
 @lru_cache(maxsize=64)
 def _lexer(ending: str) -> Lexer | None:
-    """Return the lexer of files that end so, of pygments' own: a plug-in of it would run here with our rights."""
+    """Return pygments' own lexer for this kind of file. A plug-in lexer would run with our rights."""
     for _, aliases, patterns, _ in get_all_lexers(plugins=False):
         if ending and f"*{ending}" in patterns and aliases:
             return get_lexer_by_name(aliases[0], stripnl=False, ensurenl=False)
@@ -41,7 +41,7 @@ def _kind(token: object) -> str:
 def colours(text: str, name: str) -> Sequence[str]:
     """Return the colours of each line of a file's text. '' stands for a plain line.
 
-    A new file is in the diff of its step, and among the files at that step.
+    Cached, since a new file appears both in its step's diff and among the files at that step.
     """
     lexer = _lexer(re.sub(r"^[^.]*", "", name.rpartition("/")[2])[-12:].lower())
     lines = text.split("\n")

@@ -1,4 +1,4 @@
-"""The logs of a state folder as they grow: a list of its runs, and one run in full. Nothing here writes."""
+"""Follow the logs of a state folder as they grow: a list of its runs, and one run in full. Nothing is written."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from autoagent.web.highlight import colours
 from autoagent.web.page import as_json, in_colour
 from autoagent.web.report import Report
 
-AT_ONCE = 2_000  # events read before what they changed is sent
-LISTED = 4_000  # events read for the list of runs at one look
+AT_ONCE = 2_000  # events read before changes are sent
+LISTED = 4_000  # events read per poll for the list of runs
 MOST = 4_000  # characters of each long text
 FILE = 100_000  # characters of a file
-IN_FULL = 40  # changed steps that are sent whole; of more, a row each
+IN_FULL = 40  # changed steps sent whole; if there are more, only their rows
 
 _IN_A_ROW = ("agent", "step", "t", "end", "thought_for", "waited", "ran", "usage")
 
 
 class Tail:
-    """The events that a log has gained since the last look. `events` counts those read."""
+    """Read the events that a log has gained since the last poll. `events` counts those read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,10 +41,7 @@ class Tail:
         return self.path.stat().st_size > self._offset
 
     def read(self, most: int) -> Iterator[Event]:
-        """Yield at most so many further events, without an event still being written.
-
-        Raises StateError for a damaged line.
-        """
+        """Yield at most so many further events, but none still being written. Raises StateError for a damaged line."""
         try:
             if not self.has_more:
                 return
@@ -64,7 +61,7 @@ class Tail:
 
 
 class LiveRun:
-    """One run, folded from its log as that grows. Any thread may look. Answers are JSON, or None for none."""
+    """Follow one run, folding its log as it grows. Any thread may use it. Answers are JSON, or None."""
 
     def __init__(self, state_dir: Path, run: str) -> None:
         self._state_dir = state_dir
@@ -73,13 +70,13 @@ class LiveRun:
         self._report = Report()
         self._changed: list[int] = []  # for each step, the number of events after its last change
         self._files = FileStates(state_dir)
-        self._names: dict[str, str] = {}  # of a file, by the id of its content
+        self._names: dict[str, str] = {}  # of files, by content id
         self._lock = threading.Lock()
 
     def since(self, events: int) -> tuple[int, bool, str] | None:
-        """Read on, and return the changes after so many events: the head of the page, and the steps by their place.
+        """Read on, and return the changes after so many events: the page's head, and the steps by index.
 
-        With it the number to ask with next, and whether the log holds further events. Raises StateError for a damaged
+        Also return the number to ask with next, and whether the log has further events. Raises StateError for a damaged
         log.
         """
         with self._lock:
@@ -99,19 +96,19 @@ class LiveRun:
             return self._tail.events, self._tail.has_more, as_json(change, MOST)
 
     def steps(self, first: int, last: int) -> str:
-        """Return the whole steps of these places."""
+        """Return the whole steps at these indices."""
         with self._lock:
             return as_json([in_colour(step, MOST) for step in self._report.steps[first:last]], MOST)
 
     def prompt(self, seq: int) -> str | None:
-        """Return the parts of the prompt at this place in the log."""
+        """Return the parts of the prompt at this position in the log."""
         from autoagent.session.prompt_replay import BuiltPrompt, prompt_of_step, prompts
         from autoagent.web.xray import PARTS, whole
 
         with self._lock:
             rows = [row for row in self._report.steps if row.get("prompt", {}).get("seq") == seq and not row["agent"]]
         built: BuiltPrompt | None = prompt_of_step(self._state_dir, self._run, rows[0]["step"]) if rows else None
-        if built is None or built.prompted.seq != seq:  # of a sub-agent, or of a step taken back
+        if built is None or built.prompted.seq != seq:  # of a sub-agent, or of a revoked step
             all_of_run = prompts(read(self._state_dir, self._run))
             built = next((one for one in all_of_run if one.prompted.seq == seq), None)
         if built is None:
@@ -145,7 +142,7 @@ def _row(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Listed:
-    """A run in the list."""
+    """Follow a run in the list."""
 
     def __init__(self, path: Path) -> None:
         self.tail = Tail(path)
@@ -154,7 +151,7 @@ class _Listed:
         self.parent = self.damage = ""
 
     def read(self, most: int) -> int:
-        """Read on. Return how many events that were."""
+        """Read on, and return the number of events read."""
         before = self.tail.events
         try:
             for event in self.tail.read(most):
@@ -168,7 +165,7 @@ class _Listed:
         return self.tail.events - before
 
     def row(self, run: str, *, is_held: bool) -> dict[str, Any]:
-        """Return the facts of a run for the list."""
+        """Return the run's facts for the list."""
         stats, began = self.stats, self.began
         goals = [escape(str(goal)) for goal in began.task.goals] if began else []
         name = (began.settings.get("run_name") if began else "") or "; ".join(goals)
@@ -186,7 +183,7 @@ class _Listed:
 
 
 class RunList:
-    """The runs of a state folder. `is_held` tells of a log whether a process writes it. Any thread may look."""
+    """List the runs of a state folder. `is_held` tells whether a process writes a log. Any thread may use it."""
 
     def __init__(self, state_dir: Path, is_held: Callable[[Path], bool]) -> None:
         self._state_dir = state_dir
@@ -195,7 +192,7 @@ class RunList:
         self._lock = threading.Lock()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the runs, the newest first. Long logs are read over several looks. Raises StateError."""
+        """Return the runs, newest first. Long logs are read over several polls. Raises StateError."""
         with self._lock:
             left, rows = LISTED, []
             for run in run_ids(self._state_dir):

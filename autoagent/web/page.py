@@ -1,7 +1,7 @@
-"""The report of a run: one HTML file that loads nothing.
+"""Build the report of a run: one HTML file that loads nothing.
 
-The page holds the facts as JSON, and a script that shows them as text: nothing from a model, a page or a file is ever
-HTML. A policy in the page lets no other script or style run, by their digests, and nothing be loaded.
+The page holds the facts as JSON, and a script shows them as text: nothing from a model, a page or a file is ever HTML.
+A content security policy allows only the page's own script and style, by their digests, and no loading.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLOURED = 60_000  # characters of the newest diffs and files that have colours
 
 
 class Texts:
-    """The shared texts of a page, each once. A place in `all` stands for each."""
+    """Collect the shared texts of a page, each once. An index into `all` stands for each."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -38,7 +38,7 @@ class Texts:
         self._places: dict[str, int] = {}
 
     def place(self, text: str) -> int:
-        """Return the place of a text, added if it is new."""
+        """Return the index of a text, adding a new text."""
         if text not in self._places:
             self._places[text] = len(self.all)
             self.all.append(text)
@@ -57,7 +57,7 @@ def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
 
 
 def longest(lengths: Collection[int], room: int) -> int:
-    """Return to how many characters to cut texts of these lengths so that they have this room together."""
+    """Return the number of characters to cut texts of these lengths to, so that together they fit this room."""
     left = room
     for done, length in enumerate(sorted(lengths)):
         if length * (len(lengths) - done) > left:
@@ -74,7 +74,7 @@ def in_colour(step: Mapping[str, Any], most: int) -> Mapping[str, Any]:
 
 
 def page_of(events: Iterable[Event], state_dir: Path | None = None) -> str:
-    """Render the events of a run, in the order of its log, as one HTML file. They begin with its RunStarted.
+    """Render the events of a run, in log order, as one HTML file. They begin with its RunStarted.
 
     `state_dir` holds its snapshots, the source of the files at each step.
     """
@@ -95,7 +95,7 @@ def page_of(events: Iterable[Event], state_dir: Path | None = None) -> str:
 
 
 def comparison_of(one: Iterable[Event], other: Iterable[Event]) -> str:
-    """Render two runs side by side from the step at which they part."""
+    """Render two runs side by side from the step where they diverge."""
     reports = [_folded(list(events)) for events in (one, other)]
     steps: list[list[dict[str, Any]]] = [json.loads(_steps(report, None)) for report in reports]
     pairs = zip(*steps, strict=False)
@@ -133,7 +133,7 @@ def _steps(report: Report, texts: Texts | None) -> str:
 
 
 def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> dict[str, Any]:
-    """Return the files that each step changed, and the text of as many of them as there is room for, newest first."""
+    """Return the files changed by each step, and the text of as many as fit, newest first."""
     store, head = FileStates(state_dir), report.head
     changes = list(store.changes(head["tree"], report.steps))
     contents: dict[str, list[Any]] = {}
@@ -152,7 +152,7 @@ def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> di
 
 
 def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]:
-    """Return the parts of each prompt by its place in the log, with the texts of the newest that fit."""
+    """Return the parts of each prompt by its position in the log, with as many of the newest texts as fit."""
     from autoagent.web.xray import PARTS, xrays
 
     found = list(xrays(events, PROMPTS))
@@ -173,7 +173,7 @@ def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]
 
 
 def _ranges(places: Sequence[int]) -> list[list[int]]:
-    """Return the places as ranges, each from its first to its last: most of a history follow one another."""
+    """Return the positions as ranges from first to last, since most are consecutive."""
     found: list[list[int]] = []
     for place in places:
         if found and found[-1][1] == place - 1:
@@ -184,12 +184,12 @@ def _ranges(places: Sequence[int]) -> list[list[int]]:
 
 
 def part(name: str) -> str:
-    """Return the text of a file that the pages are made of."""
+    """Return the text of a file used to build the pages."""
     return (files("autoagent.web") / name).read_text("utf-8")
 
 
 def page(title: str, scripts: Iterable[str], data: str) -> str:
-    """Return a page that holds this JSON, with the scripts that show it."""
+    """Return a page with this JSON and the scripts that show it."""
     style, code = part("pages.css"), "".join(map(part, scripts))
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, code)]
     return f"""<!DOCTYPE html>

@@ -1,4 +1,4 @@
-"""The facts of a run that its pages show: a fold over its events."""
+"""Collect the facts of a run that its pages show: a fold over its events."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from autoagent.text.sanitize import escape
 
 SHORT = 400  # characters of a text that is never cut
 IN_LANES = 300  # characters of a role's message in the lanes of its team; the step has all of it
-_STATES = {"met": "shown", "not met": "unmet", "cannot tell": "claimed"}  # of a goal, by the finding of a verifier
+_STATES = {"met": "shown", "not met": "unmet", "cannot tell": "claimed"}  # a goal's state, by the verifier's finding
 
 
 @dataclass(frozen=True, slots=True)

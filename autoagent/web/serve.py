@@ -1,4 +1,4 @@
-"""Serves the live page on an address of this machine, until it is interrupted."""
+"""Serve the live page on an address of this machine until interrupted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LEAST_TOKEN = 20  # characters of a token that the user gives
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The address to serve at.
+    """Describe the address to serve at.
 
-    `port` 0 takes a free one. `token` is new where it is ''. Any other host than a loopback address needs TLS (the
-    files `certificate` and `key`) and a token of the user's.
+    `port` 0 takes a free port. `token` '' makes a new token. Any host but a loopback address needs TLS (the files
+    `certificate` and `key`) and a token of the user's.
     """
 
     host: str = "127.0.0.1"
@@ -36,7 +36,7 @@ class Place:
         return self.certificate is not None
 
     def check(self) -> None:
-        """Raise SettingsError for a place that is not safe to serve on."""
+        """Raise SettingsError if serving here would not be safe."""
         if self.token and len(self.token) < LEAST_TOKEN:
             raise SettingsError(f"The token has {len(self.token)} characters; give it at least {LEAST_TOKEN}.")
         if (self.certificate is None) != (self.key is None):
@@ -52,7 +52,7 @@ class Place:
 
 
 def serve(place: Place, state_dir: Path, questions: Path, path: str, tell: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C. `tell` hears the link, with its token. Raises SettingsError, SetupError."""
+    """Serve until Ctrl-C. `tell` receives the link, with its token. Raises SettingsError, SetupError."""
     place.check()
     try:
         import uvicorn
@@ -66,7 +66,7 @@ def serve(place: Place, state_dir: Path, questions: Path, path: str, tell: Calla
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((place.host, place.port))
-            bound.listen(128)  # before anybody hears of it
+            bound.listen(128)  # before the link is announced
         except OSError as error:
             raise SettingsError(f"Cannot serve on {place.host} port {place.port}: {error.strerror}.") from error
         port = bound.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Writes reports to files: of a run, of two runs side by side, of a team, and of a fleet with a page for each run."""
+"""Write reports to files: of a run, of two runs side by side, of a team, and of a fleet with a page for each run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from autoagent.web.page import comparison_of, page, page_of
 def write_run(
     state_dir: Path, target: Path | None, run: str | None = None, *, compare: str | None = None, team: str | None = None
 ) -> str:
-    """Write the report of a run, found by the beginning of its id, or of a `team`, to a file. Return a line on it.
+    """Write the report of a run, found by an id prefix, or of a `team`, to a file. Return a message about it.
 
-    Raises StateError for no such run or a damaged log, SettingsError if it is not a team's.
+    Raises StateError for an unknown run or a damaged log, SettingsError if it is not a team's.
     """
     run = find_run(state_dir, run or team or "")
     if team and next(read(state_dir, run, (Hired,)), None) is None:
@@ -37,9 +37,9 @@ def write_run(
 
 
 def write_fleet(out: Path, target: Path | None) -> str:
-    """Write the report of the fleet in `out` to a file, and those of its runs to a folder named like it.
+    """Write the report of the fleet in `out` to a file, and its runs' reports to a folder of the same name.
 
-    Return a line on it, and a line for each run with a damaged log. Raises StateError if there is no fleet.
+    Return a message about it, and one for each run with a damaged log. Raises StateError if there is no fleet.
     """
     state = read_record(out)
     name = escape(out.absolute().name)

@@ -13,11 +13,11 @@ from autoagent.session.prompt_replay import BuiltPrompt, prompt_of_step, prompts
 from autoagent.text.sanitize import escape
 from autoagent.web.report import Text
 
-PARTS = ("system", "memories", "summary", "history", "result", "moment", "goals")  # as they follow in a prompt
+PARTS = ("system", "memories", "summary", "history", "result", "moment", "goals")  # in the order of a prompt
 
 
 def sizes(built: BuiltPrompt) -> dict[str, Any]:
-    """Return the tokens of the parts that are counted as the run goes on. The `rest` is memories, moment and goals."""
+    """Return the token counts kept during a run, by part. `rest` is memories, moment and goals."""
     history, system = built.sources.history, built.sources.start.system_tokens
     summary, earlier, newest, summed, counted = history.outline
     rest = max(0, built.prompted.tokens - system - summary - earlier - newest)
@@ -27,7 +27,7 @@ def sizes(built: BuiltPrompt) -> dict[str, Any]:
 
 
 def whole(built: BuiltPrompt) -> dict[str, Any]:
-    """Return the texts of all parts of a prompt, with their tokens, and the parts left out of it.
+    """Return all parts of a prompt as texts with their tokens, and the parts left out of it.
 
     `same` tells whether the rebuilt prompt has the sha256 of the sent prompt.
     """
@@ -55,13 +55,13 @@ def whole(built: BuiltPrompt) -> dict[str, Any]:
 
 
 def _said(message: Message) -> Text:
-    """Return a message as a text that begins with its sender."""
+    """Return a message as text, beginning with its sender."""
     calls = [f"{call.name}({call.arguments})" for call in message.calls]
     return Text("\n".join([message.role, *filter(None, (message.content, *calls))]), shared=True)
 
 
 def xrays(events: Iterable[Event], most: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the place in the log of each prompt with its parts: the newest `most` whole, the sizes of the others."""
+    """Yield the log position and the parts of each prompt: whole for the newest `most`, else only their sizes."""
     found = list(events)
     older = sum(isinstance(event, Prompted) for event in found) - most
     for number, built in enumerate(prompts(found)):
@@ -69,6 +69,6 @@ def xrays(events: Iterable[Event], most: int) -> Iterator[tuple[int, dict[str, A
 
 
 def prompt_text(state_dir: Path, run: str, step: int) -> str:
-    """Return the newest prompt of a step of the run's own agent, as text for a person. Raises StateError as `trace`."""
+    """Return the newest prompt of a step of the run's own agent as text. Raises StateError as `trace`."""
     prompt = prompt_of_step(state_dir, run, step).prompt()
     return escape("\n\n".join(f"--- {_said(message).text}" for message in prompt.messages)) + "\n"

@@ -148,7 +148,7 @@ def test_the_agents_of_its_later_versions_leave_their_files_and_their_tasks(home
         f"{agents}/Clerk-1a2b3c4d/workspace/": ("renamed", f"{workspace} (1 files)"),
         f"{agents}/Clerk-1a2b3c4d/state.json": (
             "not taken",
-            "its steps cannot be continued: start anew with the task 'Sort the invoices'",
+            "its steps cannot be continued: start again with the task 'Sort the invoices'",
         ),
         "azure.yaml: azure_endpoint": ("renamed", ".env: OPENAI_BASE_URL"),
         "azure.yaml: gpt-4-turbo": ("renamed", ".env: SMART_LLM"),
