@@ -19,9 +19,9 @@ from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocu
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
-DOCUMENT_LIMIT = 50_000_000  # bytes of a document that are read; half a document is none
+DOCUMENT_LIMIT = 50_000_000  # bytes; a larger document is refused, as half of it is unreadable
 PDF = b"%PDF-"
-ARCHIVE = b"PK\x03\x04"  # what DOCX and XLSX are
+ARCHIVE = b"PK\x03\x04"  # the container of DOCX and XLSX
 
 _TYPES: dict[str, Kind] = {
     "text/html": "html",
@@ -39,7 +39,7 @@ _TYPES: dict[str, Kind] = {
     "application/csv": "text",
     "application/x-sh": "text",
 }
-# What servers say of files that they do not know: the file itself tells.
+# Servers use these for unknown files, so the content decides.
 _UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/zip", "application/x-zip-compressed")
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".rst")
 _OFFICE: dict[str, Kind] = {"word/document.xml": "docx", "xl/workbook.xml": "xlsx"}
@@ -89,7 +89,7 @@ def _office_kind(data: bytes, name: str) -> Kind | None:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = set(archive.namelist())
     except (zipfile.BadZipFile, ValueError, RuntimeError):  # RuntimeError: on several disks
-        return _OFFICE_SUFFIXES.get(PurePosixPath(name).suffix.lower())  # damaged: who reads it says so
+        return _OFFICE_SUFFIXES.get(PurePosixPath(name).suffix.lower())  # damaged, as its reader will report
     return next((kind for part, kind in _OFFICE.items() if part in names), None)
 
 

@@ -19,13 +19,13 @@ from bs4.element import NavigableString, Tag
 
 from autoagent.documents.reading import DocumentText, Link, limited, seen
 
-HTML_LIMIT = 3_000_000  # characters of a page that are parsed
+HTML_LIMIT = 3_000_000  # characters of a page to parse
 LINK_LIMIT = 1_000
-ADDRESS_LIMIT = 2_000  # characters of a link
-WORDS_LIMIT = 200  # characters of what it stands under, and elements and texts in it that are looked at
-STYLE_LIMIT = 200_000  # characters of style sheets that are looked at
-MAIN_LEAST = 500  # characters of a main text; with less the page is rather a list, a form, a few words
-MAIN_LINKS = 5_000  # with more the page is a list as well, and the search for a main text takes longest
+ADDRESS_LIMIT = 2_000  # characters per link
+WORDS_LIMIT = 200  # limits for a link's context: characters, and elements and texts examined
+STYLE_LIMIT = 200_000  # characters of style sheets to parse
+MAIN_LEAST = 500  # characters of a main text; below that the page is a list, a form or a few words
+MAIN_LINKS = 5_000  # beyond that the page is a list, and searching for a main text is slow
 
 _UNSHOWN = ("script", "style", "template", "title", "iframe", "object", "svg", "canvas", "datalist")
 _HIDING = re.compile(
@@ -77,7 +77,7 @@ def _is_hidden(tag: Tag, selectors: set[str]) -> bool:
 
 
 def _hiding_selectors(css: str) -> set[str]:
-    """Return the plain selectors (`.note`, `#note`, `aside`) of rules for hiding elements on every medium."""
+    """Return the plain selectors (`.note`, `#note`, `aside`) of rules that hide elements on every medium."""
     found: set[str] = set()
     depth, selectors = 0, ""
     for piece in re.split(r"([{}])", _COMMENT.sub("", css)):
@@ -117,7 +117,7 @@ def _joined(base: str, reference: str) -> str:
     try:
         joined = urljoin(base, reference.strip())
         urlsplit(joined)
-    except ValueError:  # a host in broken brackets
+    except ValueError:  # a host in unbalanced brackets
         return ""
     return seen(joined).replace(" ", "%20")[:ADDRESS_LIMIT]
 
@@ -139,7 +139,7 @@ def _main_text(html: str) -> str:
 
 
 def _walk(root: Tag) -> Iterator[tuple[Tag | NavigableString, bool]]:
-    """Yield everything visible in order, an element at its beginning (True) and at its end. Not recursive."""
+    """Yield everything visible in order, each element at its beginning (True) and its end. Not recursive."""
     stack: list[tuple[Tag | NavigableString, bool]] = [(root, True)]
     while stack:
         node, begins = stack.pop()
@@ -150,7 +150,7 @@ def _walk(root: Tag) -> Iterator[tuple[Tag | NavigableString, bool]]:
                 children = (child for child in reversed(node.contents) if isinstance(child, (Tag, NavigableString)))
                 stack += [(node, False), *((child, True) for child in children)]
         elif type(node) is not NavigableString:
-            continue  # a comment, a declaration and the like
+            continue  # a comment, a declaration etc.
         yield node, begins
 
 

@@ -18,7 +18,7 @@ from importlib import import_module
 from autoagent.documents.reading import DocumentText, Link, UnreadableDocument
 
 SECONDS = 60.0
-MEMORY = 2_000_000_000  # bytes of address space, of which libraries reserve more than they use
+MEMORY = 2_000_000_000  # bytes of address space; libraries reserve more than they use
 
 _READERS = {"html": "html", "pdf": "pdf", "docx": "office", "xlsx": "office"}
 _START = (
@@ -66,7 +66,7 @@ def answer(kind: str, url: str) -> None:
         said = {"problem": f"cannot be read without {error.name}: pip install 'autoagent[documents]'."}
     except (MemoryError, RecursionError):
         said = {"problem": f"takes more than {MEMORY // 1_000_000:,} MB of memory to read, or is nested too deep."}
-    except Exception as error:  # whatever a library says of a damaged file: this process does nothing else
+    except Exception as error:  # any error of a library on a damaged file, as this process does nothing else
         said = {"problem": f"cannot be read; it seems damaged: {type(error).__name__}: {str(error)[:200]}"}
     sys.stdout.write(json.dumps(said))
 

@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, limited
 
 ENTRY_LIMIT = 10_000  # files in one archive
-UNPACKED_LIMIT = 300_000_000  # bytes of all of them together
+UNPACKED_LIMIT = 300_000_000  # bytes of all together
 EXPANSION_LIMIT = 200  # times its own size; office files reach about 50
-EXPANSION_FROM = 1_000_000  # bytes unpacked below which nobody minds
+EXPANSION_FROM = 1_000_000  # unpacked bytes that are always accepted
 
 _HEADING = re.compile(r"Heading ([1-6])")
 
@@ -65,7 +65,7 @@ def _sheets(data: bytes) -> Iterator[str]:
                 yield "\t".join(cells).rstrip("\t")
 
 
-# The archive, looked at before a library opens it ------------------------------------------------------------------
+# The archive, checked before a library opens it --------------------------------------------------------------------
 
 
 def check(data: bytes) -> None:

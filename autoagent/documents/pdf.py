@@ -16,7 +16,7 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 
     try:
         return _pages(data)
-    except LimitReachedError as error:  # what unpacks to more than the library takes, or refers to itself
+    except LimitReachedError as error:  # unpacks to more than the library accepts, or refers to itself
         raise UnreadableDocument(f"goes past a limit of the PDF library: {error}") from error
 
 

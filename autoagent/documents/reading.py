@@ -13,9 +13,9 @@ TEXT_LIMIT = 1_000_000  # characters of one document
 _DECLARED = re.compile(
     rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
 )
-_LAST_RESORT = "windows-1252"  # what a browser takes for a page that says nothing
+_LAST_RESORT = "windows-1252"  # a browser's assumption for a page without a charset
 
-# Invisible letters, direction overrides and the tag plane: words that no reader of the page sees.
+# Invisible letters, direction overrides and the tag plane: text that no reader of the page sees.
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e0fff]")
 
 

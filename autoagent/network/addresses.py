@@ -26,13 +26,13 @@ from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import shown
 
 PORTS = {"http": 80, "https": 443}
-MAX_ADDRESSES = 64  # of one name; honest ones have a handful
+MAX_ADDRESSES = 64  # per name; honest names have a handful
 RESOLVE_SECONDS = 10.0
 
 _MAX_URL = 8192  # characters
 _MAX_HOST = 253  # characters; RFC 1035
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
-_SAFE = "!$%&'()*+,/:;=?@[]~"  # what stays as it is in a path and a query; letters, digits and -._ do always
+_SAFE = "!$%&'()*+,/:;=?@[]~"  # left unquoted in a path and a query, besides letters, digits and -._
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ def parse(url: str) -> Address:
         raise CommandError(f"{called} has no scheme; write https:// before it.")
     if scheme[1].lower() not in PORTS:
         raise CommandError(f"{called} has the scheme {scheme[1].lower()}:; only http: and https: are reached.")
-    if re.match(r"[^/?#]*//[^/?#]*@", text):  # before it is split, which a masked password would spoil
+    if re.match(r"[^/?#]*//[^/?#]*@", text):  # first, as a masked password would break the parsing
         raise CommandError(f"{called} holds a user name or a password; leave it out.")
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError:  # its text quotes the URL, and with it what may be a password
+    except ValueError:  # its text quotes the URL, perhaps with a password
         raise CommandError(f"{called} is not an address: its host or its port cannot be read.") from None
     try:
         host = normal_host(parts.hostname or "")
@@ -153,8 +153,8 @@ def _networks() -> Sequence[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network,
     return [(ipaddress.ip_network(each), reason) for reason, all in _SPECIAL.items() for each in all.split()]
 
 
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # how a network without IPv4 reaches it; RFC 6052
-_GLOBAL = ipaddress.IPv6Network("2000::/3")  # all that is given out of IPv6
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64; RFC 6052
+_GLOBAL = ipaddress.IPv6Network("2000::/3")  # all allocated IPv6 addresses
 
 
 def refusal(ip: str) -> str:
@@ -191,7 +191,7 @@ def resolve(
         except (OSError, UnicodeError) as error:
             found.append(error)
 
-    # The system's resolver knows no time limit of ours; a thread that waits for it is left behind.
+    # The system's resolver has no time limit, so a thread that waits for it is abandoned.
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(seconds)

@@ -35,8 +35,8 @@ _USUAL = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate"}  # headers
 _BLOCK = 1 << 18  # bytes
 _REDIRECTS = (301, 302, 303, 307, 308)
 _WITH_CONTENT = (200, 201, 202, 203)
-_ENCODINGS = ("", "gzip", "deflate")  # that are asked for, and taken
-# What another origin may be told of what was meant for the first; the rest may be a credential.
+_ENCODINGS = ("", "gzip", "deflate")  # the compressions requested and accepted
+# Headers that another origin may receive after a redirect. Others may be credentials.
 _HARMLESS = {"accept", "accept-encoding", "accept-language", "git-protocol", "if-range", "range", "user-agent"}
 
 
@@ -77,7 +77,7 @@ class HttpAnswer:
             return ""
         tag = self._header("ETag").strip()
         if tag:
-            return tag if tag.startswith('"') else ""  # W/"...": it does not stand for the very bytes
+            return tag if tag.startswith('"') else ""  # W/"...": it does not identify the exact bytes
         return self._header("Last-Modified").strip()
 
     @property
@@ -130,7 +130,7 @@ class HttpClient:
             for _ in range(MAX_REDIRECTS + 1):
                 with named(address.url, deadline):
                     request = Request("GET", address.url, headers=sent, cookies=cookies).prepare()
-                    # The adapter alone: a Session reads the environment, and the whole body of a redirect.
+                    # Only the adapter: a Session reads the environment, and the whole body of a redirect.
                     response = http.send(request, stream=True, timeout=SILENCE_SECONDS)
                 with response:
                     if response.status_code not in _REDIRECTS:

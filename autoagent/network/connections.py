@@ -60,7 +60,7 @@ class Deadline:
 
     def watch(self, connection: socket.socket) -> None:
         """Include this connection in the shutdown at the deadline."""
-        # A copy, as TLS takes the descriptor away from the socket it is given. A TLS socket has no `dup`.
+        # A copy, as TLS detaches the descriptor from the socket. A TLS socket has no `dup`.
         self._sockets.append(socket.fromfd(connection.fileno(), connection.family, connection.type))
         if self.passed:
             self._shut_down()
@@ -68,7 +68,7 @@ class Deadline:
     def _shut_down(self) -> None:
         self.passed = True
         for watched in list(self._sockets):
-            with contextlib.suppress(OSError):  # it is closed already
+            with contextlib.suppress(OSError):  # already closed
                 watched.shutdown(socket.SHUT_RDWR)
 
 
@@ -165,10 +165,10 @@ def named(url: str, deadline: Deadline) -> Iterator[None]:
     try:
         yield
     except (RequestException, HTTPError, HTTPException, OSError, ValueError) as error:
-        known = [text for cause in causes(error) if (text := _reason(cause))]  # the innermost explains it best
+        known = [text for cause in causes(error) if (text := _reason(cause))]  # the innermost cause explains it best
         reason = known[-1] if known else f"the server's answer cannot be used ({type(error).__name__})"
         raise CommandError(f"{url} cannot be fetched: {too_long if deadline.passed else reason}.") from error
-    if deadline.passed:  # a connection shut down by it looks like the end of the page
+    if deadline.passed:  # a connection shut down at the deadline looks like the end of the page
         raise CommandError(f"{url} cannot be fetched: {too_long}.")
 
 

@@ -1,4 +1,4 @@
-"""The flags of a run, declared once. The parameter's name is that of the setting that it sets (see Settings)."""
+"""Declare the flags of a run once. Each parameter has the name of the setting that it sets (see Settings)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NO_LIMIT = "none"
 
 
 class _Ceiling(click.FloatRange):
-    """A number above 0. 0 and `none` lift the limit. `nan`, which nothing ever reaches, and `inf` are no numbers."""
+    """Parse a number above 0. 0 and `none` lift the limit. `nan`, never reached, and `inf` are rejected."""
 
-    name = "number; 'none' lifts the limit"  # as an error says it: 'much' is not a valid ...
+    name = "number; 'none' lifts the limit"  # as in click's error: 'much' is not a valid ...
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if value == NO_LIMIT:
@@ -26,7 +26,7 @@ class _Ceiling(click.FloatRange):
 
 
 class _Tokens(click.IntRange):
-    """A whole number. 0 and `none` lift the limit."""
+    """Parse a whole number. 0 and `none` lift the limit."""
 
     name = "integer; 'none' lifts the limit"
 
@@ -35,7 +35,7 @@ class _Tokens(click.IntRange):
 
 
 class _Moment(click.ParamType[float]):
-    """A time in the future, as seconds since the epoch."""
+    """Parse a time in the future into seconds since the epoch."""
 
     name = "time"
 
@@ -60,14 +60,14 @@ def run_ids_here(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 def command_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the commands of the agent, for a shell to complete."""
+    """Return the agent's commands, for shell completion."""
     from autoagent.commands.selection import all_names
 
     return sorted(name for name in all_names() if name.startswith(incomplete))
 
 
 def _model_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names that a model may have, without asking an endpoint, for a shell to complete."""
+    """Return possible model names without asking an endpoint, for shell completion."""
     from autoagent.models.pricing import names
     from autoagent.registry.models import PROVIDERS
 
@@ -75,7 +75,7 @@ def _model_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 class _RegistryOption(click.Option):
-    """An option whose help names what the registry knows, and is built only when shown: a start needs none."""
+    """Build the option's help from the registry only when it is shown, as a start needs none."""
 
     def __init__(self, *args: Any, say: Callable[[], str], **more: Any) -> None:
         super().__init__(*args, **more)
@@ -179,7 +179,7 @@ _SCREEN_FLAGS = (
                  help="What the run does then. Default: end; with -c, go-on."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
-_AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts
+_AUTOGPT_FLAGS = (  # accepted so that AutoGPT's command lines work; those without effect are reported at the start
     click.option("--install-plugin-deps", is_flag=True,
                  help="Install the requirements of enabled plug-ins, in an environment of their own."),
     click.option("--skip-news", is_flag=True, help="No effect: there is no news to skip."),
@@ -191,7 +191,7 @@ def _keep(ctx: click.Context, flag: click.Parameter, value: Any) -> None:
         ctx.obj = {**(ctx.obj or {}), flag.name: value}
 
 
-_COMMON_FLAGS = (  # taken before and after the name of every subcommand; what they say is in `ctx.obj`
+_COMMON_FLAGS = (  # accepted before and after the name of every subcommand, and stored in `ctx.obj`
     click.option("--state-dir", metavar="DIR", expose_value=False, callback=_keep,
                  help="Runs and memory. Default: ./.autoagent."),
     click.option("--debug", is_flag=True, default=None, expose_value=False, callback=_keep, help="Show tracebacks."),
@@ -199,7 +199,7 @@ _COMMON_FLAGS = (  # taken before and after the name of every subcommand; what t
 
 
 def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that were given, later layers first. A 0 counts as given: it lifts a limit."""
+    """Return the flags that were given, later layers first. A 0 counts, as it lifts a limit."""
     return {
         name: value
         for flags in layers

@@ -1,4 +1,4 @@
-"""`autoagent fleet`: hundreds of runs under one budget."""
+"""Define `autoagent fleet`: hundreds of runs under one budget."""
 
 from autoagent.fleet.command_line import fleet_group
 from autoagent.registry.plugins import lazy_function

@@ -1,4 +1,4 @@
-"""`autoagent inbox` and `autoagent answer`: the open questions of all runs of this user, and an answer to one."""
+"""Define `autoagent inbox` and `autoagent answer`: the open questions of all the user's runs, and an answer to one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autoagent.terminal.output import echo, echo_list
 from autoagent.text.figures import duration
 from autoagent.text.sanitize import shorten
 
-_SHOWN = 2000  # characters of what a question is about
+_SHOWN = 2000  # characters of a question's subject
 
 
 @click.command("inbox")
@@ -73,7 +73,7 @@ def _lines(question: OpenQuestion) -> Iterator[str]:
 
 
 def _about(question: OpenQuestion) -> str:
-    """Return the command it decides on, on a line, or else the words of the question."""
+    """Return the command to decide on, on one line, or the words of the question."""
     if not question.command:
         return shorten(question.question.replace("\n", " "), _SHOWN)
     args = json.dumps(question.command["arguments"], ensure_ascii=False)

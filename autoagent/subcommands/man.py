@@ -1,4 +1,4 @@
-"""`autoagent man` and `completion`: manual pages, and a shell's completions, by click's own scripts."""
+"""Define `autoagent man` and `completion`: manual pages, and shell completions by click's own scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autoagent import __version__
 from autoagent.core.errors import SettingsError
 from autoagent.terminal.output import echo
 
-PLACE = ".local/share/man/man1"  # under the home of the user; man looks there where ~/.local/bin is in PATH
+PLACE = ".local/share/man/man1"  # in the user's home; man searches it if ~/.local/bin is in PATH
 INSTALL = "install"
 
 
@@ -47,7 +47,7 @@ def man(ctx: click.Context, subcommand: str | None) -> None:
 
 
 def page(command: click.Command, program: click.Context | None) -> str:
-    """Return the manual page of a command of the `program`, or of the program itself, as the source that man takes."""
+    """Return the manual page of a command, or of the `program` itself, in man's source format."""
     ctx = click.Context(command, program, info_name=command.name if program else "autoagent")
     name = f"autoagent-{command.name}" if program else "autoagent"
     lines = [f'.TH {name.upper()} 1 "" "autoagent {__version__}"', ".SH NAME", f"{name} \\- {_plain(_about(command))}"]
@@ -56,7 +56,7 @@ def page(command: click.Command, program: click.Context | None) -> str:
 
 
 def _sections(ctx: click.Context) -> Iterator[str]:
-    """Yield the call of a command, its purpose, its options, and the same of its own subcommands."""
+    """Yield a command's synopsis, purpose and options, and the same for its own subcommands."""
     command = ctx.command
     yield ".SH SYNOPSIS"
     yield f".B {_plain(ctx.command_path)}"
@@ -71,7 +71,7 @@ def _sections(ctx: click.Context) -> Iterator[str]:
     for name in command.list_commands(ctx):
         own = command.get_command(ctx, name)
         assert own is not None
-        if ctx.parent is None:  # these have pages of their own
+        if ctx.parent is None:  # these have their own pages
             yield from _item(name, f"{_about(own)}; autoagent-{name}(1).")
         else:
             inner = click.Context(own, ctx, info_name=name)
@@ -88,7 +88,7 @@ def _about(command: click.Command) -> str:
 
 
 def _options(ctx: click.Context, but: Collection[str | None] = ()) -> Iterator[str]:
-    """Yield the parameters of which the help says something, without those named in `but`."""
+    """Yield the parameters with help, except those named in `but`."""
     for parameter in ctx.command.get_params(ctx):
         record = parameter.get_help_record(ctx)
         if record and record[1] and parameter.name not in but:
@@ -109,12 +109,12 @@ def _prose(text: str, paragraph: str = ".PP") -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text in which nothing is an order to man: on one line, dashes that can be copied."""
+    """Return the text on one line, with nothing that man would interpret and dashes that can be copied."""
     line = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{line}" if line.startswith((".", "'")) else line
 
 
-PLACES = {  # where each shell looks by itself, under the home of the user
+PLACES = {  # searched by each shell itself, in the user's home
     "bash": ".local/share/bash-completion/completions/autoagent",
     "zsh": ".local/share/zsh/site-functions/_autoagent",
     "fish": ".config/fish/completions/autoagent.fish",

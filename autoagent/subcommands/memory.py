@@ -1,4 +1,4 @@
-"""`autoagent memory`: look into the long-term memory, add to it, forget from it, move it between backends."""
+"""Define `autoagent memory`: inspect the long-term memory, add to it, forget from it, move it between backends."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_lis
 from autoagent.text.sanitize import escape, shorten
 from autoagent.text.text_file import read_text
 
-if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
+if TYPE_CHECKING:  # numpy and sqlite3 are imported only when a memory is opened
     from autoagent.core.protocols import Embedder
     from autoagent.memory.living_memory import LivingMemory
     from autoagent.memory.transfer import Counts
 
-SHOWN = 300  # characters of a text in a list
-FATES = 50  # of memories, that a forecast shows
+SHOWN = 300  # characters per text in a list
+FATES = 50  # memories shown in a forecast
 DREAM_TOKENS = 600
 _OF_USER = "autoagent.memory.of_user"
 
@@ -56,7 +56,7 @@ def _opened(
 
 
 def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
-    """Return the embedder of the memory in question: for the user's own memory never one outside this machine."""
+    """Return the embedder of the memory, for the user's own memory never one outside this machine."""
     return user_memory(settings).embedder if ctx.meta[_OF_USER] else lazy_embedder(settings)
 
 
@@ -97,7 +97,7 @@ def _meant(
     since: float | None,
     until: float | None,
 ) -> Callable[[RetrievedMemory], bool]:
-    """Return a test of whether a memory passes the filters. One that was not given admits all."""
+    """Return a test whether a memory passes the filters. A filter that was not given admits all."""
     return lambda memory: (
         kind in (None, memory.kind)
         and memory.run.startswith(run or "")
@@ -482,5 +482,5 @@ _COLUMNS: Columns[RetrievedMemory] = Columns(
 
 def _object(memory: RetrievedMemory) -> dict[str, Any]:
     fields = {**dataclasses.asdict(memory), "stored": memory.made}
-    del fields["score"], fields["evidence"]  # only a search has them
+    del fields["score"], fields["evidence"]  # only a search returns these
     return fields

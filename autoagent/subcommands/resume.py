@@ -1,4 +1,4 @@
-"""`autoagent resume` and `fork`: continue a run where it stopped, or a copy of it from one of its steps."""
+"""Define `autoagent resume` and `fork`: continue a run where it stopped, or a copy of it from one of its steps."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from autoagent.terminal.console import Console
 from autoagent.text.sanitize import shorten
 from autoagent.text.wrapping import ago, cut
 
-MOST_LISTED = 500  # runs that can be searched
-_ROWS = 10  # of the list
+MOST_LISTED = 500  # runs to search
+_ROWS = 10  # runs listed
 
 
 @click.command("resume")
@@ -77,7 +77,7 @@ def resume(
 
 
 def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None = None, *, force: bool = False) -> int:
-    """Go on with a run, with each wish that the person then has. Return the exit code."""
+    """Continue a run, then with each further wish of the person. Return the exit code."""
     here = Session.open(with_piped_input(given))
     run = find_run(here.settings.state_dir, run) if run else _chosen(here)
     here.check_made_here(run)
@@ -91,7 +91,7 @@ def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None =
 
 
 def go_on(here: Session, leg: Leg) -> int:
-    """Take up a run with each wish that the person has next. Return the exit code of its last part."""
+    """Continue a run with each further wish of the person. Return the last exit code."""
     flags = {name: value for name, value in here.flags.items() if name not in (*TASK_FLAGS, PIPED)}
     while leg.wish:
         began, status = ends(here.settings.state_dir, leg.run)
@@ -101,7 +101,7 @@ def go_on(here: Session, leg: Leg) -> int:
 
 
 def _chosen(here: Session) -> str:
-    """Return the run that the person picks of several, or the newest. Raises StateError if there is none."""
+    """Return the run that the person chooses, or the newest. Raises StateError if there is none."""
     given, state_dir = here.flags, here.settings.state_dir
     finished = bool(given.get("wish") or given.get("newest"))
     picks = not finished and sys.stdin.isatty() and sys.stderr.isatty() and not given.get("json_output")
@@ -140,7 +140,7 @@ def _picked(runs: Sequence[EarlierRun], terminal: ClickTerminal) -> str:
 
 
 def _asked_for_more(here: Session, run: str, began: RunStarted) -> str:
-    """Return the person's next wish for a finished run, '' for none. Raises StateError where nobody is to be asked."""
+    """Return the person's next wish for a finished run, or ''. Raises StateError if nobody can be asked."""
     console = build.console_of(here)
     if here.settings.continuous or not console.has_person:
         raise StateError(f'The run {run} is finished; give it a new task: autoagent resume {run} "..."')
@@ -178,7 +178,7 @@ def _resume(
                 tainted.inherit(Path(place), {run}, sys.maxsize)
             _take_back(log, settings, began, step, console, force=force)
             done = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
-            last = max(done, default=0)  # taken back or not
+            last = max(done, default=0)  # revoked or not
             for event in (*report_lost_events(log, console.warn), *report_changes(began, plan.start, console, wish)):
                 log.append(replace(event, step=last))
             return log
@@ -218,7 +218,7 @@ def _check_step(settings: Settings, run: str, step: int) -> None:
 def _take_back(
     log: EventLog, settings: Settings, began: RunStarted, step: int | None, console: Console, *, force: bool
 ) -> None:
-    """Take history and workspace back to the end of a step, and finish an earlier attempt that was interrupted."""
+    """Revert history and workspace to the end of a step. First finish any interrupted attempt."""
     state_dir = settings.state_dir
     if step is None and not restoring.cut_off(state_dir, log.run):
         return
@@ -291,7 +291,7 @@ def _fork(here: Session, run: str, step: int, shared: list[Event], feedback: str
 
 
 def _fork_team(branch: _Branch, feedback: str | None) -> int:
-    """Go on from the end of a round, with the user's word as a message to all."""
+    """Continue from the end of a round, with the user's message to all."""
     from autoagent.teams.message import Message
     from autoagent.teams.opening import TeamPlan
     from autoagent.teams.team_file import team_of_run
@@ -306,9 +306,9 @@ def _fork_team(branch: _Branch, feedback: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """A run that begins as another one began, up to a step, and with its workspace in another place.
+    """Describe a run that begins as another one did, up to a step, with its workspace in another place.
 
-    `moved` is how that run `began`, there. `unused` removes its files if it cannot begin.
+    `moved` is how that run `began`, in the new place. `unused` removes its files if it cannot begin.
     """
 
     run: str
@@ -321,13 +321,13 @@ class _Branch:
     unused: ExitStack
 
     def new_log(self, tainted: TaintedFiles, said: Iterable[Event], changes: Iterable[Event]) -> EventLog:
-        """Restore the files and their labels, then begin the log: a fork that is there is whole."""
+        """Restore the files and their labels, then begin the log, so that an existing fork is always complete."""
         settings, console, run, step = self.session.settings, self.console, self.run, self.step
         place = Path(self.moved.workspace)
         snapshots = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.moved), console.warn)
         history = restoring.history_of(self.shared)
         tree = history.tree or restoring.history_of_run(settings.state_dir, run).first
-        if not tree:  # nothing in the run was changed under snapshots
+        if not tree:  # no snapshot recorded a change in the run
             tree = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.began), console.warn).take()
             console.say("The run has no snapshots: the workspace begins with the files as they are now.")
         restored = restoring.describe_outcome(snapshots.restore(tree))
@@ -355,10 +355,10 @@ def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
 
 
 def _new_folder(origin: Path, named: str | None, unused: ExitStack) -> Path:
-    """Return an empty folder for the workspace: the named one, or a new one beside that of the other run.
+    """Return an empty folder for the workspace: the named one, or a new one beside the other run's.
 
-    What is made here goes with `unused`, if it is empty then. Raises SettingsError if it is not empty or cannot be
-    made.
+    A folder created here is removed with `unused` if it is empty then. Raises SettingsError if it is not empty or
+    cannot be created.
     """
     place = Path(named).absolute() if named else origin
     try:
@@ -377,5 +377,5 @@ def _new_folder(origin: Path, named: str | None, unused: ExitStack) -> Path:
 
 
 def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):  # it is not empty
+    with suppress(OSError):  # not empty
         folder.rmdir()

@@ -1,4 +1,4 @@
-"""`autoagent` and `autoagent run`: from the settings to a task, and from the task to a run."""
+"""Define `autoagent` and `autoagent run`: from the settings to a task, and from the task to a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.text.typed_goal import parse_goal
 
-_NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # flags that name another task
+_NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # flags that give another task
 
 
 @click.command("run")
@@ -53,7 +53,7 @@ def start(given: Mapping[str, Any]) -> int:
     with report_failure_as_event(given):
         given = with_piped_input(given)
         leg = None if given.get("newest") else _start(given)
-        from autoagent.subcommands.resume import go_on, take_up  # what it imports, the first question does not need
+        from autoagent.subcommands.resume import go_on, take_up  # not imported before the first question
 
         return go_on(*leg) if leg else take_up(given)
 
@@ -110,7 +110,7 @@ def preload(settings: Settings) -> None:
 
 
 class _Proposals:
-    """Asks the model to turn a wish into a task. Keeps the cost of that."""
+    """Ask the model to turn a wish into a task, and keep the cost of that."""
 
     def __init__(self, model: Model, console: Console) -> None:
         self._model = model
@@ -127,7 +127,7 @@ class _Proposals:
 
 
 def with_model(here: Session, terminal: ClickTerminal) -> Session:
-    """Return the session with a model: from the menu if none is named, or offered in place of a missing default."""
+    """Return the session with a model: from the menu if none is named, or a replacement for a missing default."""
     settings, chosen = here.settings, here.settings.model_choice
     if not setup_wizard.model_is_chosen(settings):
         if settings.continuous and not terminal.interactive:
@@ -162,7 +162,7 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
 
 
 def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task:
-    """Return the model's own task (the demo's), that of a wish, the saved one, or one that is asked for, then saved."""
+    """Return the task: the model's own (the demo's), a wish, the saved one, or one asked for and then saved."""
     given, path, provider = here.flags, here.settings.ai_settings_file, here.settings.model_choice.provider
     if provider.task is not None:
         return provider.task()
@@ -184,7 +184,7 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
         if (task := setup_wizard.welcome_back(terminal, saved, path)) == saved:
             return saved
     task = task or setup_wizard.ask_task(terminal, proposing)
-    if here.is_workspace:  # the user's own project gets no file that he has not asked for
+    if here.is_workspace:  # no unrequested file appears in the user's own project
         return task
     write_task(path, task)
     trust_own({}, path, task)
@@ -193,12 +193,12 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
 
 
 def _unasked(given: Mapping[str, Any]) -> bool:
-    """Return whether the saved task is taken without a question."""
+    """Return whether the saved task is used without a question."""
     return bool(given.get("skip_reprompt") or given.get("ai_settings_file"))
 
 
 def _saved(here: Session, terminal: ClickTerminal) -> Task:
-    """Load the saved task. Warn of goals that look as if a check had been meant. Raises SettingsError."""
+    """Load the saved task. Warn of goals that look as if they should have a check. Raises SettingsError."""
     path = here.settings.ai_settings_file
     task = here.allowed(read_task(path))
     if any(parse_goal(goal.text).check for goal in task.goals):
@@ -210,9 +210,9 @@ def _saved(here: Session, terminal: ClickTerminal) -> Task:
 
 
 def _task_of_flags(given: Mapping[str, Any], here: Session, terminal: ClickTerminal) -> Task | None:
-    """Return the task that the flags tell, completed from the saved one, or None if they tell none.
+    """Return the task described by the flags, completed from the saved one, or None if they describe none.
 
-    Raises click.UsageError and SettingsError for what cannot be used, before anything is asked.
+    Raises click.UsageError and SettingsError for invalid flags, before anything is asked.
     """
     path = here.settings.ai_settings_file
     if given.get("wish") or not any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):

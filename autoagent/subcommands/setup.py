@@ -1,4 +1,4 @@
-"""`autoagent setup`: the model and the task, the settings, a check of them, and what AutoGPT has left in a folder."""
+"""Define `autoagent setup` and its parts: model and task, settings, diagnosis, and migration from AutoGPT."""
 
 from __future__ import annotations
 

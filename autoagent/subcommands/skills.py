@@ -1,4 +1,4 @@
-"""`autoagent skills`: the skills of the user and of the folder, and a skill made of a run."""
+"""Define `autoagent skills`: the skills of the user and of the folder, and making a skill from a run."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
 
 
 def _is_kept() -> bool:
-    """Ask the person. Nobody else keeps a skill. Raises StopRun at the end of the input."""
+    """Ask the person whether to keep a skill. Raises StopRun at the end of input."""
     try:
         return ClickTerminal().decide("Keep it for all later runs? y = yes, n = no:")
     except EOFError:
@@ -118,7 +118,7 @@ def _line(row: dict[str, Any]) -> str:
     return f"{row['name']}  ({row['place']}){waits}\n    {row['description']}"
 
 
-CALL, CALLS = 300, 80  # characters of a call that the model is shown, and calls
+CALL, CALLS = 300, 80  # characters per call shown to the model, and calls
 REPLY_TOKENS = 1500
 
 
@@ -132,7 +132,7 @@ class DoneWork:
 
 
 def done_work(events: Iterable[Event]) -> DoneWork:
-    """Return the actions of a run's own agent. Results are left out: they may hold the words of others."""
+    """Return the actions of a run's own agent. Results are left out, as they may hold other people's words."""
     goals: tuple[str, ...] = ()
     calls: list[str] = []
     sources: dict[str, None] = {}
@@ -152,7 +152,7 @@ def done_work(events: Iterable[Event]) -> DoneWork:
 
 
 def proposal_prompt(work: DoneWork) -> str:
-    """Return the prompt that asks a model to write the skill down."""
+    """Return the prompt that asks a model to write a skill."""
     goals = "\n".join(f"- {goal}" for goal in work.goals)
     calls = "\n".join(shorten_lines(work.calls, CALLS))
     return (
@@ -166,7 +166,7 @@ def proposal_prompt(work: DoneWork) -> str:
 
 
 def proposed_text(reply: str) -> str:
-    """Return the SKILL.md in a reply, without a fence around it or words before it."""
+    """Return the SKILL.md in a reply, without a fence or words around it."""
     text = reply.strip().replace("\r\n", "\n")
     if fenced := re.search(r"```\w*\n(---\n.*?)\n```\s*$", text, re.DOTALL):
         text = fenced[1]

@@ -1,4 +1,4 @@
-"""`autoagent team`: roles that work together, as a YAML file describes them."""
+"""Define `autoagent team`: roles that work together, described by a YAML file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def team(
 
 
 def _attached(given: dict[str, Any], idea: str, session: Session) -> Iterator[Message]:
-    """Yield the files that the idea names as `@path`, and standard input beside it, as messages of the user."""
+    """Yield the files named in the idea as `@path`, and standard input beside it, as messages of the user."""
     settings = session.settings
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", settings.workspace.absolute())
     found = Attachments(settings.workspace, tainted, ClickTerminal().say).at_start([idea], given.get(PIPED, ""))

@@ -1,4 +1,4 @@
-"""`autoagent test`: scenarios, each played as a real process and compared with its expectations."""
+"""Define `autoagent test`: play scenarios as real processes, and compare them with their expectations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autoagent.terminal.output import echo, echo_json
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.sanitize import escape
 
-SCREEN = 40  # lines of it that are shown of a scenario that failed
+SCREEN = 40  # lines of the screen shown for a failed scenario
 
 
 @click.command("test")
@@ -37,7 +37,7 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
     docs/scenarios.md
     describes the files.
     """
-    bounds: Mapping[str, Any] | None = None  # what scenarios may only tighten; a nested one inherits its own
+    bounds: Mapping[str, Any] | None = None  # scenarios may only tighten these; a nested one inherits its own
     if BOUNDS_VARIABLE in os.environ:
         bounds = json.loads(os.environ[BOUNDS_VARIABLE])
     elif not trusted:
@@ -72,7 +72,7 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
 
 
 def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:
-    """Read the scenarios. Return None if one of the files is none, after naming every such file."""
+    """Read the scenarios. Name every invalid file, and return None if there is one."""
     scenarios = []
     for file in files:
         try:

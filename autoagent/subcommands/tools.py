@@ -1,4 +1,4 @@
-"""`autoagent tools`: the agent's commands and plug-ins, and a new extension. The parts are subcommands, too."""
+"""Define `autoagent tools`: the agent's commands and plug-ins, and a new extension. Its parts are subcommands, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autoagent.terminal.output import echo, echo_json
 
 
 class Noun(click.Group):
-    """A group whose subcommands are `parts` of the program's own, by another name or the same."""
+    """Group some of the program's own subcommands (`parts`), perhaps under other names."""
 
     def __init__(self, *args: Any, parts: Mapping[str, str], **more: Any) -> None:
         super().__init__(*args, **more)

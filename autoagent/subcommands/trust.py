@@ -1,4 +1,4 @@
-"""`autoagent trust` and `rules`: the settings a folder may make, and the calls that run without a question."""
+"""Define `autoagent trust` and `rules`: the settings that a folder may make, and calls that run without a question."""
 
 from __future__ import annotations
 

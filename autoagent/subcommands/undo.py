@@ -1,4 +1,4 @@
-"""`autoagent undo` and `bisect`: the workspace as it was, and the first step after which a check fails."""
+"""Define `autoagent undo` and `bisect`: restore the workspace, and find the first step after which a check fails."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
 
 
 _tell = partial(echo, err=True)
-SHOWN = 600  # characters of what a check printed, its end
+SHOWN = 600  # last characters of a check's output
 
 
 @click.command("bisect")
@@ -103,15 +103,16 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
         ctx.exit(1)
     first = turns[found]
     echo(f"First fails after step {first.step} ({first.command}); {steps}.")
-    printed = ends[found].output.decode("utf-8", "replace").strip()  # what is found has been checked
+    printed = ends[found].output.decode("utf-8", "replace").strip()  # the step found has been checked
     if printed:
         echo(printed if len(printed) <= SHOWN else f"…{printed[-SHOWN:]}")
 
 
 def search(count: int, fails: Callable[[int], bool]) -> int | None:
-    """Return the first of `count` (1 or more) that fails, None if none does, given that all after it fail too.
+    """Return the first of `count` (1 or more) that fails, or None, given that all after it fail too.
 
-    It takes ceil(log2 count) checks that the last one fails; only where none of them failed is that checked as well.
+    It takes ceil(log2 count) checks, assuming that the last fails. Only if none of them fails is the last checked as
+    well.
     """
     last = count - 1
     first = bisect_left(range(last), True, key=fails)

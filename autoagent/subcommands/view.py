@@ -1,4 +1,4 @@
-"""`autoagent view`: the runs as a live page in the browser."""
+"""Define `autoagent view`: the runs as a live page in the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autoagent why`: which memories fed a step's prompt, and how the model answers without one of them."""
+"""Define `autoagent why`: the memories in a step's prompt, and the model's answer without some of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autoagent.subcommands.flags import given_in, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute
 from autoagent.text.sanitize import escape, shorten
 
-SHOWN = 300  # characters of a memory or a thought
+SHOWN = 300  # characters per memory or thought
 
 ReplyParts = Mapping[str, Any]
 """A reply for comparison: its thoughts by name and `command`, or `unusable` with the reason."""
@@ -82,7 +82,7 @@ def _id(name: str) -> int:
 
 
 def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, Any]:
-    """Put the prompt without these memories to the model of the run. Raises what a model does."""
+    """Send the prompt without these memories to the run's model. Raises as the model does."""
     from autoagent.reply.parser import parse
 
     settings = session_of_run(traced.sources.start, session).settings
@@ -141,7 +141,7 @@ def _show(found: Mapping[str, Any], built: BuiltPrompt) -> None:
 
 
 def _scored(memory: RetrievedMemory | LeftOut, gate: float) -> str:
-    """Name a memory with its place in the ranking, and with its evidence beside the gate."""
+    """Name a memory with its rank, and its evidence compared with the gate."""
     decided = f"  evidence {memory.evidence:.2f} of {gate:g}" if memory.evidence and gate else ""
     return f"mem:{memory_name(memory.id)}  score {memory.score:.4f}{decided}"
 
@@ -154,7 +154,7 @@ def _origin(memory: RetrievedMemory) -> str:
 
 
 def _compare(again: Mapping[str, Any]) -> None:
-    """Print the two replies part by part. A part that is the same, once."""
+    """Print the two replies part by part, and identical parts once."""
     without = " and ".join(f"mem:{memory_name(id)}" for id in again["memories"])
     usage, cost = again["usage"], again["usage"]["cost"]
     spent = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"

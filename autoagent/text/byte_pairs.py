@@ -13,17 +13,17 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-PIECES = 20_000  # whose counts are kept
-LONG = 64  # bytes of a piece: the count of a longer one is not kept
-LONGEST = 600  # bytes of a piece that is counted here: merging takes the square of its length
-MERGED_HERE = 131_072  # bytes, at some microseconds each; then tiktoken, 50 times as fast, is worth its memory
-RANKS = 20_000  # of tokens of at most SHORT bytes that are kept, as merging asks for them again and again
+PIECES = 20_000  # cached counts
+LONG = 64  # bytes of a piece worth caching
+LONGEST = 600  # bytes of a piece counted here, as merging takes quadratic time
+MERGED_HERE = 131_072  # bytes, at some microseconds each; beyond, tiktoken (50 times as fast) is worth its memory
+RANKS = 20_000  # cached tokens of at most SHORT bytes, as merging looks them up repeatedly
 SHORT = 8
 
-_CHUNK = 1 << 18  # bytes of the ranks that are looked at together
+_CHUNK = 1 << 18  # bytes of the ranks read at once
 _NONE = 1 << 40  # above every rank
 
-# What the classes of Unicode come to in a text of ASCII, which `re` cuts twice as fast as `regex` does.
+# The Unicode classes restricted to ASCII: `re` splits such a text twice as fast as `regex`.
 _IN_ASCII = {
     r"[^\r\n\p{L}\p{N}]": r"[^\r\nA-Za-z0-9]",
     r"[^\s\p{L}\p{N}]": r"[^\sA-Za-z0-9]",
@@ -93,7 +93,7 @@ class BytePairs:
         return self._merged(data)
 
     def _merged(self, data: bytes) -> int:
-        """Merge the neighbours whose token has the lowest rank, the first of equals, until no pair is a token."""
+        """Merge the adjacent pair with the lowest rank, leftmost first, until no pair is a token."""
         parts = [data[n : n + 1] for n in range(len(data))]
         ranks = [self._rank(data[n : n + 2]) for n in range(len(data) - 1)]
         while ranks and (best := min(ranks)) < _NONE:

@@ -10,15 +10,15 @@ import re
 
 from autoagent.core.frozen import dataclass
 
-PLACE = "```"  # stands in the object where the code belongs, and begins the lines around the code
-HIDDEN = "…"  # stands in the place of code that is not shown; no code begins so
+PLACE = "```"  # the placeholder in the object, and the fence around the code
+HIDDEN = "…"  # replaces omitted code; no code begins like this
 QUOTED = f'"{PLACE}"'
 NOTE = (  # for the model
     f"Code does not stand in the object: {QUOTED} takes its place there, and the code follows the object, "
     f"between {PLACE} lines."
 )
-SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")  # of files that hold code
-LANGUAGES = (  # that the first line of a block may name
+SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")  # suffixes of code files
+LANGUAGES = (  # languages that a block may name
     "python", "bash", "sh", "shell", "javascript", "js", "typescript", "ts", "c", "cpp", "rust", "go", "ruby", "java",
     "sql",
 )  # fmt: skip

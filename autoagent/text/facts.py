@@ -6,9 +6,9 @@ import re
 
 from autoagent.text.sanitize import shorten
 
-PURPOSE = "facts of the run"  # of the question to the model, as an `answered` event names it
-MOST = 5  # facts of one run
-FACT = 400  # characters of one
+PURPOSE = "facts of the run"  # the purpose of the question in `answered` events
+MOST = 5  # facts per run
+FACT = 400  # characters per fact
 
 _BULLET = re.compile(r"\s*(?:[-*\u2022]|\d{1,2}[.)])\s+(.+)")
 _REPLACES = re.compile(r"\[replaces (\d{1,9})\]\s+(.+)", re.DOTALL)

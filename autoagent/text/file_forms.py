@@ -15,7 +15,7 @@ from contextlib import suppress
 from io import StringIO
 from pathlib import PurePosixPath
 
-LONGEST = 200_000  # characters of a text that is looked at
+LONGEST = 200_000  # characters; longer texts are not checked
 _DEFINITION = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 
 
@@ -79,7 +79,7 @@ def form_of(path: str, text: str) -> str:
 
 def _wrong_in_json(text: str) -> str:
     try:
-        json.loads(text, parse_int=float)  # which takes as many digits as there are
+        json.loads(text, parse_int=float)  # unlike int, without a limit of digits
     except json.JSONDecodeError as error:
         return f"{error.msg}, line {error.lineno}"
     return ""
@@ -115,7 +115,7 @@ def _wrong_in_yaml(text: str) -> str:
 
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        for _ in yaml.parse(text, loader):  # only the events: nothing is made of them
+        for _ in yaml.parse(text, loader):  # only parse events, without building values
             pass
     except yaml.MarkedYAMLError as error:
         return f"line {error.problem_mark.line + 1}" if error.problem_mark else "at its end"
@@ -133,7 +133,7 @@ _FORMS: dict[str, tuple[str, Callable[[str], str]]] = {
 }
 
 
-_ENCODINGS = {  # the longer mark first: that of UTF-32-LE begins with that of UTF-16-LE
+_ENCODINGS = {  # longest first: the mark of UTF-32-LE begins with that of UTF-16-LE
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",

@@ -19,11 +19,11 @@ FirstLine = Annotated[int, "the line to begin with"]
 Lines = Annotated[int | None, "how many lines", "exact", DETAIL]
 Column = Annotated[int, "where to begin in that line", "exact", DETAIL]
 
-Fits = Callable[[str], bool]  # whether a text has room, as every shorter beginning of it then has
+Fits = Callable[[str], bool]  # whether a text fits, and so does every prefix of it
 
-NOTE = 60  # tokens of the note of a page
-_NOTE = 60  # tokens of a note between two ends
-_SNAP = 0.5  # of an end, at most, goes to have it end where a line does
+NOTE = 60  # tokens for a page's note
+_NOTE = 60  # tokens for a note between two ends
+_SNAP = 0.5  # of an end, at most, is dropped to end it at a line end
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, col
         raise CommandError("first_line, lines and column count from 1.")
     begins = [0, *(found.end() for found in re.finditer("\n", text))]
     if begins[-1] == len(text) and len(begins) > 1:
-        begins.pop()  # what a newline ends is one line, not two
+        begins.pop()  # a final newline does not begin another line
     total = len(begins) if text else 0
     if first > total:
         return Page("", first, column, first, total, None)
@@ -75,7 +75,7 @@ def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, col
         end = behind[last - 1]
     elif fitting := _most(last - first, lambda count: room(text[start : behind[first + count - 2]])):
         end = behind[first + fitting - 2]
-    else:  # not even one line
+    else:  # not even one line fits
         end = start + max(1, _most(behind[first - 1] - start, lambda count: room(text[start : start + count])))
     if end == len(text):
         return Page(text[start:], first, column, total, total, None)
@@ -105,7 +105,7 @@ def ends(text: str, limit: int, count: Count, command: str = "") -> str:
         return text
     keep = min(len(text) // 2, (limit - _NOTE) * 2)
     while keep > 0:
-        head = text[:keep]  # to the end of a line where enough is left, and without its newline
+        head = text[:keep]  # up to a line end if enough remains, without the newline
         head = head[:at] if (at := head.rfind("\n")) >= len(head) * _SNAP else head
         tail = text[len(text) - keep :]
         tail = tail[at + 1 :] if 0 <= (at := tail.find("\n")) < len(tail) * _SNAP else tail

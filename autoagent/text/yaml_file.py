@@ -18,26 +18,26 @@ from autoagent.text.text_file import read_text
 if TYPE_CHECKING:
     import yaml
 
-VALUES = 10_000  # of one file; reading some hundred thousand takes minutes, and a file of 256 KiB can hold them
-DEPTH = 8  # collections within collections; composing recurses, so a deeper file is refused before
+VALUES = 10_000  # per file; a file of 256 KiB can hold several hundred thousand, too slow to read
+DEPTH = 8  # nested collections; composing recurses, so a deeper file is refused first
 
 
 @dataclass(frozen=True, slots=True)
 class YamlEntry:
-    """Hold a value of a settings file."""
+    """Hold a value of a settings file with its place."""
 
     path: Path
-    key: str  # its name there, '' for the top level
-    node: Any  # a yaml.Node; the published types know too little of it
+    key: str  # its key, '' for the top level
+    node: Any  # a yaml.Node, incompletely typed
 
     @property
     def place(self) -> str:
-        """`file:line`."""
+        """Return `file:line`."""
         return f"{self.path}:{self.node.start_mark.line + 1}"
 
     @property
     def where(self) -> str:
-        """`file:line: key`, or `file:line` for the top level."""
+        """Return `file:line: key`, or `file:line` for the top level."""
         return f"{self.place}: {self.key}" if self.key else self.place
 
     @property
@@ -101,7 +101,7 @@ class YamlEntry:
             return [item.value() for item in self.items()]
         if self.node.id == "mapping":
             return {key: member.value() for key, member in self.members().items()}
-        if self.node.style is not None:  # in quotes, or a block
+        if self.node.style is not None:  # quoted, or a block
             return self.node.value
         if self.node.tag.endswith(":null"):
             return None
@@ -157,7 +157,7 @@ def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:
 
 def _complaint(path: Path, text: str, error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
-    if mark is None:  # the reader's own error about a control character has a position instead of a mark
+    if mark is None:  # the reader's error for a control character has a position instead of a mark
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         return f"{path}:{line}: holds a character that YAML does not allow."
     lines = text.split("\n")
