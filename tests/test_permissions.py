@@ -351,7 +351,7 @@ def test_continuous_mode_allows_everything() -> None:
 
 
 def test_an_authorizer_that_fails_has_refused() -> None:
-    reason = "Whether it may run could not be decided (OSError: disk on fire)."
+    reason = "It could not be decided whether this may run (OSError: disk on fire)."
     assert FailClosed(Broken()).decide(PROPOSAL) == Verdict(False, "fault", reason)
     with pytest.raises(StopRun):
         FailClosed(Ask(Script("n"))).decide(PROPOSAL)

@@ -549,7 +549,7 @@ def test_an_object_that_swapped_places_is_found_by_its_hash(root: Path, store: P
     one.write_bytes(other.read_bytes())
     shutil.rmtree(root)
     root.mkdir()
-    with pytest.raises(StateError, match="is not the blob that its name says"):
+    with pytest.raises(StateError, match="does not hold the blob that its name promises"):
         Snapshots(store, Workspace(root)).restore(tree)
     assert list(root.iterdir()) == []
 

@@ -1,17 +1,17 @@
-"""Drafts: a small model does the whole work several times, each time in a copy of the workspace.
+"""Draft the work: a small model does all of it several times, each time in a copy of the workspace.
 
-A single attempt of a small model is a guess. Drafts that leave the same files, written without sight of each other, are
-more often right (self-consistency, Wang et al. 2022; agreement of what programs do, as in CodeT, Chen et al. 2022).
-Some are programs, others the whole text of a file: where one way fails, the other often succeeds (of 24 tasks of new
-kinds, four programs and two texts did 14, and four programs alone 9). The first of those that agree is proposed like
-any other reply; where tests fail before the work, so is the first that passes them. For it the model is first asked why
-they fail: of 14 functions with a wrong line, the embedded model mended 11 so, and 6 otherwise. Where no draft is
-proposed, or a limit of time is near, the run goes on step by step.
+A single attempt of a small model is a guess. Drafts written independently that leave the same files are more often
+right (self-consistency, Wang et al. 2022; agreement of program outputs, as in CodeT, Chen et al. 2022). Some drafts are
+programs, others the whole text of a file: where one way fails, the other often succeeds (of 24 tasks of new kinds, four
+programs and two texts did 14, and four programs alone 9). The first of the drafts that agree is proposed like any other
+reply. If tests fail before the work, so is the first draft that passes them, and the model is first asked why they
+fail: of 14 functions with a wrong line, the embedded model fixed 11 this way, and 6 otherwise. If no draft is proposed,
+or a time limit is near, the run continues step by step.
 
 Agreement is no evidence: on tasks of unknown kinds, drafts that agree are wrong more often than right.
 
-A draft knows the goals and the files alone. So there are none where the user has said more: instructions, settings of
-the prompt, a core of memories, attachments, feedback; or where an extension takes part in the steps.
+A draft knows only the goals and the files. So there are none if the user has said more (instructions, settings of the
+prompt, a core of memories, attachments, feedback), or if an extension takes part in the steps.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Outcome = tuple[tuple[str, str], ...]
 class _Attempts:
     """Hold the files that the drafts see, the tests and programs that try them out, and the results.
 
-    `replies` are the usable drafts, each with whether it is a program, by whether it passes the tests and by the files
+    `replies` holds the usable drafts, each with whether it is a program, by whether it passes the tests and the files
     it leaves.
     """
 
@@ -92,7 +92,7 @@ class _Attempts:
 
 
 class Drafts:
-    """Asks a small model for drafts at the beginning of the work, where they can be tried out."""
+    """Ask a small model for drafts at the beginning of the work, if they can be tried out."""
 
     def __init__(self, state: State, call: SideCall, tools: Tools, policy: Policy, user: Authorization) -> None:
         self._state = state

@@ -91,7 +91,7 @@ def changes_files(spec: CommandSpec) -> bool:
 
 
 def look_around(workspace: Workspace, state: State) -> Surroundings:
-    """Describe the workspace as it is now."""
+    """Describe the workspace in its present state."""
     try:
         entries = list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES + 1))
     except CommandError:  # the commands that need the folder report its problem

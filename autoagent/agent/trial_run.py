@@ -121,9 +121,9 @@ print(json.dumps({"fails": fails, "passes": passes, "printed": printed, "changed
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The end of a draft in a copy: the texts of the files that differ, None for one that is gone.
+    """Hold the result of a draft in a copy: the texts of the files that differ, None for a deleted file.
 
-    It `fails` if the draft, or a program that the goals name, ended with an error, and `passes` if the tests do then.
+    It `fails` if the draft, or a program that the goals name, ended with an error, and `passes` if the tests then pass.
     `missing` are the modules that were not installed.
     """
 

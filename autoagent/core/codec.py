@@ -25,10 +25,10 @@ if TYPE_CHECKING:  # imported when the first record is read
     import msgspec
 
 
-LATEST = 253_402_214_400.0  # epoch seconds: the last of a year with four digits, in any time zone
+LATEST = 253_402_214_400.0  # epoch seconds: the end of the year 9999 in any time zone
 _LARGEST = 2**63 - 1
 _ID = re.compile(r"[\w.-]*", re.ASCII)
-_LONG_NUMBER = re.compile(rb"(?<![.\d])\d{19}")  # harmless in a text, where it only costs a second look
+_LONG_NUMBER = re.compile(rb"(?<![.\d])\d{19}")  # a match inside a text only costs a second check
 _ZEROS = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(256))  # each digit read as 0
 
 Record = TypeVar("Record")
@@ -63,7 +63,7 @@ def from_line(kind: type[Record], line: bytes) -> Record:
         record: Record = _decoder(cast(Any, kind)).decode(line)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
-    # no JSON, or half a surrogate pair, which the standard library accepts
+    # not JSON, or a lone surrogate, as the standard library accepts
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
             value = json.loads(line.decode(), parse_constant=_refuse)  # it would guess the encoding of bytes

@@ -12,7 +12,7 @@ from autoagent.core.frozen import dataclass
 
 LevelName = Literal["planner", "executor", "thinker"]  # of a hierarchical run (see levels)
 
-# A goal's status at the end: its check passed, a verifier and the evidence agree, the user accepted it, the agent
+# A goal's status at the end: its check passed, a verifier confirmed it with evidence, the user accepted it, the agent
 # claims it, or the agent says that it cannot be met.
 Proof = Literal["checked", "shown", "accepted", "claimed", "unmet"]
 

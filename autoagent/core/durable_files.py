@@ -15,7 +15,7 @@ from io import BufferedRandom
 from pathlib import Path
 
 DRAFT = re.compile(r"\.autoagent-[0-9a-f]{16}\.tmp")  # a file that `replace_in` has not yet renamed to its target
-_drafts: set[str] = set()  # of this process; another program could use such a name, but none of these
+_drafts: set[str] = set()  # drafts of this process, as other programs could use such names
 
 
 @contextmanager

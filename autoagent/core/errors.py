@@ -1,6 +1,6 @@
-"""Every error of the program, named by who must act on it: the model, or the user.
+"""Define every error of the program, grouped by its audience: the model or the user.
 
-A bug of ours is none of these: it stays a plain Python exception, and `--debug` shows where it came from.
+A bug of ours is neither: it stays a plain Python exception, and `--debug` shows its origin.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class AutoagentError(Exception):
-    """The base class, never raised itself."""
+    """Serve as the base class. Never raised itself."""
 
 
 class ForModel(AutoagentError):
-    """An error for the model: its text goes into the history."""
+    """Report an error to the model: its text goes into the history."""
 
 
 class CommandError(ForModel):
-    """A command that could not do its work. The text becomes a failed Result."""
+    """Report that a command failed. The text becomes a failed Result."""
 
 
 class ReplyError(ForModel):
@@ -37,46 +37,46 @@ class ReplyError(ForModel):
 
 
 class ForUser(AutoagentError):
-    """An error for the person at the terminal: one line that names the problem and the fix."""
+    """Report an error to the person at the terminal in one line that names the problem and the fix."""
 
     run_began = False  # a log exists and holds all events so far
     exit_code = 1
 
 
 class SettingsError(ForUser):
-    """A flag, variable or settings file that cannot be used."""
+    """Report a flag, variable or settings file that cannot be used."""
 
     exit_code = 2
 
 
 class SetupError(ForUser):
-    """A model that cannot be used at all: no key, a refused key, an unknown model, missing weights."""
+    """Report a model that cannot be used at all: no key, a refused key, an unknown model, missing weights."""
 
     exit_code = 3
 
 
 class ModelError(ForUser):
-    """An endpoint that did not answer usably, after all retries."""
+    """Report that an endpoint gave no usable answer, even after retries."""
 
 
 class Unreachable(ModelError):
-    """An endpoint without a usable answer within the patience, which may answer later."""
+    """Report that an endpoint gave no usable answer in time. It may answer later."""
 
 
 class ContextOverflow(ModelError):
-    """A prompt that the endpoint rejects as too long. The loop may retry with a shorter prompt."""
+    """Report a prompt that the endpoint rejects as too long. The loop may retry with a shorter prompt."""
 
 
 class QuotaExceeded(ModelError):
-    """An account out of money. Waiting does not help."""
+    """Report an account without money. Waiting does not help."""
 
 
 class StateError(ForUser):
-    """A log, memory or folder of the program that cannot be read or written."""
+    """Report a log, memory or folder of the program that cannot be read or written."""
 
 
 class StopRun(AutoagentError):
-    """The end of a run. The loop logs the outcome."""
+    """End a run. The loop logs the outcome."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
@@ -84,7 +84,7 @@ class StopRun(AutoagentError):
 
 
 class NoMoneyException(StopRun):
-    """A run whose money does not cover the next call. `amount` is the known spending in USD."""
+    """Report that a run's money does not cover the next call. `amount` is the known spending in USD."""
 
     def __init__(self, outcome: Outcome, amount: float = 0.0) -> None:
         super().__init__(outcome)

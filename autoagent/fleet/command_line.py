@@ -131,7 +131,7 @@ def status(folder: Path, as_json: bool) -> None:
             stands = "interrupted" if row.state == "running" and not head else row.stands
             echo(f"{row.job.id}  {stands}  {row.reason}".rstrip())
     echo(summary_line(found))
-    echo(f"It is led by process {head}." if head else "No process leads it now.")
+    echo(f"Process {head} is running it." if head else "No process is running it now.")
 
 
 @click.command("stop")
@@ -141,7 +141,7 @@ def stop(folder: Path, now: bool) -> None:
     """Stop the fleet in DIR: no new runs, and running ones end at their next call."""
     check_made_here(read_record(folder))
     if not (head := head_of(folder)):
-        raise StateError(f"{folder}: no process leads this fleet.")
+        raise StateError(f"{folder}: no process is running this fleet.")
     for _ in range(2 if now else 1):
         os.kill(head, signal.SIGTERM)
         time.sleep(0.1)  # simultaneous signals may be merged

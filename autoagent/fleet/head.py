@@ -197,7 +197,10 @@ class Head:
                 for line in lines:
                     self.hear(worker, json.loads(line))
             except (StateError, ValueError, TypeError, LookupError) as error:  # the others continue
-                worker.problem = {"reason": f"The worker cannot be followed: {error}", "code": Status.FAILED.code}
+                worker.problem = {
+                    "reason": f"The worker can no longer be monitored: {error}",
+                    "code": Status.FAILED.code,
+                }
                 worker.process.send_signal(signal.SIGKILL)
             if not data and (row := self.worker_ended(worker)) is not None:
                 yield row

@@ -139,9 +139,7 @@ class HttpClient:
                             note = " without being asked for a part" if response.status_code == 206 else ""
                             raise CommandError(f"{address.url} answers {_status(response.status_code)}{note}.")
                         if answer.encoding not in _ENCODINGS:
-                            raise CommandError(
-                                f"{address.url} is compressed in a way that was not asked for and is not understood."
-                            )
+                            raise CommandError(f"{address.url} has an unrequested compression that cannot be read.")
                         yield answer
                         return
                     to = response.headers.get("Location", "").encode("latin-1", "replace").decode("utf-8", "replace")

@@ -86,7 +86,7 @@ class FailClosed(AuthorizerWrapper):
         except StopRun:
             raise
         except Exception as error:  # whatever failed, nobody has allowed the call
-            reason = f"Whether it may run could not be decided ({type(error).__name__}: {error})."
+            reason = f"It could not be decided whether this may run ({type(error).__name__}: {error})."
             return Verdict(False, "fault", reason)
 
 

@@ -33,11 +33,11 @@ _QUESTION, _ANSWER = ".json", ".answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
-    """A waiting question. `until` (seconds since the epoch) is when the run goes on or ends without an answer.
+    """Hold a waiting question.
 
-    `question` are its words, `text` their subject where needed. `command` is the call it decides on: name, arguments,
-    risk, warning, preview. Empty for other questions. One that `stays_open` is answered to a run that has gone on
-    since.
+    `until` (seconds since the epoch) is when the run continues or ends without an answer. `question` is its wording,
+    `text` its subject where needed. `command` is the call to decide on: name, arguments, risk, warning, preview. It is
+    empty for other questions. A question that `stays_open` can be answered after the run has continued.
     """
 
     id: str
@@ -68,7 +68,7 @@ class OpenQuestion:
 
 
 class HeldQuestion:
-    """A question of this process, open until it is closed or the process ends."""
+    """Hold open a question of this process, until it is closed or the process ends."""
 
     def __init__(self, folder: int, file: int, id: str) -> None:
         self.id = id
@@ -98,7 +98,7 @@ class HeldQuestion:
 
 
 class OpenQuestions:
-    """The open questions in a folder, created (mode 0700) with the first question."""
+    """Manage the open questions in a folder, created (mode 0700) with the first question."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder
@@ -232,7 +232,7 @@ def _is_held(folder: int, name: str) -> bool:
 
 
 def _read(folder: int, name: str) -> Any:
-    """Return the content of a file of ours. Raises OSError, ValueError for others."""
+    """Return the content of a file of ours. Raises OSError, or ValueError for anybody else's file."""
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(file, "rb") as file_object:
         status = os.fstat(file)

@@ -39,7 +39,7 @@ _NEW_ARGUMENTS = "New arguments: one line of JSON, or NAME=VALUE; Enter keeps th
 
 
 class Questioner(Protocol):
-    """Asks a person at a keyboard, or reads the lines of a pipe."""
+    """Ask a person at a keyboard, or read the lines of a pipe."""
 
     def ask(self, prompt: str, *, question: Question = ANY_TEXT) -> str:
         """Ask for a line. Raises EOFError if nobody can answer, KeyboardInterrupt, TimeoutError to go on without."""

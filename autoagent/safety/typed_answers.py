@@ -55,10 +55,10 @@ _DISGUISED = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """The parts of a run that a person may change at a question.
+    """Hold the parts of a run that a person may change at a question.
 
-    `words` are the words after a slash, with descriptions. `change` returns the change requested by a word with its
-    argument, or None for no change, of which it has informed the person.
+    `words` are the words after a slash, with descriptions. `change` returns the change requested by a word and its
+    argument, or None after telling the person why nothing changed.
     """
 
     words: Mapping[str, str]

@@ -20,7 +20,7 @@ from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
 _OF_GIT = ("/etc/gitconfig",)  # git fails if it finds but cannot read this
-_GUARDED = "Programs can change what runs as your user later (.git/config, .envrc) until they end; then it is put back."
+_GUARDED = "Programs can change files that later run as your user (.git/config, .envrc), until they end."
 
 
 class _Supervised:
@@ -59,7 +59,7 @@ class Unconfined(_Supervised):
         "Programs can reach the network, and the services of this machine.",
         "Programs can read the agent's keys out of its memory and its environment.",
         "Programs can send signals to others, and free themselves of their limits that way.",
-        "Programs can fill the disk, the temporary folder, and the memory by what they do not map.",
+        "Programs can fill the disk, the temporary folder, and the memory with unmapped files.",
         "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
         _GUARDED,
     )

@@ -246,7 +246,7 @@ def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
     try:
         sizes = [path.stat().st_blocks * BLOCK for path in store.glob("objects/*/*")]
     except OSError as error:
-        yield Finding("snapshots", "warn", f"{store} cannot be looked at: {error.strerror}")
+        yield Finding("snapshots", "warn", f"{store} cannot be read: {error.strerror}")
         return
     if sizes:
         megabytes = sum(sizes) / (1 << 20)

@@ -194,7 +194,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             late.inner, late.first = pool.mailbox, attachments.at_start(plan.said, plan.piped)
             inbox = Inbox(late.take, late.close)
             tools = Tools(own, context, snapshots, inbox, plan.extensions.steps, checkpoints)
-            current = SwitchableModel(model)  # for the run's own agent; sub-agents keep theirs
+            current = SwitchableModel(model)  # for the run's own agent only
             steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.offered)
             policy = Policy(
@@ -277,7 +277,7 @@ def _warn(settings: Settings, console: Console, context: Context) -> None:
         console.warn(problem)
     report_extensions(console.say, console.warn)
     if (sandbox := context.sandbox).gaps:
-        console.warn(f"Programs run under the sandbox {sandbox.name!r}, which does not hold everything:")
+        console.warn(f"Programs run under the sandbox {sandbox.name!r}, which has gaps:")
         for gap in sandbox.gaps:
             console.warn(f"- {gap}")
     report_browser(settings, console.warn)
@@ -353,7 +353,7 @@ def _builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: 
             mailbox, inbox = order.mailbox, Inbox(order.mailbox.take, order.mailbox.close)
             context = replace(context, run=f"{order.log.run}:{order.key}", agents=mailbox, pause=mailbox.pause)
             tools = Tools(worker_registry, context, open_snapshots(settings.state_dir, place), inbox)
-            # for a small model, which gives no verdicts, plain faults are found before it reports
+            # a small model gives no verdicts, but obvious faults are found before it reports
             learns = not worker_model.style.reasons and any(map(changes_files, worker_registry.specs))
             verifier = worker_model if settings.verify and learns else None
             policy = Policy(order.authorizer, guard, order.budget, order.interruptible, verifier=verifier)

@@ -116,7 +116,7 @@ def report_lost_events(log: EventLog, warn: Callable[[str], None]) -> Iterator[E
     """Warn the user of events missing at the end of a log. Yield the events that tell the agent."""
     if log.lost:
         events = f"{log.lost:,} event{'s' if log.lost > 1 else ''}"
-        text = f"Missing at the end of the log: {events}. What they stand for may have been done."
+        text = f"Missing at the end of the log: {events}. Their actions may have been carried out."
         warn(text)
         yield SystemNotice(text=f"{text} Look before you repeat anything.")
 

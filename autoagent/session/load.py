@@ -215,7 +215,7 @@ def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
 
 _RENAMED = {"outage": "patience"}  # older names of settings in the user's configuration
 
-_FLAGS = {  # flags with other names than their settings
+_FLAGS = {  # flags not named like their settings
     "memory_backend": "use-memory",
     "memory_trust": "memory",
     "memory_distil": "distil",

@@ -1,7 +1,7 @@
-"""The user's consent to commands that sources outside the program offer, such as servers.
+"""Ask for the user's consent to commands offered by sources outside the program, such as servers.
 
-None reaches the agent before a person has seen its name, its texts and its arguments. One that changes is asked about
-again. All of them count as undeclared: each call is asked about, each result is untrusted and private.
+No such command reaches the agent before a person has seen its name, its texts and its arguments. A changed command is
+asked about again. All of them count as undeclared: each call is asked about, each result is untrusted and private.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def allowed(place: Place, offer: Offer, warn: Callable[[str], None]) -> list[Command]:
     """Return the allowed commands of an offer. Ask about the others if somebody can be asked.
 
-    Raises SettingsError if the answer cannot be kept, ValueError for a name that is none of an offered command.
+    Raises SettingsError if the answer cannot be saved, ValueError for a name that is not an offered command's.
     """
     commands = [(one, _as_undeclared(one.command)) for one in offer.commands]
     new = waiting(place, offer)
@@ -44,9 +44,9 @@ def allowed(place: Place, offer: Offer, warn: Callable[[str], None]) -> list[Com
 
 
 def allow_at_once(place: Place, offer: Offer) -> tuple[int, bool]:
-    """Show all that waits to be allowed, and allow it, asking first at a terminal. Return how many, and whether.
+    """Show everything that waits to be allowed, and allow it, asking first at a terminal. Return how many, and whether.
 
-    Raises SettingsError if the input has ended, or the answer cannot be kept.
+    Raises SettingsError if the input has ended, or the answer cannot be saved.
     """
     new, is_allowed = waiting(place, offer), True
     try:
@@ -63,7 +63,7 @@ def allow_at_once(place: Place, offer: Offer) -> tuple[int, bool]:
 
 
 def waiting(place: Place, offer: Offer) -> Sequence[OfferedCommand]:
-    """Return the commands of an offer that the user has not allowed as they are."""
+    """Return the commands of an offer that the user has not allowed in their present form."""
     trusted = Trusted(place.user_state)
     return tuple(one for one in offer.commands if not trusted.holds(offer.folder, _value(offer, one).mark))
 
@@ -77,15 +77,15 @@ def _value(offer: Offer, one: OfferedCommand) -> UntrustedValue:
 
 
 def _as_undeclared(command: Command) -> Command:
-    """Return the command with nothing that it says of itself but its texts, its arguments and that it reads alone.
+    """Return the command stripped of its own claims, except its texts, its arguments and that it only reads.
 
-    Raises ValueError for a name that could pass for one of another source, or of the program.
+    Raises ValueError for a name that could pass for a command of another source, or of the program.
     """
     from autoagent.commands.registry import Command
 
     spec = command.spec
     if not source_in(spec.name):
-        raise ValueError(f"{spec.name!r} is no name of an offered command")
+        raise ValueError(f"{spec.name!r} is not the name of an offered command")
     risk: Risk = "network" if spec.risk == "network" else "irreversible"
     own = CommandSpec(
         spec.name, spec.label, source_in(spec.name), risk, spec.parameters, repeatable=True, always_offered=True

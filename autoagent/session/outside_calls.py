@@ -1,7 +1,8 @@
-"""A run whose calls come from outside, such as from another agent, and the memory for other programs.
+"""Run calls from outside, such as another agent's, as a run of their own, and open the memory to other programs.
 
 Each call of a command is a step of the run, authorized, guarded, undoable and in its log. Nobody can be asked here:
-without `-c` only calls that a rule allows run; with it all do, except those that the guard warns of, which need a rule.
+without `-c`, only calls allowed by a rule run. With `-c` all calls run, except those that the guard warns of: these
+still need a rule.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ from autoagent.workspace.lock import sole_writer
 if TYPE_CHECKING:
     from autoagent.memory.living_memory import LivingMemory
 
-WINDOW = 128_000  # tokens that another agent is taken to have, for how much one result may show
+WINDOW = 128_000  # tokens assumed for another agent's window, to limit a result
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call from outside: a text, and the files that the call made, if nothing outside filled them."""
+    """Answer a call from outside: a text, and the files made by the call, unless their content came from outside."""
 
     text: str
     failed: bool = False
@@ -62,13 +63,10 @@ class Answer:
 
 
 class CallService:
-    """Carries out calls as steps of a run, which the console shows. Calls come from one thread.
+    """Carry out calls as steps of a run, shown by the console. Calls come from one thread.
 
-    Attributes:
-        place: the folder.
-        specs: the declarations of the commands that can be called.
-        workspace: where they work.
-        waiting: returns a context to wait for a call in, where Ctrl-C interrupts.
+    `place` is the folder. `specs` declares the callable commands, and `workspace` is where they work. `waiting` returns
+    a context for waiting for a call, where Ctrl-C interrupts.
     """
 
     def __init__(self, place: Place, tools: Tools, policy: Policy, start: RunStarted, log: Recorder, console: Console):
@@ -77,7 +75,7 @@ class CallService:
         self.workspace = tools.context.workspace
         self.waiting: Callable[[], AbstractContextManager[object]] = policy.interruptible
         self._state = State(start, tools, policy, log)
-        self._state.loop_guard = LoopGuard({})  # whoever calls decides what to repeat, and has no earlier step at hand
+        self._state.loop_guard = LoopGuard({})  # the caller decides on repeats, and cannot refer to earlier steps
         self._registry = tools.registry
         self._user = Authorization(self._state, tools, policy, console)
         self._execution = Execution(self._state, tools, policy, self._user)
@@ -139,7 +137,7 @@ class _Nobody(AuthorizerWrapper):
 
 
 class _ModelWhenAsked:
-    """The model for commands that ask one, opened on first use. Its errors fail the command."""
+    """Open the model for commands that need it on first use. Its errors fail the command."""
 
     def __init__(self, open_model: Callable[[], Model]) -> None:
         self._open = open_model
@@ -164,9 +162,9 @@ def _is_served(spec: CommandSpec) -> bool:
 
 @contextmanager
 def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str) -> Iterator[CallService]:
-    """Open a run whose calls come from outside, and end it. Ask the user first whether to trust the folder.
+    """Open a run for calls from outside, and end it. Ask the user first whether to trust the folder.
 
-    `flags` are the run's, later ones first (0 lifts a limit), `over` is the protocol, `started_by` the subcommand.
+    `flags` are the run's, later layers first (0 lifts a limit), `over` is the protocol, `started_by` the subcommand.
     Output goes to standard error. Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
     found = ((name, value) for layer in flags for name, value in (layer or {}).items())
@@ -178,7 +176,7 @@ def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str)
 
 
 def _opened(session: Session, over: str, started_by: str) -> Iterator[CallService]:
-    settings = replace(session.settings, agents_at_once=0)  # there is nobody whose sub-agents they would be
+    settings = replace(session.settings, agents_at_once=0)  # there is no agent to start any
     hooks, style, mask = EventHooks(rendered, heard), Style(plain=True), build.mask_of(settings)
     console = Console(sys.stderr, sys.stderr, sys.stdin, style=style, mask=mask, hooks=hooks)
     registry = hooked_registry(selection.choose(selection.available(settings), settings.commands, WINDOW))
@@ -238,7 +236,7 @@ def _started(settings: Settings, registry: Registry, said: Mapping[str, Any], ov
 
 
 class SharedMemory:
-    """The long-term memory for another program, whose texts count as text from outside, without secrets in them."""
+    """Open the long-term memory to another program. Its texts count as text from outside, and secrets are masked."""
 
     def __init__(self, place: Place, memory: LivingMemory, mask: Callable[[str], str]) -> None:
         self.place = place
@@ -246,15 +244,15 @@ class SharedMemory:
         self._mask = mask
 
     def search(self, query: str, count: int) -> Sequence[RetrievedMemory]:
-        """Return memories that fit, the best first; they grow firmer. Raises ModelError, StateError."""
+        """Return fitting memories, best first, and strengthen them. Raises ModelError, StateError."""
         return self._memory.recall(query, count).memories
 
     def recent(self, count: int) -> Sequence[RetrievedMemory]:
-        """Return the memories that were stored or used last. Raises StateError."""
+        """Return the memories stored or used last. Raises StateError."""
         return self._memory.store.listed(count)
 
     def add(self, text: str, source: str) -> int | None:
-        """Remember a text from a source. Return its id, None if the text is empty. Raises ModelError, StateError."""
+        """Store a text from a source. Return its id, None for an empty text. Raises ModelError, StateError."""
         return self._memory.add(self._mask(text), source=source, trusted=False)
 
     def forget(self, id: int) -> bool:

@@ -57,7 +57,7 @@ class RunParts(RunPart):
 
     @property
     def steps(self) -> RunPart:
-        """The part of each step, NO_PART if there is none."""
+        """Return the combined part of each step, NO_PART if there is none."""
         methods = ("planning", "reply", "call", "result")
         return self if any(True for method in methods for _ in self._of(method)) else NO_PART
 
@@ -72,7 +72,7 @@ class RunParts(RunPart):
         return found
 
     def _own(self, name: str, method: str, commands: Iterable[Any]) -> Sequence[Any]:
-        """Return an extension's commands but for those whose names mean others. Report these."""
+        """Return an extension's commands, except those with a name that is taken. Report these."""
         from autoagent.commands.selection import TAKEN, with_free_names
 
         taken = {called for spec in self._place.specs() for called in (spec.name, *spec.aliases)}
@@ -145,7 +145,7 @@ class RunParts(RunPart):
         return FailClosed(HookedAuthorizer(asked, deciding)) if deciding else asked
 
     def asked(self, ask: Callable[[str, float | None], str]) -> Callable[[str, float | None], str]:
-        """Return the function with which a command asks, trying the parts before the user."""
+        """Return a command's function for asking first the parts, then the user."""
 
         def answer(question: str, timeout: float | None) -> str:
             answers = (_call_part(name, part.answer, question) for name, part in self._of("answer"))

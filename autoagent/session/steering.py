@@ -39,10 +39,10 @@ _EDIT = "N TEXT replaces goal N, N - drops it, + TEXT adds a goal, Enter = done"
 
 @dataclass
 class RunSteering:
-    """The changes that a person may make to one run.
+    """Let a person change a run.
 
-    `model` is that of the run's own agent: its sub-agents keep theirs. Each change is an event, so that a resumed run
-    keeps it.
+    `model` is the model of the run's own agent. Its sub-agents keep theirs. Each change is an event, so that a resumed
+    run keeps it.
     """
 
     plan: RunPlan
@@ -70,7 +70,7 @@ class RunSteering:
 
     @property
     def offered(self) -> Steering:
-        """The words for these changes."""
+        """Return the words for these changes."""
         return Steering({word: what for word, (what, _) in self._words.items()}, self._change)
 
     def _change(self, word: str, rest: str) -> Change | None:

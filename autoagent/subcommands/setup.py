@@ -57,7 +57,7 @@ def setup(ctx: click.Context) -> None:
             terminal.say("Kept in .env.")
         else:
             shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
-            terminal.say(f"Not kept; to use it, set {' and '.join(shown)}.")
+            terminal.say(f"Not saved; to use it, set {' and '.join(shown)}.")
     path = settings.ai_settings_file
     task = ask_task(terminal)
     write_task(path, task)

@@ -1,4 +1,4 @@
-"""The actions of a role: ask the model with a prompt, run a Python function, or use commands as an agent."""
+"""Define a role's actions: ask the model with a prompt, run a Python function, or use commands as an agent."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class UserRequirement(Action):
 
 
 def told(messages: Iterable[Message]) -> str:
-    """Return messages in sequence as a model reads them. Mark text from outside."""
+    """Return messages in sequence, formatted for a model. Mark text from outside."""
     parts = []
     for message in messages:
         source = message.origin.labels.untrusted

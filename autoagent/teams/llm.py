@@ -1,4 +1,4 @@
-"""A model as MetaGPT's programs ask it: a role's model or their own, and answers that fit a schema."""
+"""Ask a model as MetaGPT's programs do: a role's model or their own, with answers that fit a schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A role at work in its own thread: asks its model, works as an agent, writes messages. All of it goes into the log.
+"""Run a role in its own thread: it asks its model, works as an agent, and writes messages, all of it logged.
 
 A turn begun by an earlier process starts again from its beginning with the answers in the log. No paid answer is asked
 for again, and no message is written twice. Any other effects of a role's Python function are repeated.

@@ -1,7 +1,7 @@
-"""The messages that a role has read and written, in that order, with the operations of MetaGPT's memory.
+"""Hold the messages that a role has read and written, in order, with the operations of MetaGPT's memory.
 
-A role's changes to its memory in a turn are noted, as they do not follow from the published messages. Its reading of
-the environment does.
+A role's changes to its memory in a turn are logged, since they do not follow from the published messages. Its reading
+of the environment does follow.
 """
 
 from __future__ import annotations

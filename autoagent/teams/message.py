@@ -1,4 +1,4 @@
-"""A message of a role to the others, and the keys to find it by: the causing action and the receivers."""
+"""Define a message between roles, and the keys to find it by: the causing action and the receivers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Addresses(set[str]):
 
 
 class Message:
-    """A message of a role or of the user. Two are equal if they share an `id`, or, without ids, are the same object.
+    """Hold a message of a role or of the user.
 
-    `role` is the profile of the writer and `sent_from` the name. `cause_by` names the causing action, and `send_to` the
-    receivers. `instruct_content` is further content from the writer: JSON, or a pydantic model, restored in a resumed
-    run. `metadata` is for the program's own notes, in JSON. `origin` is the origin of the writer's reading.
-
-    Raises SettingsError for contents that the log cannot keep.
+    Two are equal if they share an `id`, or, without ids, are the same object. `role` is the writer's profile and
+    `sent_from` the name. `cause_by` names the causing action, and `send_to` the receivers. `instruct_content` is
+    further content from the writer: JSON, or a pydantic model, restored in a resumed run. `metadata` is for the
+    program's own notes, in JSON. `origin` is the origin of all that the writer has read. Raises SettingsError for
+    contents that the log cannot keep.
     """
 
     def __init__(

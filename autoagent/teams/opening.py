@@ -1,4 +1,4 @@
-"""Opens the parts of a team's run from the settings, and runs it, for the command line or the user's program."""
+"""Open the parts of a team's run from the settings, and run it, for the command line or a user's program."""
 
 from __future__ import annotations
 

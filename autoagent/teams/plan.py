@@ -1,4 +1,4 @@
-"""The plan of a role that plans and acts: tasks that depend on one another, worked on in order, each reviewed."""
+"""Define the plan of a role that plans and acts: interdependent tasks, done in order, each reviewed."""
 
 from __future__ import annotations
 

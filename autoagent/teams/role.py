@@ -1,4 +1,7 @@
-"""A role and its environment. A role observes, thinks and acts, once a round; the environment has its messages."""
+"""Define a role and its environment. A role observes, thinks and acts in each round.
+
+The environment holds the roles and their messages.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ Which of them comes next? Answer with its number alone, from 0 to {last}, or wit
 
 
 class RoleReactMode(StrEnum):
-    """The order in which a role takes its actions."""
+    """Name the order in which a role takes its actions."""
 
     REACT = "react"
     BY_ORDER = "by_order"
@@ -51,7 +54,7 @@ class RoleReactMode(StrEnum):
 
 @dataclass(slots=True)
 class RoleContext:
-    """The state of a role.
+    """Hold the state of a role.
 
     `news` are its watched messages not acted on yet. `state` is the number of `todo`, -1 for none.
     """
@@ -68,12 +71,12 @@ class RoleContext:
 
     @property
     def history(self) -> list[Message]:
-        """All messages that the role has read and written."""
+        """Return all messages that the role has read and written."""
         return self.memory.get()
 
     @property
     def important_memory(self) -> list[Message]:
-        """The watched messages in its memory."""
+        """Return the watched messages in its memory."""
         return self.memory.get_by_actions(self.watch)
 
 
@@ -127,7 +130,7 @@ class Role:
 
     @property
     def prefix(self) -> str:
-        """The sentence that describes the role."""
+        """Return the sentence that describes the role."""
         if self.desc:
             return self.desc
         goal = f", your goal is {self.goal}" if self.goal else ""
@@ -140,12 +143,12 @@ class Role:
 
     @property
     def addresses(self) -> set[str]:
-        """The names by which messages reach it."""
+        """Return the names by which messages reach it."""
         return {self.name, self.profile, cause_of(type(self))}
 
     @property
     def llm(self) -> Llm:
-        """Its model, asked in the name of its next action."""
+        """Return its model, asked in the name of its next action."""
         return self.llm_for(self.rc.todo.name if self.rc.todo else self.profile)
 
     def llm_for(self, purpose: str, model: str = "") -> Llm:
@@ -288,7 +291,7 @@ class Role:
 
     @property
     def turn(self) -> Turn:
-        """Its present turn. Raises SettingsError outside of a running team."""
+        """Return its present turn. Raises SettingsError outside a running team."""
         if self.at_work is None:
             raise SettingsError(f"{self.name} is not at work: hire it into a team, and run the team.")
         return self.at_work

@@ -1,8 +1,8 @@
-"""A team at work, round by round.
+"""Run a team, round by round.
 
 In a round, every role reads the messages published before it. The roles act at once, each in its own thread. Their
 messages are published when the round ends, in hiring order, so the result does not depend on their speed. The team's
-remaining budget is shared equally among the acting roles, and unspent money returns to it.
+remaining budget is divided equally among the acting roles, and unspent money returns to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A team: its roles, its investment, its idea, and the environment of its work."""
+"""Define a team: its roles, its investment, its idea, and the environment of its work."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A team in a YAML file: its roles, with their actions and watched messages. docs/teams.md describes the file.
+"""Read a team from a YAML file: its roles, with their actions and watched messages. docs/teams.md describes the file.
 
-A file holds no Python. Its roles can only ask a model and use commands, each of which is authorized.
+A file holds no Python. Its roles can only ask a model and use commands, each authorized.
 """
 
 from __future__ import annotations

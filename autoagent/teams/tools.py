@@ -1,4 +1,4 @@
-"""The commands of a team's roles, with the program's own functions among them."""
+"""Collect the commands of a team's roles, including the program's own functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on a team's work: as with any run, a check, a verifier or the user confirms the end."""
+"""Judge a team's work: as with any run, a check, a verifier or the user confirms the end."""
 
 from __future__ import annotations
 

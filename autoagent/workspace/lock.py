@@ -33,7 +33,7 @@ def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[bool]:
         holder = _holder(os.fstat(folder))
         os.close(folder)
         raise StateError(
-            f"The workspace {escape(str(root))} is in use by {holder}; wait for its end, or give a new run another "
+            f"The workspace {escape(str(root))} is in use by {holder}; wait until it ends, or give a new run another "
             "workspace (-w)."
         ) from None
     except OSError as error:

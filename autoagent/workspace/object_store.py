@@ -113,7 +113,7 @@ class ObjectStore:
             raise StateError(f"The snapshot is damaged: {path} is not an object.") from None
         head, _, data = raw.partition(b"\0")
         if hashlib.sha256(raw).hexdigest() != name or head.partition(b" ")[0] != kind.encode():
-            raise StateError(f"The snapshot is damaged: {path} is not the {kind} that its name says.")
+            raise StateError(f"The snapshot is damaged: {path} does not hold the {kind} that its name promises.")
         return data
 
     def put_tree(self, tree: Tree, like: StoredTree | None = None) -> StoredTree:
@@ -272,7 +272,7 @@ class ObjectStore:
             self._packed = None  # another process may have written one
         path, at = self._packs().get(name, (None, 0))
         if path is None:
-            raise StateError(f"The snapshot is not whole: {self._path(name)} is missing.")
+            raise StateError(f"The snapshot is incomplete: {self._path(name)} is missing.")
         try:
             with path.open("rb") as file:
                 file.seek(at)

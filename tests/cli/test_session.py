@@ -117,7 +117,7 @@ def test_a_key_typed_into_the_menu_is_stored_for_this_user_alone_and_never_shown
 def test_set_up_keeps_nothing_that_it_is_told_not_to_keep(home: Home) -> None:
     answers = ["1", "too short", "sk-typed-by-hand-0123456789", "n", "NewGPT", "a new one", "Do it", ""]
     done = home.succeed("setup", stdin="\n".join(answers) + "\n")
-    assert "Not kept; to use it, set OPENAI_API_KEY." in done.err
+    assert "Not saved; to use it, set OPENAI_API_KEY." in done.err
     assert "sk-typed" not in done.text
     assert "ai_name: NewGPT" in home.read("ai_settings.yaml")
     assert [path.name for path in home.folder.iterdir()] == ["ai_settings.yaml"]
