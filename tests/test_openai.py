@@ -197,11 +197,11 @@ def test_strict_schemas_require_every_property() -> None:
 def test_the_way_is_probed_once_and_kept_private(tmp_path: Path) -> None:
     ways = tmp_path / "state" / "ways.json"
     with ScriptedServer(rejects=["tools", "temperature"]) as server:
-        assert model(server, ways=ways, temperature=0.0).asking == "schema"
+        assert model(server, cache=ways, temperature=0.0).asking == "schema"
         probes = len(server.probes)
-        assert model(server, ways=ways).asking == "schema"
+        assert model(server, cache=ways).asking == "schema"
         assert len(server.probes) == probes
-        assert model(server, "other-model", ways=ways).asking == "schema"
+        assert model(server, "other-model", cache=ways).asking == "schema"
         assert len(server.probes) > probes, "another model is probed for itself"
     assert stat.S_IMODE(ways.stat().st_mode) == 0o600
     kept = json.loads(ways.read_text())
@@ -214,7 +214,7 @@ def test_the_way_is_probed_once_and_kept_private(tmp_path: Path) -> None:
 def test_a_damaged_record_of_ways_costs_a_probe(server: ScriptedServer, tmp_path: Path, text: str) -> None:
     ways = tmp_path / "ways.json"
     ways.write_text(text.replace("%s", server.base_url))
-    assert model(server, ways=ways).asking == "tools"
+    assert model(server, cache=ways).asking == "tools"
     assert len(server.probes) == 1
 
 
@@ -229,7 +229,7 @@ def test_what_the_probe_cost_is_counted_beside_the_answers(server: ScriptedServe
 
 def test_an_error_that_is_not_about_the_way_is_raised_and_not_recorded(server: ScriptedServer, tmp_path: Path) -> None:
     server.on_probe = lambda request: Fault(400, "the model is still being installed")
-    asked = model(server, ways=tmp_path / "ways.json")
+    asked = model(server, cache=tmp_path / "ways.json")
     with pytest.raises(ModelError, match="still being installed"):
         _ = asked.asking
     assert not (tmp_path / "ways.json").exists()
@@ -289,10 +289,10 @@ def test_models_that_do_not_reason_get_a_temperature(server: ScriptedServer, nam
 @pytest.mark.parametrize("name", ["temperature", "stream_options", "stream", "max_tokens"])
 def test_a_refused_parameter_is_dropped_and_remembered(tmp_path: Path, name: str) -> None:
     with ScriptedServer(Reply("Hi."), Reply("Ho."), Reply("Ha."), rejects=[name]) as server:
-        asked = model(server, temperature=0.0, ways=tmp_path / "ways.json")
+        asked = model(server, temperature=0.0, cache=tmp_path / "ways.json")
         assert asked.complete(HELLO, max_tokens=9).text == "Hi."
         assert asked.complete(HELLO, max_tokens=9).text == "Ho."
-        again = model(server, temperature=0.0, ways=tmp_path / "ways.json")
+        again = model(server, temperature=0.0, cache=tmp_path / "ways.json")
         assert again.complete(HELLO, max_tokens=9).text == "Ha."
         assert len(server.refused) == 1
         assert name not in server.requests[0].body
@@ -304,7 +304,7 @@ def test_all_that_can_be_dropped_is_and_then_it_stops(tmp_path: Path) -> None:
     everything = ["temperature", "stream_options", "stream", "max_tokens", "max_completion_tokens", "messages"]
     with ScriptedServer(rejects=everything) as server:
         with pytest.raises(ModelError, match="Unsupported parameter: 'messages'"):
-            model(server, temperature=0.0, ways=tmp_path / "ways.json").complete(HELLO, max_tokens=9)
+            model(server, temperature=0.0, cache=tmp_path / "ways.json").complete(HELLO, max_tokens=9)
         assert len(server.refused) == len(everything)
     assert not (tmp_path / "ways.json").exists(), "what did not help is not remembered"
 
@@ -499,9 +499,9 @@ def test_an_unknown_price_gives_an_unknown_cost() -> None:
 def test_the_window_is_asked_of_the_server_once(tmp_path: Path, listed: dict[str, Any]) -> None:
     ways = tmp_path / "ways.json"
     with ScriptedServer(models=[{"id": "other"}, {"id": "test-model", **listed}]) as server:
-        assert model(server, ways=ways).window == 4096
+        assert model(server, cache=ways).window == 4096
         assert model(server, window=999).window == 999
-    assert model(server, ways=ways).window == 4096, "kept: the server is gone"
+    assert model(server, cache=ways).window == 4096, "kept: the server is gone"
 
 
 def test_a_server_of_one_model_answers_to_any_name() -> None:

@@ -140,7 +140,7 @@ def test_vllm_has_no_system_role_for_gemma(server: ScriptedServer, tmp_path: Pat
     server.refuses = lambda request: says(request, Fault(400, "System role not supported"), "system")
     reads = Reply("", (("read_file", "{}"),), "tool_calls")
     server.add(reads, reads)
-    first, second = (model(server, ways=tmp_path / "models.json") for _ in range(2))
+    first, second = (model(server, cache=tmp_path / "models.json") for _ in range(2))
     assert asked(first)[1] == (ToolCall("read_file", "{}"),)
     assert sent(server.requests[0]) == [("user", "You are Bob.\n\nSay hello.")]
     assert asked(second)[1] == (ToolCall("read_file", "{}"),)
@@ -281,10 +281,10 @@ def test_that_a_model_thinks_is_seen_by_the_probe_whatever_its_name(
 ) -> None:
     server.on_probe = lambda request: {"choices": [{"message": thought, "finish_reason": "stop"}], "usage": USAGE}
     kept = tmp_path / "models.json"
-    seen = model(server, "qwen-of-mine", window=32_000, ways=kept)
+    seen = model(server, "qwen-of-mine", window=32_000, cache=kept)
     assert seen.asking == "text"
     assert (seen.reasoning_room, seen.window) == (8_000, 24_000)
-    again = model(server, "qwen-of-mine", window=32_000, ways=kept)
+    again = model(server, "qwen-of-mine", window=32_000, cache=kept)
     server.add(Reply("Hi."))
     assert again.complete(HELLO, max_tokens=1000).text == "Hi."
     assert server.requests[0].body["max_tokens"] == 9_000

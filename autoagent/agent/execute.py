@@ -142,7 +142,7 @@ class Execution:
             return
         for program in self._running():
             self._context.sandbox.stop(program.pid)
-        if lines := self._context.workspace.watch.taken():
+        if lines := self._context.workspace.watch.take_report():
             yield self._state.record(SystemNotice(text="\n".join(lines)))
         with suppress(StateError):  # the end is recorded anyway, and undo names the differences
             yield from self.snapshot()

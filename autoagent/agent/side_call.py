@@ -14,7 +14,7 @@ from autoagent.core.events import Answered, Event
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Outcome, Status
-from autoagent.models.forwarding import Watch
+from autoagent.models.forwarding import LimitedListener
 from autoagent.text.tokens import PER_MESSAGE
 
 MAX_SECONDS = 60.0  # per call
@@ -114,7 +114,7 @@ class SideCall:
                 question.messages,
                 max_tokens=question.reply_tokens,
                 at_most=budget.allowance(sent, model.price),
-                listener=Watch(self._listener, heed, fail, quiet=True),  # shown once complete
+                listener=LimitedListener(self._listener, heed, fail, quiet=True),  # shown once complete
                 schema=question.schema,
                 commands=question.commands,
                 **({} if question.temperature is None else {"temperature": question.temperature}),

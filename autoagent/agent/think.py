@@ -17,7 +17,7 @@ from autoagent.core.events import CUT_SHORT, AgentMessage, Event, Prompted, Retr
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
 from autoagent.core.protocols import Listener, Model
-from autoagent.models.forwarding import Watch
+from autoagent.models.forwarding import LimitedListener
 from autoagent.prompt import Prompt, StepFacts, build
 from autoagent.registry.parts import NO_PART
 from autoagent.text.tokens import Count
@@ -137,7 +137,7 @@ class ModelTurn:
             commands=() if self._state.start.style.writes_file else self._offered,
             max_tokens=self._state.history.reply_tokens,
             at_most=budget.allowance(sent, self._model.price),
-            listener=Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),
+            listener=LimitedListener(self._listener, lambda: budget.check_time(self._clock()), before_retry),
         )
 
 

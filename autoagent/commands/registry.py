@@ -133,12 +133,11 @@ def command(
             always_offered,
             rare,
             distracts,
-            "",
-            tuple(autogpt),
-            tuple(meant_by),
-            tuple(ignored),
-            stand_in,
-            tuple(levels),
+            autogpt=tuple(autogpt),
+            meant_by=tuple(meant_by),
+            ignored=tuple(ignored),
+            stand_in=stand_in,
+            levels=tuple(levels),
         )
         return Command(spec, function, preview, available, assess, after_crash)
 
@@ -278,7 +277,7 @@ class Registry:
         args = {}
         for name, parameter in parameters.items():
             if name in given and not (given[name] is None and not parameter.required):
-                args[name] = _converted(spec, parameter, given[name])
+                args[name] = _convert(spec, parameter, given[name])
             elif parameter.required:
                 raise ReplyError(f"The argument {name!r} is missing; the command is {spec.signature()}.")
         return Call(call.id, spec.name, args)
@@ -361,7 +360,7 @@ def folded(name: str) -> str:
     return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
-def _converted(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
+def _convert(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
     """Convert the value to the parameter's type, including numbers and booleans written as strings."""
     kind, argument = parameter.kind, f"The argument {parameter.name!r} of {spec.name}"
     if kind == "any":
@@ -379,14 +378,14 @@ def _converted(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
         value = [value]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not _is_of(kind, value):
+    if not _has_type(kind, value):
         must = f"must be of type {kind}, not {type(value).__name__}"
         raise ReplyError(f"{argument} {must}; the command is {spec.signature()}.")
     if kind == "array" and parameter.schema is None:
         if parameter.item == "integer":
             value = [_from_text("integer", item) if isinstance(item, str) else item for item in value]
         for number, item in enumerate(value, 1):
-            if not _is_of(parameter.item, item):
+            if not _has_type(parameter.item, item):
                 must = f"must be a list of {parameter.item}s"
                 raise ReplyError(f"{argument} {must}; item {number} is of type {type(item).__name__}.")
     if parameter.choices and value not in parameter.choices:
@@ -394,7 +393,7 @@ def _converted(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
     return value
 
 
-def _is_of(kind: _Kind, value: Any) -> bool:
+def _has_type(kind: _Kind, value: Any) -> bool:
     return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 

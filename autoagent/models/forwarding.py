@@ -30,11 +30,11 @@ class SwitchableModel:
         return usage
 
 
-class Watch:
+class LimitedListener:
     """Forward to a listener, and enforce limits meanwhile.
 
-    `heed` returns the remaining seconds, `before_retry` receives the reason for a retry. Both may raise StopRun. `hear`
-    receives streamed text, and so does the listener unless `quiet`.
+    `heed` returns the remaining seconds, `before_retry` receives the reason for a retry. Both may raise StopRun.
+    `on_text` receives streamed text, and so does the listener unless `quiet`.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class Watch:
         before_retry: Callable[[str], None],
         *,
         quiet: bool = False,
-        hear: Callable[[str], None] = lambda delta: None,
+        on_text: Callable[[str], None] = lambda delta: None,
     ) -> None:
         self._listener = listener
         self._heed = heed
         self._before_retry = before_retry
         self._quiet = quiet
-        self._hear = hear
+        self._on_text = on_text
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._listener, name)
 
     def text(self, delta: str) -> None:
-        self._hear(delta)
+        self._on_text(delta)
         if not self._quiet:
             self._listener.text(delta)
 

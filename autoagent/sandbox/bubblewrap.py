@@ -107,7 +107,7 @@ class Bubblewrap:
             setup += ["--seccomp", str(given[-1])]
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
         command = [self._program, *options, *setup, "--remount-ro", "/", "--", *HELD_SHELL, *argv]
-        return Launch(command, {}, given, HeldStart(self._own_limits), ending=signal.SIGKILL, folded=True)
+        return Launch(command, {}, given, HeldStart(self._own_limits), ending=signal.SIGKILL, shell_status=True)
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -115,8 +115,8 @@ class Bubblewrap:
     def _covers(self, given: list[int]) -> Iterator[str]:
         """Yield the options that hide the agent's own files. Add the descriptors they use to `given`.
 
-        Folders that contain such a file, or a read-only one, cannot be renamed. If a file is missing, the workspace's
-        Watch removes anything put in its place, as a placeholder to mount over would confuse git and the user.
+        Folders that contain such a file, or a read-only one, cannot be renamed. If a file is missing, GuardedFiles
+        removes anything put in its place, as a placeholder to mount over would confuse git and the user.
         """
         root = self._workspace.root
         guarded = [root / place for place in self._workspace.watch.read_only]

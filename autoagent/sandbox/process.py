@@ -25,9 +25,9 @@ from autoagent.sandbox.supervisor import tree_of
 _FIRST_POLL_SECONDS, _POLL_SECONDS = 0.02, 0.05  # until the limits are first checked, and between two checks
 _BETWEEN_SECONDS = 0.5  # between two calls of `between`
 _MAX_POLL_SHARE = 0.05  # of the time, at most, goes into checks
-_END_SECONDS = 5.0  # for a tree to end before it is killed
+_GRACE_SECONDS = 5.0  # for a tree to end before it is killed
 MB = 1024 * 1024
-_THREADS_EACH = 16  # per process, on average
+_THREADS_PER_PROCESS = 16  # on average
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 _TIMES, _THREADS, _PAGES = slice(11, 15), 17, 21  # fields of /proc/PID/stat; times include ended children
@@ -59,7 +59,7 @@ class ProcessLimits:
     @property
     def threads(self) -> int:
         """Return the limit of threads over all processes."""
-        return _THREADS_EACH * self.processes
+        return _THREADS_PER_PROCESS * self.processes
 
 
 class HeldStart:
@@ -129,7 +129,7 @@ class Launch:
 
     The program is ended by sending the signal `ending` to its process group, and it ends with the thread that started
     it. Either way all its descendants end too, even those in other sessions. It inherits `descriptors`, which are then
-    closed here, as is `held`. With `folded`, an exit status of 128 + n stands for signal n, as in a shell.
+    closed here, as is `held`. With `shell_status`, an exit status of 128 + n stands for signal n, as in a shell.
     """
 
     argv: Sequence[str]
@@ -137,7 +137,7 @@ class Launch:
     descriptors: Sequence[int] = ()
     held: HeldStart | None = None
     ending: signal.Signals = signal.SIGTERM
-    folded: bool = False
+    shell_status: bool = False
 
 
 class Boundary(Protocol):
@@ -312,7 +312,7 @@ class Process:
     def _end(self) -> None:
         if not select.select([self._ended], [], [], 0)[0]:
             self.end()
-            if not select.select([self._ended], [], [], _END_SECONDS)[0]:
+            if not select.select([self._ended], [], [], _GRACE_SECONDS)[0]:
                 for pid in tree_of(self.pid):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -327,7 +327,7 @@ class Process:
         number = -status if status < 0 else status - 128
         if number == signal.SIGXFSZ:  # from the program itself, or from one run by a shell
             return ProcessExit(output, total, limit=f"{self._limits.file / MB:,g} MB in one file")
-        if number > 0 and (status < 0 or self._launch.folded) and number in signal.valid_signals():
+        if number > 0 and (status < 0 or self._launch.shell_status) and number in signal.valid_signals():
             named = number in set(signal.Signals)  # real-time signals have no names
             return ProcessExit(output, total, signal=signal.Signals(number).name if named else f"signal {number}")
         return ProcessExit(output, total, status=status)

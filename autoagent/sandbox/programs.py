@@ -19,7 +19,7 @@ from autoagent.sandbox.mounts import python_places
 from autoagent.sandbox.process import Boundary, Launch, Process, ProcessLimits
 from autoagent.workspace.gate import Workspace, shown
 
-_END_SECONDS = 30.0  # seconds to try out a kind
+_TRIAL_SECONDS = 30.0  # seconds to try out a kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Programs:
         self.name, self.confines = boundary.name, boundary.confines
         self._workspace, self._boundary, self._limits = workspace, boundary, limits
         self._watch = workspace.watch
-        self._watch.holds = getattr(boundary, "holds_guarded", False)
+        self._watch.enforced = getattr(boundary, "holds_guarded", False)
         self._network, self._reasons = network, tuple(reasons)
         self._printed: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
@@ -86,7 +86,7 @@ class Programs:
                 self._waited_for.discard(program)
         finally:
             self._watch.end()
-        return replace(ended, put_back=(*self._watch.refused(ended.output), *self._watch.taken()))
+        return replace(ended, put_back=(*self._watch.refused(ended.output), *self._watch.take_report()))
 
     def tell(self, printed: Callable[[bytes], None]) -> None:
         self._printed = printed
@@ -201,7 +201,7 @@ def open_sandbox(
             reasons.append(f"No {tried.name}: {error}")
         else:
             programs = Programs(workspace, boundary, limits, network=network, reasons=reasons)
-            if python != sys.executable and programs.run([python, "-I", "-c", ""], seconds=_END_SECONDS).status != 0:
+            if python != sys.executable and programs.run([python, "-I", "-c", ""], seconds=_TRIAL_SECONDS).status != 0:
                 programs.close()
                 raise SetupError(f"{python} is not a working Python interpreter in the sandbox {tried.name}.")
             return programs
@@ -214,7 +214,7 @@ def _working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, pyt
         raise SetupError("programs run only on Linux.")
     boundary: Boundary = kind.open(workspace, limits, python)
     try:
-        done = Programs(workspace, boundary, limits).run(["true"], seconds=_END_SECONDS)
+        done = Programs(workspace, boundary, limits).run(["true"], seconds=_TRIAL_SECONDS)
         how = f"a program in it ended by {done.signal or done.limit or f'status {done.status}'}."
         lines = done.output.decode(errors="replace").strip().splitlines() or [how]
         problem = "" if done.status == 0 else lines[-1]

@@ -177,12 +177,12 @@ class UserMemory:
     words: float | None = None
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Return whether it exists."""
         return (self.folder / "memory.db").exists()
 
     @property
-    def takes_from_agents(self) -> bool:
+    def agents_may_add(self) -> bool:
         """Return whether the user has allowed agents to add to it."""
         return (self.folder / _MARK).is_file()
 
@@ -240,13 +240,13 @@ def open_agent_memory(
     was_declined = False
 
     def find(create: bool) -> LivingMemory | None:
-        return user.open(say) if user and (create or user.is_there) else None
+        return user.open(say) if user and (create or user.exists) else None
 
     def refusal(text: str) -> str:
         nonlocal was_declined
         if user is None:
             return ABSENT
-        if user.takes_from_agents:
+        if user.agents_may_add:
             return ""
         if was_declined:
             return DECLINED

@@ -39,7 +39,7 @@ class Merged:
     root: Path
     changed: Sequence[str]
     conflicts: Sequence[str]
-    left: Sequence[tuple[str, str]]
+    not_kept: Sequence[tuple[str, str]]
     differences: Callable[[str], str]
 
 
@@ -49,12 +49,12 @@ class Copies:
     def __init__(self, run: OpenedRun) -> None:
         self.workspace = run.tools.context.workspace
         self._folder = run.log.path.parent / "copies"
-        self._open = partial(open_snapshots, run.plan.settings.state_dir)
-        self._tell = run.plan.console.warn
+        self._snapshots = partial(open_snapshots, run.plan.settings.state_dir)
+        self._warn = run.plan.console.warn
         self._lock = threading.Lock()  # roles ask for their copies in their own threads
-        self._told = False
+        self._warned = False
 
-    def of(self, name: str) -> Workspace | None:
+    def open(self, name: str) -> Workspace | None:
         """Return the copy of this name, making it if necessary, or None if the workspace is too large to copy.
 
         Raises CommandError if the copy cannot be made.
@@ -69,9 +69,9 @@ class Copies:
                 shutil.rmtree(place, ignore_errors=True)
                 place.mkdir(mode=0o700, parents=True)
                 root = self.workspace.root
-                shutil.copytree(root, place / "files", symlinks=True, ignore=self._left_out)
+                shutil.copytree(root, place / "files", symlinks=True, ignore=self._ignored)
                 copy = self.workspace.copied(place / "files")
-                (place / "new").write_text(self._open(copy).take())
+                (place / "new").write_text(self._snapshots(copy).take())
                 (place / "new").rename(place / "base")
             except (OSError, shutil.Error, StateError) as error:
                 raise CommandError(f"the workspace cannot be copied for it ({error})") from error
@@ -84,11 +84,11 @@ class Copies:
     def merge(self, name: str) -> Merged:
         """Merge the copy of this name into the workspace. A repeated merge changes nothing. Raises StateError."""
         place = self._folder / name
-        copy, here, base = self.workspace.copied(place / "files"), self._open(self.workspace), self.base(name)
+        copy, here, base = self.workspace.copied(place / "files"), self._snapshots(self.workspace), self.base(name)
         copy.sweep()  # remove unfinished writes of a killed process
-        own = self._open(copy).take()
+        own = self._snapshots(copy).take()
         merged, conflicts = here.merge(base, own, here.take())
-        left = here.restore(merged).reasons
+        not_kept = here.restore(merged).reasons
 
         def differences(path: str) -> str:
             texts = [(here.read(tree, path) or b"") for tree in (base, own)]
@@ -97,7 +97,7 @@ class Copies:
             old, new = (text.decode("utf-8", "replace").splitlines() for text in texts)
             return "\n".join(difflib.unified_diff(old, new, path, path, n=1, lineterm=""))[:_SHOWN]
 
-        return Merged(copy.root, here.changed(base, own), conflicts, left, differences)
+        return Merged(copy.root, here.changed(base, own), conflicts, not_kept, differences)
 
     def base(self, name: str) -> str:
         """Return the tree that a copy was made from."""
@@ -105,7 +105,7 @@ class Copies:
 
     def tree(self) -> str:
         """Take a snapshot of the workspace itself, and return its tree."""
-        return self._open(self.workspace).take()
+        return self._snapshots(self.workspace).take()
 
     def clear(self, keep: str = " ") -> None:
         """Delete all copies except names that begin with `keep`."""
@@ -113,7 +113,7 @@ class Copies:
             if not place.name.startswith(keep):
                 shutil.rmtree(place, ignore_errors=True)
 
-    def _left_out(self, folder: str, names: list[str]) -> list[str]:
+    def _ignored(self, folder: str, names: list[str]) -> list[str]:
         where = os.path.relpath(folder, self.workspace.root)
         return [
             name
@@ -128,9 +128,9 @@ class Copies:
         for entry in self.workspace.walk():
             size, count = size + entry.size, count + 1
             if size > MOST_BYTES or count > MOST_FILES:
-                if not self._told:
-                    self._tell("The workspace is too large to copy for each role, so the roles of a round share it.")
-                self._told = True
+                if not self._warned:
+                    self._warn("The workspace is too large to copy for each role, so the roles of a round share it.")
+                self._warned = True
                 return True
         return False
 

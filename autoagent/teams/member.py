@@ -29,7 +29,7 @@ from autoagent.core.model import Completion, Usage, reply_tokens
 from autoagent.core.model import Message as PromptMessage
 from autoagent.core.protocols import Model
 from autoagent.core.task import Goal, Outcome, Status, Task
-from autoagent.models.forwarding import Watch
+from autoagent.models.forwarding import LimitedListener
 from autoagent.reply.file_reply import in_block
 from autoagent.session import build
 from autoagent.subagents.subagent_state import DECIDED, SubAgentState
@@ -266,18 +266,17 @@ class Member:
             if (usage := model.take_usage()) != Usage():
                 self.record(Spent(purpose=CUT_SHORT, usage=usage), budget)
 
-        hear = partial(plan.console.overhear, self.role.name)
-
         def before_retry(reason: str) -> None:
             charge()
             budget.check_size(sent, reply, model.price)
 
+        hear, heed = partial(plan.console.overhear, self.role.name), lambda: budget.check_time(time.time())
         try:
             return model.complete(
                 messages,
                 max_tokens=room,
                 at_most=budget.allowance(sent, model.price),
-                listener=Watch(self.worker.listener, lambda: budget.check_time(time.time()), before_retry, hear=hear),
+                listener=LimitedListener(self.worker.listener, heed, before_retry, on_text=hear),
             )
         finally:  # a reply cut short by a stop was paid for, too
             charge()
@@ -295,7 +294,7 @@ class Member:
             self.worker.mailbox.apart = TOGETHER
             if self.now.beside:  # the work of other roles in this round is hidden from it
                 number, changes = self.now.number, any(spec.risk != "read" for spec in offered)
-                copy = self._copies.of(f"{number}.{self.key}") if changes else None
+                copy = self._copies.open(f"{number}.{self.key}") if changes else None
                 others = re.compile(rf"{re.escape(self.worker.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
                 self.worker.mailbox.apart = Apart(copy, lambda place: others.fullmatch(place) is not None)
             origin = self.role.rc.memory.origin

@@ -261,7 +261,7 @@ class TeamRun:
                 yield self._record(Snapshot(tree=copies.base(name)))
             merged = copies.merge(name)
             self._run.tainted.inherit(merged.root, (), 0)
-            if merged.conflicts or merged.left:
+            if merged.conflicts or merged.not_kept:
                 yield from self._tell(f"merge.{name}", self._conflict(key, merged, changed))
             changed |= dict.fromkeys(merged.changed, key)
         if changed:
@@ -277,7 +277,7 @@ class TeamRun:
             f"round, whose change stands. This was not taken:\n{merged.differences(path) or '(no text)'}"
             for path, by in first.items()
         ]
-        lines += [f"{role} has changed {path}, which was not taken: {why}" for path, why in merged.left]
+        lines += [f"{role} has changed {path}, which was not taken: {why}" for path, why in merged.not_kept]
         text = "\n\n".join([*lines, f"{role.name}: look at what is there now, and put in what is missing."])
         message = Message(text, "Workspace", CONFLICT, "Workspace", {role.name, *(other.profile for other in others)})
         message.origin = role.rc.memory.origin

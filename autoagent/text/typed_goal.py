@@ -18,17 +18,17 @@ _LITERAL = r" \:: "
 _SHELL = "/bin/sh"
 _BEFORE_A_PROGRAM = re.compile(r"[({!]|[A-Za-z_]\w*=.*", re.DOTALL)
 _ARROWS = {"->", "=>"}  # of function types: a shell would run `id -> id` and write a file
-MOST_MARKS = 10  # per goal: a foreign file can hold thousands, and each starts a shell
-_SECONDS = 5.0  # to check one line, usually milliseconds
+MAX_MARKS = 10  # per goal: a foreign file can hold thousands, and each starts a shell
+_SHELL_SECONDS = 5.0  # to check one line, usually milliseconds
 
 
 def parse_goal(line: str) -> Goal:
     """Return the goal and its check, the text after the last ` :: ` before a runnable command.
 
-    The check itself is not run: a shell only parses it. At most the last MOST_MARKS are tried.
+    The check itself is not run: a shell only parses it. At most the last MAX_MARKS are tried.
     """
     end = len(line)
-    for _ in range(MOST_MARKS):
+    for _ in range(MAX_MARKS):
         end = line.rfind(_MARK, 0, end)
         if end < 0:
             break
@@ -87,7 +87,7 @@ def _runs(check: str) -> bool:
 def _sh(*arguments: str) -> bool:
     try:
         done = subprocess.run(  # noqa: S603 - it reads what the user has typed, and runs none of it
-            [_SHELL, *arguments], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SECONDS
+            [_SHELL, *arguments], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SHELL_SECONDS
         )
     except (OSError, ValueError, subprocess.SubprocessError):  # no such shell, or text that cannot be an argument
         return False

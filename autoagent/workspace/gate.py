@@ -30,7 +30,7 @@ from typing import BinaryIO, Literal, Self
 from autoagent.core.durable_files import DRAFT, is_draft, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.frozen import dataclass
-from autoagent.workspace.guarded import Watch, place_in
+from autoagent.workspace.guarded import GuardedFiles, place_in
 from autoagent.workspace.syscalls import call
 
 Gate = Callable[[int, str, int], int]
@@ -113,7 +113,7 @@ class Workspace:
         self._copy_of: Path | None = None
         self._watch_arguments = tuple(changes), apart
         try:
-            self.watch = Watch(self.root, self.folder, self.protected, *self._watch_arguments)
+            self.watch = GuardedFiles(self.root, self.folder, self.protected, *self._watch_arguments)
         except ValueError as error:
             raise SettingsError(str(error)) from None
 
@@ -127,7 +127,7 @@ class Workspace:
         """Return the same workspace in another folder with a copy. Absolute paths into this one lead there."""
         view = copy.copy(self)
         view.root, view._copy_of = root.resolve(strict=True), self.root
-        view.watch = Watch(view.root, view.folder, view.protected, *self._watch_arguments)
+        view.watch = GuardedFiles(view.root, view.folder, view.protected, *self._watch_arguments)
         return view
 
     def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:

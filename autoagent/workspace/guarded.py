@@ -1,8 +1,8 @@
 """Guard files that later run as the user on their own: git, editors, shells and package managers read them.
 
 An agent with write access would only have to wait for the next `git status`. So commands write these files only after
-the user has allowed that very call, and a Watch reverts changes made by programs: it restores old content and moves new
-files aside. A repository made by the agent may have a configuration that runs nothing.
+the user has allowed that very call, and GuardedFiles reverts changes made by programs: it restores old content and
+moves new files aside. A repository made by the agent may have a configuration that runs nothing.
 
 Files are recognized by name, and git repositories by their contents. Whatever a person starts deliberately (a Makefile,
 tests, scripts, another virtual environment) is the agent's work, and is not guarded. The user's `protect` adds names.
@@ -198,12 +198,12 @@ class _Kept:
     digest: bytes = b""
 
 
-class Watch:
+class GuardedFiles:
     """Watch the guarded files of a workspace while programs run in it. Any thread may use it.
 
     `opened` opens a folder without following links. The agent's own files are `hidden`: programs cannot reach them, and
     a file put in the place of a missing one is removed. Removed files are moved to the folder `apart`, or deleted if it
-    is None. With `holds`, the sandbox makes the `read_only` places read-only for programs, so that only the user can
+    is None. With `enforced`, the sandbox makes the `read_only` places read-only for programs, so that only the user can
     have changed them.
     """
 
@@ -217,7 +217,7 @@ class Watch:
     ) -> None:
         self._program = tuple(program_in(root))
         self.names = GuardedNames((*self._program, *changes))
-        self.holds = False
+        self.enforced = False
         self.read_only: tuple[str, ...] = ()
         self._root = root
         self._opened = opened
@@ -273,7 +273,7 @@ class Watch:
                     if current := self._snapshot(where, (self._root / where).lstat()):
                         self._known[where] = current
 
-    def taken(self) -> list[str]:
+    def take_report(self) -> list[str]:
         """Return a line for each file reverted since the last call."""
         with self._lock:
             lines, self._report = self._report, []
@@ -295,7 +295,7 @@ class Watch:
         self._closed, self._restores_permissions = {}, False
         for place in [*self._places]:
             os.close(self._places.pop(place))
-        if not self.holds:
+        if not self.enforced:
             above = {str(above) for place in self._program for above in (Path(place), *Path(place).parents)}
             for place in sorted(above - {"."}):
                 with suppress(OSError):
@@ -356,7 +356,7 @@ class Watch:
                 if is_draft(path) or path in self._covered:
                     continue
                 inner = inner or path.casefold() in self._hidden
-                if not entries[name] or (self.holds and path in self._program):  # large folders, and already read-only
+                if not entries[name] or (self.enforced and path in self._program):  # large, and already read-only
                     if inner or name.casefold() == ".git":
                         self._note(path, found)
                 elif not is_dot_git or name in ("modules", "worktrees"):
@@ -423,7 +423,7 @@ class Watch:
                     if len(data) <= _MAX_KEPT_BYTES:
                         return _Kept(stamp_of(status), status.st_mode & 0o777, data)
                     digest = str(status.st_size).encode()
-                    if not self.holds and (
+                    if not self.enforced and (
                         known.stamp[2] == status.st_size if known else not self._restores_permissions
                     ):
                         of_program = any(Path(where).is_relative_to(place) for place in self._program)
@@ -476,7 +476,7 @@ class Watch:
                     continue
             if now and known and (known.mode, known.data, known.digest) == (now.mode, now.data, now.digest):
                 continue
-            by_user = self.holds and self._read_only_place(where) in self.read_only
+            by_user = self.enforced and self._read_only_place(where) in self.read_only
             stays = by_user or (not now and self._gitdir_of(where) in self._own)
             target = now if stays else self._target(where, now, known)
             if target is not now:

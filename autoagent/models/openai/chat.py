@@ -87,8 +87,8 @@ class Overrides:
 class OpenAIModel:
     """Ask a chat model of an endpoint. Satisfies protocols.Model.
 
-    `count` counts tokens if the server reports no usage. On a private endpoint the price is 0. `ways` is the cache file
-    for capabilities. `listener` is told of retries and silences during a probe.
+    `count` counts tokens if the server reports no usage. On a private endpoint the price is 0. `cache` is the file for
+    its capabilities. `listener` is told of retries and silences during a probe.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class OpenAIModel:
         endpoint: Endpoint,
         count: Callable[[str], int],
         overrides: Overrides | None = None,
-        ways: Path | None = None,
+        cache: Path | None = None,
         listener: Listener | None = None,
     ) -> None:
         self._overrides = overrides or Overrides()
@@ -108,7 +108,7 @@ class OpenAIModel:
         self._count = count
         self._reasons = pricing.reasons(name)
         self._temperature = None if self._reasons else self._overrides.temperature
-        self._capabilities = Capabilities(ways)
+        self._capabilities = Capabilities(cache)
         self._listener = listener
         self._prompt_asking: Asking | None = None  # the way of asking that this process's prompts assume
         self._blind = False  # it rejected images

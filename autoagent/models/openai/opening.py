@@ -55,7 +55,7 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
             asking=cast("Asking", settings.asking) if settings.asking else None,
             style=settings.style,
         ),
-        ways=settings.state_dir / "models.json",
+        cache=settings.state_dir / "models.json",
         listener=opening.listener,
     )
 
