@@ -1,4 +1,4 @@
-"""Every setting of the program, in one frozen record. `session/load.py` puts one together."""
+"""Define every setting of the program, in one frozen record. `session/load.py` puts one together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOTENV = ".env"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The program's settings. Tuples are comma-separated in a variable. Paths are relative to the starting folder."""
+    """Hold the settings. Tuples are comma-separated in a variable. Paths are relative to the starting folder."""
 
     # the models
     model: str = setting(
@@ -328,7 +328,7 @@ class Settings:
 
     @property
     def model_choice(self) -> ModelChoice:
-        """The choice that `model` names. Raises SettingsError if it names none."""
+        """Return the choice that `model` names. Raises SettingsError if it names none."""
         try:
             return parse_model(self.model)
         except ValueError as error:
@@ -336,7 +336,7 @@ class Settings:
 
     @property
     def of_models(self) -> ModelSettings:
-        """The subset for models and embedders."""
+        """Return the subset for models and embedders."""
         return ModelSettings(
             base_url=self.openai_base_url,
             api_key=self.openai_api_key,
@@ -356,7 +356,7 @@ class Settings:
 
     @property
     def embedder(self) -> tuple[EmbedderKind, str]:
-        """The chosen embedder and its argument ('' for the default).
+        """Return the chosen embedder and its argument ('' for the default).
 
         The default is OpenAI's own endpoint if it is used, and the embedded one otherwise, so that no text leaves the
         machine for the memory's sake alone. Another endpoint embeds if EMBEDDING_MODEL names a model. Raises SetupError
@@ -371,7 +371,7 @@ class Settings:
 
     @property
     def host(self) -> str:
-        """The host and port that prompts are sent to, or '' without an endpoint."""
+        """Return the host and port that prompts are sent to, or '' without an endpoint."""
         if self.model_choice.name != ENDPOINT.name:
             return ""
         return re.sub(r"\A\w+://([^/?#]*@)?|[/?#].*", "", self.openai_base_url or OPENAI_URL)

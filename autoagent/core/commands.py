@@ -43,7 +43,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A command requested by the model: a known name with arguments that fit its schema."""
+    """Hold a command requested by the model: a known name with arguments that fit its schema."""
 
     id: str
     name: str

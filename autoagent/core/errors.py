@@ -25,7 +25,7 @@ class CommandError(ForModel):
 
 
 class ReplyError(ForModel):
-    """A model's reply that is not one valid command. The text says why and where.
+    """Report a model's reply that is not one valid command. The text says why and where.
 
     `command` names a command that was given placeholders instead of values. `off`: it is a command of the program,
     but not this agent's, such as that of another level.

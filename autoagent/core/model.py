@@ -16,7 +16,7 @@ Asking = Literal["tools", "schema", "text"]  # for a command: native tool calls,
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A native tool call as an endpoint writes it: `arguments` is still JSON. In a prompt it has an `id`."""
+    """Hold a native tool call as an endpoint writes it: `arguments` is still JSON. In a prompt it has an `id`."""
 
     name: str
     arguments: str
@@ -25,7 +25,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of a prompt."""
+    """Hold a message of a prompt."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Receives progress between events. Must not raise, except for StopRun where documented."""
+    """Receive progress between events. Must not raise, except for StopRun where documented."""
 
     def text(self, delta: str) -> None:
         """Receive a piece of the streaming reply."""
@@ -57,7 +57,7 @@ class Asked(TypedDict, total=False):
 
 
 class Model(Protocol):
-    """A language model.
+    """Complete prompts with a language model.
 
     `window` is its context length in tokens, prompt and reply together. `price` is None if unknown. `reasoning_room` is
     the number of tokens a reply may take beyond `max_tokens` for hidden thoughts.
@@ -102,7 +102,7 @@ class Model(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Embedders with the same `name` give the same vectors.
+    """Turn texts into vectors. Embedders with the same `name` give the same vectors.
 
     It may have a `scale`: the cosine of unrelated texts, and the cosine from which two texts certainly belong together.
     """
@@ -262,7 +262,7 @@ class MemoryStore(Protocol):
 
 
 class Authorizer(Protocol):
-    """Decides whether a call may run."""
+    """Decide whether a call may run."""
 
     def decide(self, proposal: Proposal) -> Verdict:
         """Return the verdict. One with `args` or a `change` allows nothing. The call is proposed again.
@@ -291,7 +291,7 @@ class Authorizer(Protocol):
 
 
 class Sandbox(Protocol):
-    """Runs programs for the agent: in the workspace, with a clean environment and under limits.
+    """Run programs for the agent: in the workspace, with a clean environment and under limits.
 
     Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`). `gaps`
     lists in a sentence each the things it does not block on this machine. With `confines` False it blocks nothing.
@@ -348,7 +348,7 @@ class Sandbox(Protocol):
 
 
 class Web(Protocol):
-    """Accesses the internet through the network guard.
+    """Access the internet through the network guard.
 
     All methods raise CommandError, which names the address and the reason.
     """
@@ -403,7 +403,7 @@ class SubAgent:
 
 
 class SubAgents(Protocol):
-    """Manages the agents started by this agent.
+    """Manage the agents started by this agent.
 
     All methods raise CommandError for an unknown key or a reached limit. `origin` records the sources of this agent's
     words.
@@ -436,14 +436,14 @@ class SubAgents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """The messages of other agents."""
+    """Receive the messages of other agents."""
 
     take: Callable[[], Sequence[Event]]  # those since the last call; raises StopRun if this agent is to end
     close: Callable[[], Sequence[Event]]  # ends all sub-agents of this agent and returns their last events
 
 
 class Recorder(Protocol):
-    """The log of a run."""
+    """Record the events of a run."""
 
     @property
     def run(self) -> str: ...

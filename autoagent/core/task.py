@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal of a task."""
+    """Hold a goal of a task."""
 
     text: str
     check: str | None = None  # the user's shell command that exits 0 once the goal is met

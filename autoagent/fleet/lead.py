@@ -43,7 +43,7 @@ a step forward, and in all USD, tokens, requests and tokens a minute, 0 for no l
 
 
 class Fleet(AbstractContextManager["Fleet"]):
-    """A fleet that is started, or resumed where `tasks` is None. Iterate over it for each run as it ends.
+    """Start a fleet, or resume it if `tasks` is None. Iterate over it for each run as it ends.
 
     `tasks` is a task file, its text from standard input as bytes, or objects with the keys of a task. All but a file
     count as the user's own words. `flags` are LIMITS, and those of `autoagent run` by the names of settings: `model`,

@@ -16,7 +16,7 @@ from autoagent.core.model import Price
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A model's price and its context length in tokens, prompt and reply together."""
+    """Hold a model's price and its context length in tokens, prompt and reply together."""
 
     price: Price
     window: int

@@ -12,7 +12,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A provider with an OpenAI-compatible address. `keys` is where keys are made."""
+    """Describe a provider with an OpenAI-compatible address. `keys` is where keys are made."""
 
     name: str
     base_url: str
@@ -37,7 +37,7 @@ _MAX_BYTES = 4_000_000  # bytes of an answer; OpenRouter's list of models has ab
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answered, and the names of its models."""
+    """Hold a server that answered, and the names of its models."""
 
     name: str
     base_url: str
@@ -46,7 +46,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """The answer to a request: the HTTP status and the JSON body, or status 0 and the problem."""
+    """Hold the answer to a request: the HTTP status and the JSON body, or status 0 and the problem."""
 
     status: int
     body: Any = None

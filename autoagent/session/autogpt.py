@@ -38,7 +38,7 @@ _AZURE_KEYS = (*_AZURE_ADDRESSES, "azure_api_type", "azure_api_version", "azure_
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """A setting's value from a variable of AutoGPT or a key of azure.yaml. `over`: it overrides our own name."""
+    """Hold a setting's value from a variable of AutoGPT or a key of azure.yaml. `over`: it overrides our own name."""
 
     setting: str
     variable: str

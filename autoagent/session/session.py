@@ -172,7 +172,7 @@ class Session:
 
     @property
     def place(self) -> Place:
-        """The folder as extensions see it."""
+        """Return the folder as extensions see it."""
         return replace(place_in(self.folder, self.settings), trusts=self.holds, is_named=self.is_named)
 
     def _links_outside(self) -> Iterator[UntrustedValue]:

@@ -124,7 +124,7 @@ REPLY_TOKENS = 1500
 
 @dataclass(frozen=True, slots=True)
 class DoneWork:
-    """The goals of a run, the commands it used, and the sources of text from outside that it has read."""
+    """Hold the goals of a run, the commands it used, and the sources of text from outside that it has read."""
 
     goals: tuple[str, ...]
     calls: tuple[str, ...]

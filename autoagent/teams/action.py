@@ -120,7 +120,7 @@ class Action:
 
     @property
     def llm(self) -> Llm:
-        """The role's model, asked in the name of this action."""
+        """Return the role's model, asked in the name of this action."""
         found: Llm = self._llm or self._hired.llm_for(self.name, self.model)
         return found
 
@@ -178,7 +178,7 @@ def leaves_workspace(file: str) -> bool:
 
 
 class UserRequirement(Action):
-    """The requirement of the user: the cause of the message that begins the work."""
+    """Name the user's requirement, the cause of the first message."""
 
 
 def told(messages: Iterable[Message]) -> str:

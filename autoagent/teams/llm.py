@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The turn of a role, in a thread of its own. All functions raise StopRun if the team is to end.
+    """Hold a role's turn in its own thread. All functions raise StopRun if the team is to end.
 
     Attributes:
         aask: returns the answer to a prompt of this model, '' for the role's, or of the person in its place, given a
@@ -73,14 +73,14 @@ class Llm:
 
 @dataclass(slots=True)
 class ActionOutput:
-    """The output of an action: a text, and JSON or a pydantic model beside it."""
+    """Hold the output of an action: a text, and JSON or a pydantic model beside it."""
 
     content: str
     instruct_content: Any = None
 
 
 class ActionNode:
-    """The fields of a pydantic class for a model to fill in. Afterwards it has `content` and `instruct_content`."""
+    """Let a model fill in the fields of a pydantic class. Afterwards it has `content` and `instruct_content`."""
 
     def __init__(self, model: Any, key: str | None = None) -> None:
         self.key = key or model.__name__

@@ -52,7 +52,7 @@ _CARRIED_ON = (*DECIDED, Status.FAILED)  # outcomes of an agent that its role ca
 
 @dataclass(slots=True)
 class Round:
-    """A turn: its round, its budget, and the answers and messages of an earlier process.
+    """Hold a turn: its round, its budget, and the answers and messages of an earlier process.
 
     `over` is set at the end. `written` then holds the turn's messages, and `problem` the error that has ended it, if
     any. `given` are all answers so far. `beside`: whether other roles act in the same round.
@@ -69,7 +69,7 @@ class Round:
 
 
 class Member:
-    """A role in its thread: the source of a worker's events, with the Turn of its role."""
+    """Run a role in its thread, as the source of a worker's events."""
 
     key: str
     worker: RunningWorker

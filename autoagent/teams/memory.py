@@ -104,12 +104,12 @@ class Memory:
 
     @property
     def index(self) -> dict[str, list[Message]]:
-        """The messages by the action that caused them."""
+        """Return the messages by the action that caused them."""
         return defaultdict(list, self._by_cause)
 
     @property
     def storage(self) -> list[Message]:
-        """All messages."""
+        """Return all messages."""
         return self.get()
 
     def __len__(self) -> int:

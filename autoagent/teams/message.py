@@ -20,7 +20,7 @@ _NAMED = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # the fi
 
 
 class Addresses(set[str]):
-    """A set of addresses. A single address also equals its text, as programs for MetaGPT 0.4 expect."""
+    """Hold a set of addresses. A single address also equals its text, as programs for MetaGPT 0.4 expect."""
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__({other} if isinstance(other, str) else other)
@@ -79,7 +79,7 @@ class Message:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Its content besides the text, in the form of the log."""
+        """Return its content besides the text, in the form of the log."""
         found = {"instruct_content": self.instruct_content, "metadata": self.metadata}
         return {name: _packed(name, value) for name, value in found.items() if value not in (None, {})}
 

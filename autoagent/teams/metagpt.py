@@ -37,14 +37,14 @@ logger = logging.getLogger("autoagent.teams")
 
 
 class Context:
-    """A context as MetaGPT's programs hand it to their roles. It has no effect."""
+    """Accept a context as MetaGPT's programs pass it to their roles. It has no effect."""
 
     def __init__(self, **given: Any) -> None:
         vars(self).update(given)
 
 
 class Config(Context):
-    """A configuration as MetaGPT's programs make it. Its `llm.model` sets the model of its role or action."""
+    """Hold a configuration as MetaGPT's programs make it. Its `llm.model` sets the model of its role or action."""
 
     @classmethod
     def default(cls) -> Config:
@@ -53,7 +53,7 @@ class Config(Context):
 
 
 class LLM(Llm):
-    """A model without a role. In a turn, use the working role's model. Elsewhere, start a run for each question.
+    """Ask a model without a role. In a turn, use the working role's model. Elsewhere, start a run for each question.
 
     The default investment of a team limits the cost of all its questions together.
     """
@@ -78,7 +78,7 @@ class LLM(Llm):
 
 
 class Team(_Team):
-    """A team that a program runs."""
+    """Run a team from a program."""
 
     async def run(
         self, n_round: int = ROUNDS, idea: str = "", send_to: Any = "", *, resume: str = "", **flags: Any
@@ -103,7 +103,7 @@ class Team(_Team):
 
 
 class Environment(_Environment):
-    """An environment that can also run without a team."""
+    """Hold roles, and run them even without a team."""
 
     def __init__(self, desc: str = "", roles: Iterable[_Role] = (), context: Any = None) -> None:
         super().__init__(desc, roles)
@@ -115,7 +115,7 @@ class Environment(_Environment):
 
 
 class Role(_Role):
-    """A role that can also run without a team, alone in a team of its own."""
+    """Act as a role, even alone in a team of its own."""
 
     context: Any = None
     config: Any = None

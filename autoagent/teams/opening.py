@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(slots=True)
 class TeamPlan:
-    """A team that is about to run.
+    """Describe a team that is about to run.
 
     `until`: its last round. `began`: the start of the run to resume, if any.
     """

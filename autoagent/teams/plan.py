@@ -33,7 +33,7 @@ _REVIEW = (
 
 @dataclass(slots=True)
 class Task:
-    """A task of a plan. `result` is None until it is done."""
+    """Hold a task of a plan. `result` is None until it is done."""
 
     task_id: str
     instruction: str

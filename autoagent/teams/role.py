@@ -81,7 +81,7 @@ class RoleContext:
 
 
 class Role:
-    """A role of a team, to derive from or to use as it is.
+    """Act as a role of a team. Derive from it, or use it as it is.
 
     Args:
         desc: a replacement for the whole sentence that describes it.
@@ -339,7 +339,7 @@ class Role:
 
 
 class Environment:
-    """Roles in hiring order, and their published messages in order.
+    """Hold roles in hiring order, and their published messages in order.
 
     `round` is the number of the last round. `turns` holds the turns under way by thread.
     """

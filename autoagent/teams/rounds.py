@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Unfinished:
-    """An unfinished round: its acting roles, and the work of an earlier process by role."""
+    """Hold an unfinished round: its acting roles, and the work of an earlier process by role."""
 
     acts: tuple[str, ...]
     answers: dict[str, deque[Answered]] = field(default_factory=dict)

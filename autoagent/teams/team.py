@@ -14,7 +14,7 @@ ROUNDS = 3
 
 
 class Team:
-    """Roles that work together on the user's idea.
+    """Hold roles that work together on the user's idea.
 
     `investment` is the most that their models may cost, `spent` their cost so far, both in USD. `definition` is the
     content of the team's file, to resume a run without a program.

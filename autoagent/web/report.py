@@ -50,7 +50,7 @@ _STATES = {"met": "shown", "not met": "unmet", "cannot tell": "claimed"}  # a go
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of the run, escaped and cut when it is written out. A file holds each `shared` text once."""
+    """Hold a text of the run, escaped and cut when it is written out. A file holds each `shared` text once."""
 
     text: str
     shared: bool = False

@@ -37,7 +37,7 @@ _TIMEOUT = 10  # seconds without a byte
 
 
 class _Unreachable(Exception):
-    """A source that cannot be used, while another may work. The text has the source and the reason."""
+    """Report an unusable source, as another may work. The text has the source and the reason."""
 
 
 def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice = weights.silent) -> Path:

@@ -77,7 +77,7 @@ _QUICK_TIMEOUTS = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1
 
 @dataclass(eq=False, repr=False)
 class _RefusedAnswer(Exception):
-    """An answer with an error status and the beginning of its body."""
+    """Hold an answer with an error status, and the beginning of its body."""
 
     status: int
     headers: Mapping[str, str]

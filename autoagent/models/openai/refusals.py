@@ -31,7 +31,7 @@ _KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
 class Refused(ModelError):
-    """The endpoint rejects the request as it is. `param` is the parameter it blames, or ''."""
+    """Report that the endpoint rejects the request as it is. `param` is the parameter it blames, or ''."""
 
     def __init__(self, text: str, param: str, said: str) -> None:
         super().__init__(text)

@@ -39,15 +39,15 @@ _THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mis
 
 
 class Broken(Exception):
-    """An incomplete or unreadable answer. The text says why. A retry may help."""
+    """Report an incomplete or unreadable answer. The text says why. A retry may help."""
 
 
 class TooLong(Exception):
-    """An answer beyond every plausible reply. The text names the limit."""
+    """Report an answer longer than any plausible reply. The text names the limit."""
 
 
 class StreamError(Exception):
-    """An error that the server reported inside a stream. `error` is its content."""
+    """Report an error that the server sent inside a stream. `error` is its content."""
 
     def __init__(self, error: Any) -> None:
         super().__init__("the server reports an error")

@@ -57,7 +57,7 @@ class Policy:
 
 @dataclass(eq=False, repr=False)
 class Fault(Exception):
-    """A failed attempt that may be retried. `after`: the wait requested by the server in seconds.
+    """Report a failed attempt that may be retried. `after`: the wait requested by the server in seconds.
 
     `refusal`: the error to raise if the request itself causes the failure twice (such as a 500 for every request with
     tools).
