@@ -114,7 +114,7 @@ def test_every_name_among_the_wanted_commands_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "place"), [(["a", 1], "item 2 of it is of type int"), ([{"a": "b"}], "item 1 of it is of type dict")]
+    ("items", "place"), [(["a", 1], "item 2 is of type int"), ([{"a": "b"}], "item 1 is of type dict")]
 )
 def test_the_items_of_a_list_are_checked_too(items: list[object], place: str) -> None:
     call = Call("1", "write_tests", {"code": "x = 1", "focus": items})
