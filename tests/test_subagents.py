@@ -24,16 +24,7 @@ from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_commands, all_specs
 from autoagent.core.commands import Proposal, Verdict
 from autoagent.core.errors import CommandError, SetupError
-from autoagent.core.events import (
-    AgentMessage,
-    Event,
-    Feedback,
-    Prompted,
-    Resumed,
-    Returned,
-    RunStarted,
-    Thought,
-)
+from autoagent.core.events import AgentMessage, Event, Feedback, Prompted, Resumed, Returned, RunStarted, Thought
 from autoagent.core.memory import Origin
 from autoagent.core.model import Message, Usage
 from autoagent.core.protocols import Authorizer, Inbox, Listener, Recorder

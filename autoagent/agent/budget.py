@@ -18,24 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from autoagent.core import events
 from autoagent.core.errors import NoMoneyException, StopRun
-from autoagent.core.events import (
-    Answered,
-    Event,
-    Feedback,
-    Forked,
-    Prompted,
-    Rejected,
-    Resumed,
-    Rewound,
-    RunStarted,
-    Snapshot,
-    Spent,
-    Started,
-    SystemNotice,
-    Thought,
-    Undone,
-)
 from autoagent.core.model import Price, Usage
 from autoagent.core.task import Outcome, Status
 
@@ -84,25 +68,25 @@ class Budget:
         self._is_open = False  # of a share: the whole is reserved
         self._replies: deque[int] = deque(maxlen=_RECENT_REPLIES)  # tokens per reply
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Apply one event."""
         self.time.add(event)
         match event:
-            case Resumed():
+            case events.Resumed():
                 self._own_commands = self._own_requests = 0
-            case Thought() | Rejected() | Spent() | Answered():
-                if not isinstance(event, Spent) and event.usage.completion:
+            case events.Thought() | events.Rejected() | events.Spent() | events.Answered():
+                if not isinstance(event, events.Spent) and event.usage.completion:
                     self._replies.append(event.usage.completion)
                 self._own_usage += event.usage
                 self._own_usd += event.usage.cost or 0.0
-            case Started():
+            case events.Started():
                 self._own_commands += 1
-            case Prompted():
+            case events.Prompted():
                 self._own_requests += 1
 
-    def add_former(self, event: Event) -> None:
+    def add_former(self, event: events.Event) -> None:
         """Add the spending of a sub-agent from an earlier process."""
-        if isinstance(event, (Thought, Rejected, Spent, Answered)):
+        if isinstance(event, (events.Thought, events.Rejected, events.Spent, events.Answered)):
             self._own_usage += event.usage
             self._own_usd += event.usage.cost or 0.0
 
@@ -291,7 +275,7 @@ def estimated_cost(prompt_tokens: int, reply_tokens: int, price: Price | None) -
 
 
 # events that may also be written between two processes
-_BETWEEN_PROCESSES = (Undone, Rewound, Forked, Snapshot, SystemNotice, Feedback)
+_OUTSIDE = (events.Undone, events.Rewound, events.Forked, events.Snapshot, events.SystemNotice, events.Feedback)
 
 
 class WorkingTime:
@@ -309,13 +293,13 @@ class WorkingTime:
         self._idle_since: float | None = None  # when waiting for a person began
         self._older: float | None = None  # time of the newest event from an older version that records no working time
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Apply one event."""
         if event.worked is not None:
             self.recorded, self._older = max(self.recorded, event.worked), None
-        elif isinstance(event, RunStarted):
+        elif isinstance(event, events.RunStarted):
             self._older = event.t
-        elif self._older is not None and event.t > self._older and not isinstance(event, _BETWEEN_PROCESSES):
+        elif self._older is not None and event.t > self._older and not isinstance(event, _OUTSIDE):
             self.recorded += event.t - self._older
             self._older = event.t
         self._resumed_at = self._clock()

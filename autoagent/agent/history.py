@@ -30,35 +30,9 @@ from autoagent.agent.exchanges import (
     tokens_of,
     unquoted,
 )
-from autoagent.core.events import (
-    AgentMessage,
-    Changed,
-    Checked,
-    Decided,
-    Dropped,
-    Event,
-    Feedback,
-    Forked,
-    Prompted,
-    Recalled,
-    Rejected,
-    Resumed,
-    Retried,
-    Returned,
-    Rewound,
-    RunStarted,
-    SystemNotice,
-    Thought,
-    Undone,
-)
+from autoagent.core import events
 from autoagent.core.memory import RetrievedMemory
-from autoagent.core.model import (
-    Message,
-    Shares,
-    reply_tokens,
-    share_out,
-    without_calls,
-)
+from autoagent.core.model import Message, Shares, reply_tokens, share_out, without_calls
 from autoagent.text import code_block
 from autoagent.text.paging import NOTE
 from autoagent.text.quoting import Marks, defuse, name_source
@@ -94,7 +68,7 @@ class History:
         self.shares = Shares(0, 0, 0)
         self._tokens = 0
         self._exchanges: deque[Exchange] = deque()
-        self._newest: Thought | Rejected | None = None  # the newest reply, to be rendered again
+        self._newest: events.Thought | events.Rejected | None = None  # the newest reply, to be rendered again
         self._results: list[ResultText] = []  # its results, uncut
         self._summary: deque[str] = deque()
         self._summary_tokens = 0
@@ -115,7 +89,7 @@ class History:
         self._too_long = math.inf  # upper bound of the window in our tokens, after a rejected prompt
         self.met: set[int] = set()  # goals, from 0, whose checks pass
         self.failing: dict[int, str] = {}  # goals whose checks fail, with the output unless it is from outside
-        self._start: RunStarted | None = None
+        self._start: events.RunStarted | None = None
         self.lasting: tuple[RetrievedMemory, ...] = ()  # memories retrieved for the goals
         self.lasting_at = 0.0  # seconds since the epoch of that retrieval
         self.core: tuple[RetrievedMemory, ...] = ()  # memories in every prompt
@@ -168,7 +142,7 @@ class History:
         return self._started.system_tokens + (self.tokens if self._is_begun else 0)
 
     @property
-    def _started(self) -> RunStarted:
+    def _started(self) -> events.RunStarted:
         assert self._start is not None, "a run's first event is RunStarted"
         return self._start
 
@@ -186,9 +160,9 @@ class History:
         return bool(self._exchanges) and self._exchanges[0].step <= step
 
     @property
-    def thought(self) -> Thought | None:
+    def thought(self) -> events.Thought | None:
         """Return the newest reply if it was usable."""
-        return self._newest if isinstance(self._newest, Thought) else None
+        return self._newest if isinstance(self._newest, events.Thought) else None
 
     @property
     def memorable(self) -> str:
@@ -200,7 +174,7 @@ class History:
         newest = self._exchanges[-1] if self._exchanges else None
         if newest is None or not newest.worth:
             return ""
-        assert isinstance(self._newest, Thought), "only what was called has a result"
+        assert isinstance(self._newest, events.Thought), "only what was called has a result"
         thought, call = one_line(self._newest.thoughts.text, 300), one_line(str(self._newest.call), 600)
         parts = [f"Thought: {thought}"] if thought else []
         verb = "Done" if newest.outcome_known else "Not known to be done"
@@ -209,7 +183,7 @@ class History:
     @property
     def topic(self) -> str:
         """Return the distinctive words of the newest step, to query memory, or '' without a usable reply."""
-        if not isinstance(self._newest, Thought):
+        if not isinstance(self._newest, events.Thought):
             return ""
         words = [self._newest.thoughts.text, *(v for v in self._newest.call.args.values() if isinstance(v, str))]
         return "\n".join(text[:_MAX_TOPIC] for text in (*words, *(result.text for result in self._results)))
@@ -250,38 +224,38 @@ class History:
 
     # Folding -----------------------------------------------------------------------------------------------------
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Apply one event."""
         match event:
-            case RunStarted() | Resumed():
+            case events.RunStarted() | events.Resumed():
                 self._begin(event)
-            case Recalled(core=True):
+            case events.Recalled(core=True):
                 self.core, self.core_at, self.core_left = event.memories, event.t, len(event.left_out)
-            case Recalled(lasting=True):
+            case events.Recalled(lasting=True):
                 self.lasting, self.lasting_at = event.memories, event.t
-            case Dropped():
+            case events.Dropped():
                 self._drop(event)
-            case Prompted():
+            case events.Prompted():
                 self._estimated = event.tokens
-            case Retried(shortened=True):
+            case events.Retried(shortened=True):
                 self._too_long = _SHRINK_FACTOR * min(self._window, self._estimated + self.reply_tokens)
                 self._compute_shares()
                 self._trim(min(self.shares.history, self.tokens - 1))
-            case Thought():
+            case events.Thought():
                 self._calibrate(event.usage.prompt)
                 self._open(event)
                 self._waiting = len(event.more) or max(0, self._waiting - 1)
-            case Rejected():
+            case events.Rejected():
                 self._calibrate(event.usage.prompt)
                 self._open(event)
                 self._waiting = max(0, self._waiting - 1)
                 self._add(ResultText(f"That reply was not used: {event.problem}"))
-            case Decided(allowed=False) if event.reason:
+            case events.Decided(allowed=False) if event.reason:
                 self._add(ResultText(f"The command was not run: {event.reason}"))
                 self._note_outcome("not run")
-            case Decided(allowed=True, args=args) if args is not None:
+            case events.Decided(allowed=True, args=args) if args is not None:
                 self._add(ResultText(f"Arguments as the user changed them: {json.dumps(args, ensure_ascii=False)}"))
-            case Feedback():
+            case events.Feedback():
                 self._feedback = (event.step, event.text)
                 if self._exchanges and not isinstance(self._exchanges[-1].reply, str) and not self._exchanges[-1].user:
                     self._add(ResultText("The command was not run."))
@@ -290,32 +264,32 @@ class History:
                     self._add(ResultText(TOLD, is_extra=True))
                 self._note_outcome(f"feedback: {event.text}")
                 self._clear_pending()
-            case Forked():
+            case events.Forked():
                 self._waiting = 0
-            case Rewound() | Undone():
+            case events.Rewound() | events.Undone():
                 self._waiting = 0
                 self.met.clear()  # unknown for the current files
                 self.failing.clear()
-            case Checked():
+            case events.Checked():
                 (self.met.add if event.met else self.met.discard)(event.goal)
                 self.failing.pop(event.goal, None)
                 if not event.met:
                     self.failing[event.goal] = "" if event.meta.untrusted else event.output
-            case SystemNotice():
+            case events.SystemNotice():
                 self._add(ResultText(event.text, is_extra=True))
-            case AgentMessage():
+            case events.AgentMessage():
                 self._add_message(event)
-            case Returned():
+            case events.Returned():
                 self._returned(event)
                 if event.needs_review:
                     self._clear_pending()
 
-    def _begin(self, event: RunStarted) -> None:
+    def _begin(self, event: events.RunStarted) -> None:
         if self._start and self._start.task.goals != event.task.goals:
             self.met.clear()
             self.failing.clear()
         self.run, self._start = event.run, event
-        if not isinstance(event, Changed):
+        if not isinstance(event, events.Changed):
             self._first_step = event.step
         self._too_long = math.inf
         self._compute_shares()
@@ -342,12 +316,12 @@ class History:
             self._compute_shares()
         self._estimated = 0
 
-    def _open(self, reply: Thought | Rejected) -> None:
+    def _open(self, reply: events.Thought | events.Rejected) -> None:
         self._newest, self._results = reply, []
         rendered = render(reply, self._started, self._message_limit, self._count)
         tokens = tokens_of(rendered, self._count)
         exchange = Exchange(reply.run, reply.step, rendered, tokens=tokens, continues=self._waiting > 0)
-        if isinstance(reply, Thought):
+        if isinstance(reply, events.Thought):
             exchange.call = reply.call
             exchange.summary = one_line(str(reply.call), 160)
         self._exchanges.append(exchange)
@@ -395,7 +369,7 @@ class History:
             self._add(ResultText(f"Not run: the further commands of that reply ({self._waiting})."))
         self._waiting = 0
 
-    def _add_message(self, event: AgentMessage) -> None:
+    def _add_message(self, event: events.AgentMessage) -> None:
         if source := event.meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
             text = self._add(ResultText(defuse(event.text), marks, event.heading, is_extra=True))
@@ -407,7 +381,7 @@ class History:
         if event.image:
             self._images[event.sender] = event.text, event.image
 
-    def _drop(self, event: Dropped) -> None:
+    def _drop(self, event: events.Dropped) -> None:
         if event.attachment:
             self._detach(event.attachment)
             return
@@ -429,7 +403,7 @@ class History:
                 texts[:] = [note if text == rendered else text for text in texts]
         self._results = [result for result in self._results if not result.heading.startswith(f"{name}, attached by")]
 
-    def _returned(self, event: Returned) -> None:
+    def _returned(self, event: events.Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
         meta, is_paged = event.meta, event.meta.page is not None
@@ -461,8 +435,8 @@ class History:
     def _hide_code(self) -> None:
         """Omit the code of a failed program for a small model, which would write it again unchanged."""
         newest = self._newest
-        if self._started.style.guided and isinstance(newest, Thought) and (block := code_block.split(newest.text)):
-            self._newest = elide_code(newest, *block)
+        if self._started.style.guided and isinstance(newest, events.Thought) and (at := code_block.split(newest.text)):
+            self._newest = elide_code(newest, *at)
             self._render_newest()
 
     def _note_outcome(self, outcome: str) -> None:

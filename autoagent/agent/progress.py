@@ -18,21 +18,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from autoagent.core import events
 from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta
-from autoagent.core.events import (
-    AgentMessage,
-    Changed,
-    Checked,
-    Decided,
-    Event,
-    Feedback,
-    Rejected,
-    Resumed,
-    Returned,
-    Snapshot,
-    Started,
-    Thought,
-)
 
 Alarm = Literal["", "model", "user", "stop"]
 """The recipient of a standstill notice; `stop` ends the run."""
@@ -86,28 +73,28 @@ class Standstill:
         self._last: Hashable = ""
         self._steps = self._weight = self._level = 0
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Apply one event."""
         match event:
-            case Thought():
+            case events.Thought():
                 self._call = event.call
-            case Rejected():
+            case events.Rejected():
                 self._count("unusable")
-            case Decided(allowed=False) if self._call:
+            case events.Decided(allowed=False) if self._call:
                 key = self._call.key
                 self._count(self._newest.get(key, key))
-            case Started():
+            case events.Started():
                 self._call, self._state, self._started_at = event.call, "", event.t
-            case Snapshot():
+            case events.Snapshot():
                 self._state = "old" if event.tree in self._trees else "new"
                 self._trees.add(event.tree)
-            case Returned(known=True) if self._call:
+            case events.Returned(known=True) if self._call:
                 self._returned(self._call, event)
-            case Checked(met=True):
+            case events.Checked(met=True):
                 self._count_outside(("met", event.goal))
-            case AgentMessage():
+            case events.AgentMessage():
                 self._count_outside(("told", event.sender, strip_varying(event.text)))
-            case Feedback() | Resumed() | Changed():  # the user intervened, and may have changed anything
+            case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
                 self._changes.clear()
                 self._rest.clear()
                 self._outcomes_sans_numbers.clear()
@@ -125,7 +112,7 @@ class Standstill:
 
     # What a step comes to ----------------------------------------------------------------------------------------
 
-    def _returned(self, call: Call, event: Returned) -> None:
+    def _returned(self, call: Call, event: events.Returned) -> None:
         key = call.key
         if event.needs_review:  # a rejected end brings nothing new, whatever its text
             self._count(_END)
@@ -136,7 +123,7 @@ class Standstill:
         else:
             self._compare(call, event)
 
-    def _compare(self, call: Call, event: Returned) -> None:
+    def _compare(self, call: Call, event: events.Returned) -> None:
         """Return whether this step brought anything new."""
         meta, changed = event.meta, event.meta.changed
         has_failed = not event.ok or meta.failed
@@ -272,30 +259,30 @@ class LoopGuard:
         self._newest_change = ""
         self._repeated_change = False  # the newest call repeated a change
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Apply one event."""
         match event:
-            case Thought() | Started():
+            case events.Thought() | events.Started():
                 self._pending = event.call  # as requested, then as it runs
-            case Rejected() if event.command:  # its values are not known yet: another command has to come first
+            case events.Rejected() if event.command:  # its values are not known yet: another command has to come first
                 self.barred_names.add(event.command)
-            case Decided(allowed=False, by="loop guard") if self._pending:
+            case events.Decided(allowed=False, by="loop guard") if self._pending:
                 self._note_repeat(self._pending)
                 self.barred_names.add(self._pending.name)
                 earlier = self._results.get(self._pending.key)
                 self._repeated_change = earlier is not None and earlier.ok
-            case Decided(allowed=False, by="guard" | "nobody") if self._pending:
+            case events.Decided(allowed=False, by="guard" | "nobody") if self._pending:
                 if self._note_repeat(self._pending):  # nobody is there to allow it, however often it is requested
                     self.barred_names.add(self._pending.name)
-            case Returned(meta=ResultMeta(repeat=True)) if self._pending:
+            case events.Returned(meta=ResultMeta(repeat=True)) if self._pending:
                 self._repeated_change = False
                 self.barred_names.add(self._pending.name)
-            case Returned() if self._pending:
+            case events.Returned() if self._pending:
                 failed_again = self._note_failure(self._pending, event)
                 self.barred_names = {self._pending.name} if failed_again else set()
                 self._repeated_key, self._repeated_change = "", False
                 self._returned(self._pending, event)
-            case Feedback() | Resumed() | Changed():  # the user intervened, and may have changed anything
+            case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
                 self.barred_names.clear()
                 self._repeated_change, self._newest_change = False, ""
                 self._results.clear()
@@ -336,7 +323,7 @@ class LoopGuard:
         insists, self._repeated_key = self._repeated_key == key, key
         return insists
 
-    def _note_failure(self, call: Call, event: Returned) -> bool:
+    def _note_failure(self, call: Call, event: events.Returned) -> bool:
         """Return whether the call failed as before with nothing changed in between.
 
         A rejected end may be worded differently where it quotes outside text.
@@ -344,7 +331,7 @@ class LoopGuard:
         earlier = self._results.get(call.key)
         return earlier is not None and not earlier.ok and (event.put_off or earlier.digest == _fingerprint(event.text))
 
-    def _returned(self, call: Call, event: Returned) -> None:
+    def _returned(self, call: Call, event: events.Returned) -> None:
         key, digest = call.key, _fingerprint(event.text)
         spec = self._specs.get(call.name)
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):

@@ -6,24 +6,8 @@ from collections import Counter
 from typing import Literal
 
 from autoagent.agent.budget import Budget, RunLimits
+from autoagent.core import events
 from autoagent.core.commands import Proof
-from autoagent.core.events import (
-    Answered,
-    Changed,
-    Checked,
-    Ended,
-    Event,
-    Prompted,
-    Proposed,
-    Rejected,
-    Returned,
-    Rewound,
-    RunStarted,
-    Spent,
-    Started,
-    Thought,
-    Undone,
-)
 from autoagent.core.model import Usage
 from autoagent.core.task import VERIFICATION, Task
 
@@ -61,25 +45,25 @@ class RunStats:
         self.met: dict[int, bool] = {}  # goals with a check, from 0, as last checked; empty after an undo
         self.proofs: tuple[Proof, ...] = ()  # of the goals of a finished run; empty after an undo
         self.share = 0.0  # of the window, taken by the last prompt
-        self.outcome: Ended | None = None
+        self.outcome: events.Ended | None = None
         self.window = 0  # tokens
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Apply one event."""
         self._now = event.t
         match event:
-            case Started():
+            case events.Started():
                 self.commands[event.call.name] += 1
-            case Proposed() if event.is_diff:
+            case events.Proposed() if event.is_diff:
                 self._diffs[f"{event.agent} {event.call.id}"] = event.preview
-            case Returned():
+            case events.Returned():
                 self.changed |= dict.fromkeys(event.meta.products)
                 diff = self._diffs.pop(f"{event.agent} {event.call_id}", "")
                 if diff and len(event.meta.products) == 1:
                     self._count_lines(event.meta.products[0], diff)
-            case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)) | Answered(usage=Usage(cost=None)):
+            case events.Thought() | events.Rejected() | events.Answered() if event.usage.cost is None:
                 self.unpriced = self.unpriced or self.model
-            case Spent(usage=Usage(cost=None)):
+            case events.Spent(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)
         self._attribute_usage(event)
         if event.agent:
@@ -88,34 +72,41 @@ class RunStats:
         self._agent_budget.add(event)
         self.step = max(self.step, event.step)
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 if self.task and self.task.goals != event.task.goals:
                     self.met.clear()
                 self.run, self.task, self.model, self.window = event.run, event.task, event.model, event.window
                 self.host = event.host
                 self.budget = event.settings.get("budget") or event.task.budget
                 self.max_commands = event.limits.get("commands", 0)
-                if not isinstance(event, Changed):
+                if not isinstance(event, events.Changed):
                     self.outcome = None
                     self.proofs = ()
                     self._started_at, self._worked_before = event.t, self.seconds
-            case Prompted():
+            case events.Prompted():
                 self.share = event.tokens / self.window if self.window else 0.0
-            case Checked():
+            case events.Checked():
                 self.met[event.goal] = event.met
-            case Rewound() | Undone():
+            case events.Rewound() | events.Undone():
                 self.met.clear()
                 self.proofs = ()
-            case Ended():
+            case events.Ended():
                 self.outcome, self.proofs = event, event.goals
 
-    def _attribute_usage(self, event: Event) -> None:
+    def _attribute_usage(self, event: events.Event) -> None:
         """Add the usage in an event to its model."""
-        if isinstance(event, RunStarted):
+        if isinstance(event, events.RunStarted):
             self._models[event.agent] = event.model
-        elif isinstance(event, (Thought, Rejected, Answered, Spent)) and event.usage != Usage():
+        elif (
+            isinstance(event, (events.Thought, events.Rejected, events.Answered, events.Spent))
+            and event.usage != Usage()
+        ):
             model = self._models.get(event.agent) or self.model
-            if isinstance(event, (Answered, Spent)) and event.purpose in (*self.commands, EMBEDDING, VERIFICATION):
+            if isinstance(event, (events.Answered, events.Spent)) and event.purpose in (
+                *self.commands,
+                EMBEDDING,
+                VERIFICATION,
+            ):
                 model = event.purpose
             self.by_model[model] = self.by_model.get(model, Usage()) + event.usage
 

@@ -8,33 +8,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from autoagent.core import events
 from autoagent.core.commands import Call, CommandSpec, ResultMeta
 from autoagent.core.errors import CommandError
-from autoagent.core.events import (
-    AgentMessage,
-    Answered,
-    Changed,
-    Checked,
-    Decided,
-    Drafted,
-    Dropped,
-    Ended,
-    Event,
-    Feedback,
-    Forked,
-    Prompted,
-    Rejected,
-    Remembered,
-    Resumed,
-    Returned,
-    Rewound,
-    RunStarted,
-    Snapshot,
-    Started,
-    Thought,
-    Undone,
-    Verified,
-)
 from autoagent.core.services import ProcessExit
 from autoagent.core.task import Goal, GoalVerdict
 from autoagent.text.facts import PURPOSE
@@ -86,22 +62,22 @@ class Work:
         self.idle = 0
         self.repeats = False
         self.tree = self.before = self.base = ""
-        self.ran: deque[tuple[Call, Returned]] = deque(maxlen=_MAX_OUTPUTS)
+        self.ran: deque[tuple[Call, events.Returned]] = deque(maxlen=_MAX_OUTPUTS)
         self.loaded: set[str] = set()
         self.met: dict[int, bool] = {}
         self.put_off = False
         self.verdicts: tuple[GoalVerdict, ...] = ()
         self.was_warned = False
-        self.drafted: Drafted | None = None
+        self.drafted: events.Drafted | None = None
         self.step = 0
         self.unusable = 0
         self.call: Call | None = None
         self.started = False
         self.waiting: tuple[str, ...] = ()
-        self.returned: Returned | None = None
+        self.returned: events.Returned | None = None
         self.remembers = False
         self.newest_memory: dict[str, int] = {}
-        self.distilled: Answered | None = None
+        self.distilled: events.Answered | None = None
         self.facts_stored = 0
         self._root = ""
         self._goals: tuple[Goal, ...] = ()
@@ -113,76 +89,76 @@ class Work:
         self._allowed_by = ""
         self._ending = ("", "")  # the same for a rejected end, if nothing has happened since
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Apply one event."""
         self.step = max(self.step, event.step)
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 self._begin(event)
-            case Thought():
+            case events.Thought():
                 self.call, self.started, self.returned, self.unusable = event.call, False, None, 0
                 self.distilled, self.waiting = None, event.more or self.waiting[1:]
-            case Rejected():
+            case events.Rejected():
                 self.call, self.started, self.returned = None, False, None
                 self.unusable = 0 if event.off else self.unusable + 1  # well formed, so that the standstill ends it
                 self.waiting = self.waiting[1:]
-            case Decided(allowed=True):
+            case events.Decided(allowed=True):
                 self._allowed_by = event.by
                 if self.call and event.args is not None:
                     self.call = replace(self.call, args=event.args)
-            case Decided():
+            case events.Decided():
                 self.call, self.started = None, False
-            case Started():
+            case events.Started():
                 self._start(event)
-            case Snapshot():
+            case events.Snapshot():
                 self.tree = event.tree
                 self.base = self.base or event.tree
-            case Returned():
+            case events.Returned():
                 self.call, self.started, self.returned = None, False, event
                 self._returned(event)
-            case Prompted() | Ended():
+            case events.Prompted() | events.Ended():
                 self.returned = None
-            case Feedback():
+            case events.Feedback():
                 self._user_spoke()
                 self._outdate_drafts()
                 self.waiting = ()
-            case Dropped():
+            case events.Dropped():
                 self.waiting = ()
-            case Undone():
+            case events.Undone():
                 self._user_spoke()
                 self._outdate_drafts()
                 self.waiting, self.met, self._unchecked = (), {}, True
-            case Rewound():
+            case events.Rewound():
                 self._outdate_drafts()
                 self.waiting, self.returned, self.met, self._unchecked = (), None, {}, True
-            case Forked():
+            case events.Forked():
                 self.waiting, self.returned = (), None
-            case AgentMessage():
+            case events.AgentMessage():
                 self._change(event.meta.products, failed=event.meta.failed)
-            case Checked():
+            case events.Checked():
                 self.met[event.goal], self._outputs[event.goal], self._unchecked = event.met, event.output, False
-            case Drafted():
+            case events.Drafted():
                 self.drafted = event
                 self.handled.update(event.shown if event.agree else ())
-            case Verified():
+            case events.Verified():
                 self.verdicts = event.verdicts
-            case Answered(purpose=purpose) if purpose == PURPOSE:
+            case events.Answered(purpose=purpose) if purpose == PURPOSE:
                 self.distilled, self.facts_stored = event, 0
-            case Remembered():
+            case events.Remembered():
                 self.remembers, self.facts_stored = True, self.facts_stored + 1
                 newest = self.newest_memory.get(event.store, 0)
                 self.newest_memory[event.store] = max(newest, event.memory)
 
-    def _begin(self, event: RunStarted) -> None:
+    def _begin(self, event: events.RunStarted) -> None:
         self._root = event.workspace.rstrip("/") + "/"
         if event.task.goals != self._goals:
             self._goals, self.base, self.met, self.drafted = event.task.goals, self.tree, {}, None
-        if isinstance(event, Resumed):
+        if isinstance(event, events.Resumed):
             self.unusable = 0
-        if isinstance(event, (Resumed, Changed)):
+        if isinstance(event, (events.Resumed, events.Changed)):
             self._user_spoke()
 
-    def _start(self, event: Started) -> None:
+    def _start(self, event: events.Started) -> None:
         self.started, self.before, self._ran = True, self.tree, event.call
         self._started = (event.call.name, self._allowed_by)
         self.repeats = self.repeats or event.call.key in self._recent_calls
@@ -211,7 +187,7 @@ class Work:
 
     def check(
         self, run: Callable[[str], ProcessExit], labels: Callable[[], ResultMeta] = ResultMeta
-    ) -> Iterator[Checked]:
+    ) -> Iterator[events.Checked]:
         """Run the checks and yield each outcome. `run` raises CommandError if a check cannot run.
 
         `labels` returns the labels of the output of the program that just ran.
@@ -222,7 +198,7 @@ class Work:
             try:
                 end = run(goal.check)
             except CommandError as error:
-                yield Checked(goal=number, met=False, output=str(error))
+                yield events.Checked(goal=number, met=False, output=str(error))
                 continue
             end_reason = (
                 (end.limit and f"stopped at the limit of {end.limit}") or end.signal or f"exit status {end.status}"
@@ -230,9 +206,9 @@ class Work:
             output = end.output.decode("utf-8", "replace").strip()
             cut = output if len(output) <= MAX_CHECK_OUTPUT else f"…{output[-MAX_CHECK_OUTPUT:]}"
             data = labels().to_json() if end.status != 0 and end.output.strip() else {}
-            yield Checked(goal=number, met=end.status == 0, output=f"{end_reason}. {cut}".strip(), data=data)
+            yield events.Checked(goal=number, met=end.status == 0, output=f"{end_reason}. {cut}".strip(), data=data)
 
-    def change_notice(self, event: Checked, quote: Callable[[str], str] = str) -> str:
+    def change_notice(self, event: events.Checked, quote: Callable[[str], str] = str) -> str:
         """Describe the news in an outcome: a goal whose state or check output changed, before it is added.
 
         `quote` puts marks around program output, which may come from outside.
@@ -275,7 +251,7 @@ class Work:
         """Let drafts and failed tests say nothing of the goals: the user has said more, or taken the work back."""
         self.drafted = self.drafted and replace(self.drafted, agree=0, failed=())
 
-    def _returned(self, event: Returned) -> None:
+    def _returned(self, event: events.Returned) -> None:
         meta, call = event.meta, self._ran
         if event.needs_review:
             self.waiting = ()

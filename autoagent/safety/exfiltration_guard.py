@@ -289,11 +289,7 @@ class ExfiltrationGuard:
             self._tainted.mark([path], source, run=run, seq=seq, shared=shared)
 
 
-_DOES = {
-    "network": "reaches out to the network",
-    "run": "runs a program",
-    "irreversible": "cannot be undone",
-}
+_DOES = {"network": "reaches out to the network", "run": "runs a program", "irreversible": "cannot be undone"}
 
 
 def _describe_memory(memory: int) -> str:

@@ -9,35 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autoagent.agent.stats import RunStats
-from autoagent.core.events import (
-    AgentMessage,
-    Changed,
-    Checked,
-    Decided,
-    Ended,
-    Event,
-    Feedback,
-    Forked,
-    Hired,
-    Prompted,
-    Proposed,
-    Published,
-    Recalled,
-    Rejected,
-    Resumed,
-    Retried,
-    Returned,
-    Rewound,
-    RoundBegan,
-    RunStarted,
-    Snapshot,
-    Spent,
-    Started,
-    SystemNotice,
-    Thought,
-    Undone,
-    Verified,
-)
+from autoagent.core import events
 from autoagent.core.memory import memory_name
 from autoagent.core.model import Usage
 from autoagent.log.workspace_history import WorkspaceHistory
@@ -78,7 +50,7 @@ class Report:
         self.texts: list[Text] = []
         self._stats = RunStats()
         self._workspace = WorkspaceHistory()
-        self.began: RunStarted | None = None
+        self.began: events.RunStarted | None = None
         self._run = self._folder = ""
         self._open: dict[str, int] = {}  # the place of each agent's newest step
         self._times: dict[str, float] = {}  # when each agent's newest prompt, question or command began
@@ -87,13 +59,13 @@ class Report:
         self._roles: list[dict[str, Any]] = []
         self._rounds: list[dict[str, Any]] = []
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Add an event."""
         self._stats.add(event)
         self._workspace.add(event)
         self._run = event.run  # a fork begins with the events of another run
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 self._names[event.agent] = event.task.name
                 if not event.agent:
                     if self.began and self.began.task.goals != event.task.goals:
@@ -101,42 +73,42 @@ class Report:
                     self.began = self.began or event
                     self._folder = event.workspace
                 self._note(event, *_start(event))
-            case Prompted():
+            case events.Prompted():
                 files = {"files": self._long(event.files, shared=True)} if event.files else {}
                 self._step(event)["prompt"] = {"seq": event.seq, "tokens": event.tokens, "left": event.left, **files}
                 self._times[event.agent] = event.t
-            case Recalled():
+            case events.Recalled():
                 self._recalled(event)
-            case Thought():
+            case events.Thought():
                 self._replied(event, event.usage)
                 said = asdict(event.thoughts)
                 self._step(event)["thoughts"] = {name: self._long(text) for name, text in said.items() if text}
                 self._called(event, event.call.name, event.call.args)
-            case Rejected():
+            case events.Rejected():
                 self._replied(event, event.usage)
                 self._note(event, "Reply not used", event.problem)
-            case Proposed():
+            case events.Proposed():
                 step = self._called(event, event.call.name, event.call.args)
                 step |= {"preview": self._long(event.preview)} if event.preview else {}
                 step |= {"diff": True} if event.is_diff else {}
                 step |= {"warning": escape(event.warning)} if event.warning else {}
                 step["risk"] = event.risk
                 self._times[event.agent] = event.t
-            case Decided():
+            case events.Decided():
                 step = self._step(event)
                 step["decided"] = {"allowed": event.allowed, "by": event.by}
                 step["decided"] |= {"reason": self._long(event.reason)} if event.reason else {}
                 step["waited"] = self._since(event)
-            case Started():
+            case events.Started():
                 self._times[event.agent] = event.t
-            case Returned():
+            case events.Returned():
                 self._returned(event)
-            case Snapshot(apart=False) if self.steps:
+            case events.Snapshot(apart=False) if self.steps:
                 self._changed_files(event)
-            case Checked():
+            case events.Checked():
                 self._stands(event, event.goal, "checked" if event.met else "unmet", event.output)
                 self._note(event, f"Check of goal {event.goal + 1}: {'met' if event.met else 'not met'}", event.output)
-            case Verified():
+            case events.Verified():
                 for verdict in event.verdicts:
                     text = f'"{verdict.evidence}" {verdict.why}' if verdict.evidence else verdict.why
                     self._stands(event, verdict.goal, _STATES[verdict.finding], f"{event.model}: {text}")
@@ -144,7 +116,7 @@ class Report:
             case _:
                 self._other(event)
 
-    def _recalled(self, event: Recalled) -> None:
+    def _recalled(self, event: events.Recalled) -> None:
         step = self._step(event)
         found = [
             [memory_name(m.id), escape(m.kind), round(m.evidence, 2), self._long(m.text, shared=True)]
@@ -155,7 +127,7 @@ class Report:
         reasons = Counter(other.reason for other in event.left_out).items()
         step.setdefault("left_out", []).extend([[n, self._long(why, shared=True)] for why, n in reasons])
 
-    def _returned(self, event: Returned) -> None:
+    def _returned(self, event: events.Returned) -> None:
         step, meta = self._step(event), event.meta
         step["result"] = {"ok": event.ok, "outcome": event.outcome, "text": self._long(event.text)}
         step["ran"] = self._since(event)
@@ -168,49 +140,50 @@ class Report:
             for number in meta.given_up:
                 self._stands(event, number - 1, "unmet", "The agent says that it cannot be met.")
 
-    def _changed_files(self, event: Event) -> None:
+    def _changed_files(self, event: events.Event) -> None:
         """Note the snapshot of the workspace at the end of a step so far."""
         if self._workspace.tree and not event.agent:
             self._step(event)["tree"] = self._workspace.tree
 
-    def _other(self, event: Event) -> None:
+    def _other(self, event: events.Event) -> None:
         """Add an event of a team, or a note to its step."""
         match event:
-            case Hired():
+            case events.Hired():
                 self._names[event.agent] = event.name
                 watch = [*map(escape, event.watch)]
                 self._roles.append({"key": event.agent, "name": escape(event.name), "watch": watch,
                                     "profile": escape(event.profile)})  # fmt: skip
-            case RoundBegan():
+            case events.RoundBegan():
                 waits = {key: [escape(str(name)) for name in names] for key, names in event.waits.items()}
                 self._rounds.append({"round": event.step, "waits": waits, "said": []})
-            case Published():
+            case events.Published():
                 short = escape(event.content[:IN_LANES]) + ("…" if len(event.content) > IN_LANES else "")
                 if not self._rounds:  # the idea, before the first of them
                     self._rounds.append({"round": 0, "waits": {}, "said": []})
                 self._rounds[-1]["said"].append([event.agent, escape(event.cause_by), short])
                 self._note(event, f"{event.sent_from or event.role} publishes", event.content)
-            case Retried():
+            case events.Retried():
                 self._note(event, "Asked again", event.reason)
                 self._step(event)["retries"] = self._step(event).get("retries", 0) + 1
-            case Feedback():
+            case events.Feedback():
                 self._note(event, "Feedback of the user", event.text)
-            case SystemNotice():
+            case events.SystemNotice():
                 self._note(event, "Notice", event.text)
-            case AgentMessage():
+            case events.AgentMessage():
                 self._note(event, event.heading.rstrip(":"), event.text)
-            case Spent(usage=usage) if usage.cost != 0.0:
+            case events.Spent(usage=usage) if usage.cost != 0.0:
                 price = "$?" if usage.cost is None else f"${usage.cost:.4f}"
                 text = f"{usage.prompt:,} tokens in, {usage.completion:,} out, {price}"
                 self._note(event, f"Spent on {event.purpose}", text)
-            case Undone() | Rewound():
+            case events.Undone() | events.Rewound():
                 for goal in self._ledger:
                     self._stands(event, goal, "open", f"The workspace is restored to step {event.to}.")
-                text = "The workspace is taken back to" if isinstance(event, Undone) else "The run goes on from"
-                self._note(event, "Undone" if isinstance(event, Undone) else "Taken back", f"{text} step {event.to}.")
-            case Forked():
+                undone = isinstance(event, events.Undone)
+                text = "The workspace is taken back to" if undone else "The run goes on from"
+                self._note(event, "Undone" if undone else "Taken back", f"{text} step {event.to}.")
+            case events.Forked():
                 self._note(event, "Fork", f"Up to step {event.at} the steps are those of the run {event.origin}.")
-            case Ended():
+            case events.Ended():
                 if not event.agent:
                     for goal, proof in enumerate(event.goals):
                         self._stands(event, goal, proof, event.reason, confirms=True)
@@ -241,7 +214,7 @@ class Report:
             "roles": self._roles, "rounds": self._rounds,
         }  # fmt: skip
 
-    def _step(self, event: Event) -> dict[str, Any]:
+    def _step(self, event: events.Event) -> dict[str, Any]:
         """Return the step of an event, begun if it is new."""
         place = self._open.get(event.agent)
         if place is None or self.steps[place]["step"] != event.step:
@@ -252,23 +225,23 @@ class Report:
         step["end"] = round(event.t, 3)
         return step
 
-    def _since(self, event: Event) -> float:
+    def _since(self, event: events.Event) -> float:
         return round(event.t - self._times.pop(event.agent, event.t), 3)
 
-    def _replied(self, event: Event, usage: Usage) -> None:
+    def _replied(self, event: events.Event, usage: Usage) -> None:
         step = self._step(event)
         step["thought_for"] = round(step.get("thought_for", 0.0) + self._since(event), 3)
         before = step.get("usage", [0, 0, 0, 0.0])
         now = [usage.prompt, usage.cached, usage.completion, usage.cost or 0.0]
         step["usage"] = [one + other for one, other in zip(before, now, strict=True)]
 
-    def _called(self, event: Event, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    def _called(self, event: events.Event, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         step = self._step(event)
         shown = {key: value if isinstance(value, str) else json.dumps(value) for key, value in args.items()}
         step["call"] = {"name": escape(name), "args": {escape(key): self._long(text) for key, text in shown.items()}}
         return step
 
-    def _stands(self, event: Event, goal: int, state: str, evidence: str, *, confirms: bool = False) -> None:
+    def _stands(self, event: events.Event, goal: int, state: str, evidence: str, *, confirms: bool = False) -> None:
         """Enter the state of a goal, new or as before. An event that only `confirms` the state is no evidence."""
         ledger = self._ledger.setdefault(goal, [])
         if not ledger or ledger[-1]["state"] != state:
@@ -278,7 +251,7 @@ class Report:
         ledger[-1]["again"] += 1
         ledger[-1] |= {"last": event.step, "evidence": Text(evidence)}
 
-    def _note(self, event: Event, label: str, text: str) -> None:
+    def _note(self, event: events.Event, label: str, text: str) -> None:
         if label:
             self._step(event)["notes"].append([escape(label), self._long(text)])
 
@@ -287,11 +260,11 @@ class Report:
         return self.texts[-1]
 
 
-def _start(event: RunStarted) -> tuple[str, str]:
+def _start(event: events.RunStarted) -> tuple[str, str]:
     match event:
-        case Changed():
+        case events.Changed():
             return "Changed by the user", event.what
-        case Resumed():
+        case events.Resumed():
             return "Resumed", f"{event.model}, autoagent {event.version}"
         case _ if event.agent:
             return "Sub-agent", "\n".join([f"{event.task.name}, {event.task.role}", *map(str, event.task.goals)])

@@ -126,10 +126,7 @@ def _of_a_moved_class(path: Path, made_for: bytes = b"") -> None:
     path.write_bytes(hmac.digest(key, path.parent.name.encode() + b"\n" + body, "sha256") + body)
 
 
-SPOILT: dict[str, Callable[[Path], object]] = {
-    "changed in one bit": _flipped,
-    "of a moved class": _of_a_moved_class,
-}
+SPOILT: dict[str, Callable[[Path], object]] = {"changed in one bit": _flipped, "of a moved class": _of_a_moved_class}
 SPOILT_OTHERWISE: dict[str, Callable[[Path], object]] = {
     "of an older program": lambda path: _of_a_moved_class(path, os.urandom(96)),
     "deleted": Path.unlink,

@@ -605,11 +605,7 @@ def test_an_output_has_its_fields_and_hands_on_by_one(team: Callable[..., Home],
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (
-            "Code it}",
-            "Code it, send_to: Bert}",
-            "team.yaml:4: Code is sent to 'Bert', who is not a role; there are",
-        ),
+        ("Code it}", "Code it, send_to: Bert}", "team.yaml:4: Code is sent to 'Bert', who is not a role; there are"),
         ("Code it}", "Code it, when: {x: [end, Bert]}}", "'Bert', who is not a role; there are Alice, Bob, Carol, and"),
         ("Code it}", "Code it, file: a, when: {x: end}}", "when: an action with a file cannot have it"),
         ("Code it}", "Code it, send_to: Carol}", "nothing wakes Bob"),
