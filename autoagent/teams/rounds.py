@@ -14,19 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from autoagent.agent.budget import Budget, RunLimits
+from autoagent.core import events
 from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsError, SetupError, StateError, StopRun
-from autoagent.core.events import (
-    Acted,
-    Answered,
-    Ended,
-    Event,
-    Hired,
-    Published,
-    Resumed,
-    RoundBegan,
-    RoundEnded,
-    Snapshot,
-)  # fmt: skip
 from autoagent.core.memory import Origin
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.subagents.worker import LOOK
@@ -44,7 +33,7 @@ class _Unfinished:
     """Hold an unfinished round: its acting roles, and the work of an earlier process by role."""
 
     acts: tuple[str, ...]
-    answers: dict[str, deque[Answered]] = field(default_factory=dict)
+    answers: dict[str, deque[events.Answered]] = field(default_factory=dict)
     written: dict[str, dict[str, Message]] = field(default_factory=dict)
     acted: set[str] = field(default_factory=set)
 
@@ -70,7 +59,7 @@ class TeamRun:
         self._spoken: set[str] = set()  # ids of messages from outside of the roles
         self._members = {str(number): Member(role, run, self._copies) for number, role in enumerate(env.roles, 1)}
 
-    def run(self) -> Iterator[Event]:
+    def run(self) -> Iterator[events.Event]:
         """Yield the run's own events as they happen, up to an `Ended`. Raises StateError."""
         try:
             yield from self._begin()
@@ -91,15 +80,15 @@ class TeamRun:
         for member in self._members.values():
             member.role.at_work = None
         outcome = self.outcome
-        yield self._record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))
+        yield self._record(events.Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))
 
-    def _begin(self) -> Iterator[Event]:
+    def _begin(self) -> Iterator[events.Event]:
         """Restore the run from the log, record the start, hire the roles, and publish the user's requirement."""
         if not self._members:
             raise SettingsError("The team has no roles: hire one first.")
         before, first = self._env.history.get(), self._env.round
         self._env.history.clear()
-        if isinstance(self._start, Resumed):
+        if isinstance(self._start, events.Resumed):
             for member in self._members.values():
                 member.role.messages_seen = 0  # what its memory holds is no news
         hired = self._restore()
@@ -108,7 +97,7 @@ class TeamRun:
             role = member.role
             if key not in hired:
                 actions, watch = tuple(action.name for action in role.actions), tuple(sorted(role.rc.watch))
-                yield self._record(Hired(
+                yield self._record(events.Hired(
                     agent=key, name=role.name, profile=role.profile, prefix=role.prefix, actions=actions, watch=watch,
                     human=role.is_human,
                 ))  # fmt: skip
@@ -124,30 +113,30 @@ class TeamRun:
             task, pool = Task(member.role.name, member.role.profile, ()), self._run.pool
             pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), member.build)
 
-    def _restore(self) -> dict[str, Hired]:
+    def _restore(self) -> dict[str, events.Hired]:
         """Restore the state of the run from the log. Return the hired roles by key."""
-        hired: dict[str, Hired] = {}
+        hired: dict[str, events.Hired] = {}
         for event in self._log.effective():
             role = self._members[event.agent].role if event.agent in self._members else None
             match event:
-                case Hired():
+                case events.Hired():
                     hired[event.agent] = event
-                case Published() if not event.agent:
+                case events.Published() if not event.agent:
                     self._spoken.add(event.id)
                     self._env.history.read(message_of(event))
-                case RoundBegan():
+                case events.RoundBegan():
                     self._env.round, self._open = event.step, _Unfinished(event.acts)
                     self._read()
-                case Answered() if self._open and role:
+                case events.Answered() if self._open and role:
                     self._open.answers.setdefault(event.agent, deque()).append(event)
-                case Published() if self._open and role:
+                case events.Published() if self._open and role:
                     message = message_of(event)
                     self._open.written.setdefault(event.agent, {})[message.id] = message
-                case Acted() if self._open and role:
+                case events.Acted() if self._open and role:
                     self._open.acted.add(event.agent)
                     role.rc.news.clear()
                     self._remember(role, event.memory, self._open.written.get(event.agent, {}))
-                case RoundEnded() if self._open:
+                case events.RoundEnded() if self._open:
                     self._publish(self._open.written)
                     self._open = None
             if not event.agent:
@@ -167,7 +156,7 @@ class TeamRun:
                 memory.read(message) if change["do"] == "add" else memory.delete(message)
         memory.keep()
 
-    def _rounds(self) -> Iterator[Event]:
+    def _rounds(self) -> Iterator[events.Event]:
         if self._budget.limits.usd <= 0 and self._start.settings["team"]["investment"] <= 0:
             raise self._no_money()
         if self._open is not None:
@@ -188,11 +177,11 @@ class TeamRun:
                 raise StopRun(Outcome(Status.LIMIT, reason))
             self._env.round += 1
             waits = {key: sorted(member.role.rc.watch) for key, member in self._members.items() if key not in acts}
-            yield self._record(RoundBegan(acts=tuple(acts), waits=waits))
+            yield self._record(events.RoundBegan(acts=tuple(acts), waits=waits))
             self._open = _Unfinished(tuple(acts))
             yield from self._finish(acts)
 
-    def _end(self, reason: str, *, planned: bool = False) -> Iterator[Event]:
+    def _end(self, reason: str, *, planned: bool = False) -> Iterator[events.Event]:
         """End the work by the verdict on it, as unverified if no action allowed to end it has done so. Raises StopRun.
 
         If the user, or once the verifier, names missing work instead, publish that.
@@ -226,7 +215,7 @@ class TeamRun:
         everything = self._env.history.get()
         return [key for key, member in self._members.items() if member.role.read(everything)]
 
-    def _finish(self, acts: Sequence[str]) -> Iterator[Event]:
+    def _finish(self, acts: Sequence[str]) -> Iterator[events.Event]:
         """Let these roles act, merge their changes, and publish the messages of the round."""
         assert self._open is not None
         written = {key: self._open.written.get(key, {}) for key in self._members}
@@ -245,12 +234,12 @@ class TeamRun:
             self._open.answers = {key: deque(works[key].given) for key in short}
             pending = short
         yield from self._merge()
-        yield self._record(RoundEnded())
+        yield self._record(events.RoundEnded())
         self._publish(written)
         self._open = None
         self._copies.clear()
 
-    def _merge(self) -> Iterator[Event]:
+    def _merge(self) -> Iterator[events.Event]:
         """Merge the roles' changes from their copies of the workspace, in hiring order. Tell them of conflicts."""
         copies, changed = self._copies, dict[str, str]()
         for key in self._members:
@@ -258,14 +247,14 @@ class TeamRun:
             if not copies.has(name):
                 continue
             if not changed:
-                yield self._record(Snapshot(tree=copies.base(name)))
+                yield self._record(events.Snapshot(tree=copies.base(name)))
             merged = copies.merge(name)
             self._run.tainted.inherit(merged.root, (), 0)
             if merged.conflicts or merged.not_kept:
                 yield from self._tell(f"merge.{name}", self._conflict(key, merged, changed))
             changed |= dict.fromkeys(merged.changed, key)
         if changed:
-            yield self._record(Snapshot(tree=copies.tree()))
+            yield self._record(events.Snapshot(tree=copies.tree()))
 
     def _conflict(self, key: str, merged: Merged, changed: Mapping[str, str]) -> Message:
         """Return the message on the rejected changes of a role, to it and to the authors of the conflicting changes."""
@@ -283,7 +272,7 @@ class TeamRun:
         message.origin = role.rc.memory.origin
         return message
 
-    def _tell(self, id: str, message: Message) -> Iterator[Event]:
+    def _tell(self, id: str, message: Message) -> Iterator[events.Event]:
         """Publish a message from outside of the roles, unless an earlier process has."""
         message.id = id
         if id in self._spoken:
@@ -291,7 +280,7 @@ class TeamRun:
         self._spoken.add(id)
         event = self._record(published(message))
         yield event
-        assert isinstance(event, Published)
+        assert isinstance(event, events.Published)
         message.content = event.content  # as it is in the log: without secrets
         self._env.history.read(message)
 
@@ -338,14 +327,14 @@ class TeamRun:
         reason = f"Insufficient funds: {self._budget.limits.usd or investment:g}"
         return NoMoneyException(Outcome(Status.BUDGET, reason), self._budget.usd)
 
-    def _record(self, event: Event) -> Event:
+    def _record(self, event: events.Event) -> events.Event:
         worked = round(self._budget.time.seconds, 3)
         recorded = self._log.append(replace(event, step=self._env.round, worked=worked))
         self._budget.add(recorded)
         return recorded
 
 
-def message_of(event: Published) -> Message:
+def message_of(event: events.Published) -> Message:
     """Return the message of an event."""
     meta = event.meta
     source = ", ".join(filter(None, ("private" if meta.private else "", meta.untrusted)))
