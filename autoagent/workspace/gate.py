@@ -109,6 +109,7 @@ class Workspace:
                     inside.add(str(place.relative_to(self.root)))
         self.protected = frozenset(inside)
         self._protected = frozenset(place.casefold() for place in self.protected)
+        self._protected_prefixes = tuple(f"{place}/" for place in self._protected)
         self._granted: Collection[str] = ()
         self._copy_of: Path | None = None
         self._watch_arguments = tuple(changes), apart
@@ -279,8 +280,8 @@ class Workspace:
 
         So is the draft of a file: it is never shown or kept.
         """
-        parts = where.casefold().split("/")
-        return is_draft(where) or any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
+        folded = f"{where.casefold()}/"
+        return folded.startswith(self._protected_prefixes) or is_draft(where)
 
     def folder(self, where: str) -> AbstractContextManager[int]:
         """Open the folder at a place (relative to the root, '.' for it) through the gate. Raises OSError."""

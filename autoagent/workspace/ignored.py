@@ -7,11 +7,13 @@ workspace, and .git/info/exclude.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 Rules = tuple[tuple[bool, int, bool, tuple[str, ...]], ...]
-"""For each: whether it ignores, the depth of its folder, whether it fits at any depth below, and its patterns."""
+"""For each rule: whether it ignores, the depth of its folder, whether it fits at any depth below, and its patterns.
+
+There is a pattern for each name of a path. A rule without patterns fits every path. The last rule that fits decides.
+"""
 
 COMPRESSED = "DIRC\0\0\0\4"  # the beginning of an index that does not write its paths out
 NO_RULES: Rules = ((False, 0, True, ()),)
@@ -28,23 +30,21 @@ def rules_in(text: str, depth: int, above: Rules) -> Rules:
             pattern = pattern.removesuffix("*")
         floats = "/" not in pattern or pattern.startswith("**/")
         pattern = pattern.removeprefix("**/").removeprefix("/")
-        if pattern and not line.startswith("#") and not {"\\", "["}.intersection(pattern) and "**" not in pattern:
+        is_understood = "**" not in pattern and not {"\\", "["}.intersection(pattern)
+        if pattern and is_understood and not line.startswith("#"):
             rules.append((ignores, depth, floats, tuple(pattern.split("/"))))
         elif not ignores:
             rules += NO_RULES
     return tuple(rules) if len(rules) <= _MAX_RULES else NO_RULES
 
 
-def tracked(folders: Iterable[str], index: str) -> set[str]:
-    """Return the folders that may have a file in git's index of the workspace, '' if it has none."""
-    return {folder for folder in folders if index.startswith(COMPRESSED) or f"{folder}/" in index}
-
-
 def is_ignored(folder: str, rules: Rules) -> bool:
     """Return whether the rules for the folder above it ignore a folder. They do not ignore the folder above."""
     for ignores, depth, floats, patterns in reversed(rules):
         names = folder.split("/")[depth:]
-        names = names[-len(patterns) :] if floats else names
-        if not patterns or (len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))):
+        if floats:
+            names = names[-len(patterns) :]
+        fits = len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
+        if fits or not patterns:
             return ignores and ".git" not in folder.split("/")
     return False

@@ -14,8 +14,9 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
@@ -32,6 +33,7 @@ _CONFIG = """[core]
 \tpreciousObjects = true
 """
 _MAX_COMPRESSED_BYTES = 1 << 20  # larger objects are stored uncompressed, ten times as fast
+_SMALL_BYTES = 4096  # a small object is compressed with small tables: to clear the usual ones takes ten times as long
 _MAX_BYTES = 33 << 20  # of an unpacked object: the largest file of a snapshot, and its head
 _MAX_TREE_NAMES = 64  # a larger folder is split into parts
 _FOLDER, _PART = 0o040000, 0o044000  # modes; no folder is stored with the setuid bit of the second
@@ -70,12 +72,15 @@ class ObjectStore:
         self._folder = folder
         self._pending: dict[str, tuple[str, bytes]] | None = None  # objects to write together
         self._pending_bytes = 0  # of their content
+        self._loose: Callable[[str], Container[str]]  # names by their first two letters: many objects, few folders
         self._packed: dict[str, tuple[Path, int]] | None = None  # the pack and the offset
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """Collect the objects put meanwhile and write them at the end. They cannot be read before."""
         self._pending, self._pending_bytes = {}, 0
+        place = f"{self._folder}/objects"
+        self._loose = cache(lambda start: os.listdir(f"{place}/{start}") if os.path.isdir(f"{place}/{start}") else ())  # noqa: PTH208, PTH112
         try:
             yield
             self._write_pending()
@@ -170,6 +175,8 @@ class ObjectStore:
         """Return whether the object exists with a valid head: a power cut can leave an empty or zeroed file."""
         if name in self._packs():
             return True
+        if self._pending is not None and name[2:] not in self._loose(name[:2]):
+            return False
         with suppress(OSError, zlib.error):
             descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -180,8 +187,7 @@ class ObjectStore:
 
     def _keep(self, name: str, head: bytes, data: bytes) -> None:
         if not self._has(name, head):
-            level = zlib.Z_BEST_SPEED if len(data) <= _MAX_COMPRESSED_BYTES else zlib.Z_NO_COMPRESSION
-            self._write(self._path(name), zlib.compress(head + data, level))
+            self._write(self._path(name), _compressed(head + data))
 
     def _write(self, path: str, content: bytes, *, synced: bool = False) -> None:
         """Write a temporary file and rename it, so that an object is never partial while the machine runs."""
@@ -229,7 +235,7 @@ class ObjectStore:
                 head[-1] |= 0x80
                 head.append(rest & 0x7F)
                 rest >>= 7
-            entry = bytes(head) + zlib.compress(data, zlib.Z_BEST_SPEED)
+            entry = bytes(head) + _compressed(data)
             places[name] = at, zlib.crc32(entry)
             pieces.append(entry)
             at += len(entry)
@@ -285,6 +291,13 @@ class ObjectStore:
         except (zlib.error, StopIteration, IndexError):
             raise StateError(f"The snapshot is damaged: {path} does not hold {name}.") from None
         return path, b"%b %d\0" % (kind.encode(), len(raw)) + raw
+
+
+def _compressed(data: bytes) -> bytes:
+    if len(data) > _SMALL_BYTES:
+        return zlib.compress(data, zlib.Z_BEST_SPEED if len(data) <= _MAX_COMPRESSED_BYTES else zlib.Z_NO_COMPRESSION)
+    packer = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, 12, 5)  # a window of 4096 bytes
+    return packer.compress(data) + packer.flush()
 
 
 def _unpacked(file: BinaryIO, data: bytes = b"") -> bytes:

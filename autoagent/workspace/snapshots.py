@@ -245,12 +245,13 @@ class Snapshots:
             rules: Rules = scan.rules.get(where.rpartition("/")[0], ()) if where else ()
             node, ignored = scan.trees[where].get(".gitignore"), set()
             if rules or (node is not None and stat.S_ISREG(node.mode) and not self.keeps_ignored):
-                from autoagent.workspace.ignored import is_ignored, rules_in, tracked
+                from autoagent.workspace.ignored import COMPRESSED, is_ignored, rules_in
 
                 text = self._text(where, ".gitignore") if node is not None and stat.S_ISREG(node.mode) else ""
                 scan.rules[where] = rules = rules_in(text, len(PurePosixPath(where).parts), rules)
-                if ignored := {folder for folder in folders if is_ignored(folder, rules)}:
-                    ignored -= tracked(ignored, self._text(".git", "index"))
+                ignored = {folder for folder in folders if is_ignored(folder, rules)}
+                index = self._text(".git", "index") if ignored else ""  # with the paths of the tracked files
+                ignored = {path for path in ignored if not index.startswith(COMPRESSED) and f"{path}/" not in index}
                 scan.left_out |= dict.fromkeys(sorted(ignored), _IGNORED)
         scan.ignored |= ignored
         return ignored
@@ -513,12 +514,11 @@ class _Restoration:
 
 
 def _reason_to_skip(status: os.stat_result, scan: _Scan) -> str:
-    mode = status.st_mode
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(status.st_mode):
         return f"it is more than {DEEPEST} folders deep"
-    if stat.S_ISLNK(mode):
+    if stat.S_ISLNK(status.st_mode):
         return ""
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         return "it is not a file"
     if status.st_size > LARGEST_FILE:
         return f"it is larger than {LARGEST_FILE >> 20} MB"
