@@ -57,9 +57,8 @@ PREDECESSOR = 30.0  # seconds for the run's previous process to finish its step
 PROBE_TOKENS = 4_000  # for the few small requests that probe how to ask a model
 LOCK = "worker.lock"
 LEASE = 20.0
-"""Seconds that a worker on another machine continues without hearing from its head.
-
-Longer than a stall of the network or of a busy head, and no longer than a user would wait for a lost run to resume."""
+"""Seconds that a worker on another machine continues without its head: longer than a stall of the network or of a
+busy head, and no longer than a user would wait for a lost run to resume."""
 BEAT = 4.0  # seconds between two messages, so that a lease survives four lost messages
 now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # also runs during suspend
 GONE = "The head of the fleet is gone; `autoagent fleet resume` continues the fleet."

@@ -1,7 +1,4 @@
-"""Define a role and its environment. A role observes, thinks and acts in each round.
-
-The environment holds the roles and their messages.
-"""
+"""Define a role and its environment. A role observes, thinks and acts in each round."""
 
 from __future__ import annotations
 
