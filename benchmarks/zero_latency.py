@@ -29,6 +29,7 @@ from autoagent.text.tokens import Count, counter
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
 MODELS = json.dumps({"object": "list", "data": [{"id": "gpt-4o-mini", "object": "model"}]}).encode()
 TOKENS = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # as the requests have it
 THOUGHTS = {"reasoning": "", "plan": "", "criticism": "", "speak": ""}  # what autoagent's tools ask for beside the text
 
 
@@ -48,7 +49,7 @@ class Script:
 
     def tokens(self, request: dict[str, Any]) -> tuple[int, int]:
         """Of the tools and messages of a request, and of those that are cached; each text is counted once."""
-        parts = [json.dumps(part) for part in (*request.get("tools", ()), *request["messages"])]
+        parts = [compact(part) for part in (*request.get("tools", ()), *request["messages"])]
         for part in parts:
             if part not in self.counted:
                 self.counted[part] = self.count(part)

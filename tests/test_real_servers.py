@@ -26,7 +26,7 @@ CALL = ToolCall("read_file", '{"thoughts": {"text": "Look."}, "filename": "a.txt
 LATER = (
     *HELLO,
     Message("assistant", "", (CALL,)),
-    Message("tool", "read_file returned: one", answers=CALL.id),
+    Message("tool", "one", answers=CALL.id),
     Message("user", "Go on."),
 )
 USAGE = {"prompt_tokens": 9, "completion_tokens": 2}

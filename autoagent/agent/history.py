@@ -417,7 +417,9 @@ class History:
             self._add(ResultText(defuse(event.text), marks, f"{name} {outcome}:", is_paged=is_paged, read_on=read_on))
             brief = f"(text from {name_source(source, _MAX_SOURCE)})"
         else:
-            self._add(ResultText(event.text, None, f"{name} {outcome}: ", is_paged=is_paged, read_on=read_on))
+            named_by_call = self._started.native and outcome == "returned"
+            heading = "" if named_by_call else f"{name} {outcome}: "
+            self._add(ResultText(event.text, None, heading, is_paged=is_paged, read_on=read_on))
         if exchange:
             ends = meta.put_off or meta.finished is not None
             exchange.worth = not (ends or meta.repeat or meta.kept)

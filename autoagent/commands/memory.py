@@ -84,11 +84,11 @@ def memory_add(
 def recall(
     context: Context,
     query: Annotated[str, "what the memories are about; empty: the newest that the rest fits", "text"] = "",
-    since: Annotated[str, "2026-11-24, or 2026-11-24T09:30", "exact", DETAIL] = "",
-    until: Annotated[str, "the last day, or minute", "exact", DETAIL] = "",
+    since: Annotated[str, "from this ISO date or minute on", "exact", DETAIL] = "",
+    until: Annotated[str, "to this date or minute", "exact", DETAIL] = "",
     kind: Annotated[str, "step, fact, feedback, note or user", "exact", DETAIL] = "",
-    run: Annotated[str, "how the name of the run begins", "exact", DETAIL] = "",
-    source: Annotated[str, "a part of the name of the source", "exact", DETAIL] = "",
+    run: Annotated[str, "beginning of its run's name", "exact", DETAIL] = "",
+    source: Annotated[str, "part of its source's name", "exact", DETAIL] = "",
 ) -> CommandOutput:
     first, last = _timestamp(since, "since"), _timestamp(until, "until", whole_day=True)
     has_filter = any((since, until, kind, run, source))

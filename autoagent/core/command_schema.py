@@ -53,6 +53,7 @@ def tools(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS)
     described = []
     for spec in specs:
         schema = arguments(spec)
+        del schema["additionalProperties"]  # the registry checks each call anyway, and this costs tokens in each tool
         if thought_names:
             thoughts = {"type": "array", "items": {"type": "string"}}  # repeated in each tool, so minimal
             schema["properties"] = {"thoughts": thoughts, **schema["properties"]}

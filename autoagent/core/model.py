@@ -156,14 +156,13 @@ def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
     return Shares(history, recollections // 2, standing, recollections // 2, core)
 
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # as models write their calls
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # valid as a function name at endpoints
 
 
 def make_call(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall:
     """Make the call of a step, with an id of nine letters and digits, as Mistral requires."""
-    return ToolCall(
-        name, json.dumps({"thoughts": list(thoughts.values()), **args}, ensure_ascii=False), f"call{step:05d}"
-    )
+    return ToolCall(name, _compact({"thoughts": list(thoughts.values()), **args}), f"call{step:05d}")
 
 
 def parse_written_call(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
@@ -192,10 +191,13 @@ def call_as_text(call: ToolCall) -> str:
 def without_calls(messages: Sequence[Message]) -> list[Message]:
     """Rewrite the messages without calls: tool results become user messages, and user and assistant alternate."""
     rewritten: list[Message] = []
+    names: dict[str, str] = {}
     for message in messages:
-        calls = map(call_as_text, message.calls)
-        content = "\n".join([message.content, *calls]).strip() if message.calls else message.content
+        names |= {call.id: call.name for call in message.calls}
+        content = "\n".join([message.content, *map(call_as_text, message.calls)]) if message.calls else message.content
         role = "user" if message.role == "tool" else message.role
+        if message.role == "tool" and not content.startswith(name := names.get(message.answers, "The command")):
+            content = f"{name} returned: {content}"  # its name is in the call alone (see History)
         if rewritten and rewritten[-1].role == role != "system":
             images = rewritten[-1].images + message.images
             rewritten[-1] = replace(rewritten[-1], content=f"{rewritten[-1].content}\n\n{content}", images=images)

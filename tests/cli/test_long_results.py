@@ -37,7 +37,7 @@ def test_the_log_holds_the_whole_result_and_a_command_pages_through_it(served: H
     assert f"\n{first - 2} of five thousand lines\n[…" in shown, "the line before it is the last one shown"
     assert f"…]\n{last} of five thousand lines\n" in shown
     page = newest(server, 2)
-    assert "read_result returned: 2000 of five thousand lines\n2001 of" in page
+    assert "\n2000 of five thousand lines\n2001 of" in page
     assert "[lines 2,001 to 2,003 of 5,001; go on with read_result(step=1, first_line=2004)]" in page
     assert "... 4,993 lines left out of 5,001 ..." in done.text, "on the screen too"
     assert served.run("replay", served.runs[0], "--verify").code == 0
@@ -48,7 +48,7 @@ def test_a_single_long_line_is_kept_and_read_on(served: Home, server: ScriptedSe
     server.add(command("read_result", step=1, first_line=2, column=83991), *FINISH)
     assert served.run(*GOAL, *QUIET).code == 0
     assert str(results(served)[0]["text"]).endswith(f"\n{'x' * 84000}\nend\n")
-    assert "read_result returned: xxxxxxxxxx\nend\n[lines 2 to 3 from column 83,991 of 3: the end]" in newest(server, 2)
+    assert "\nxxxxxxxxxx\nend\n[lines 2 to 3 from column 83,991 of 3: the end]" in newest(server, 2)
 
 
 def test_nothing_is_cut_that_saves_nothing(served: Home, server: ScriptedServer) -> None:
@@ -101,7 +101,7 @@ def test_read_file_shows_up_to_a_quarter_of_the_window_and_goes_on(
     served.succeed("resume", "-c", "-l", "9", env=env)
     assert text in newest(server, 1), "uncut"
     following = LINES * 10
-    assert f"read_file returned: {''.join(following.splitlines(True)[last : last + 2])}[lines" in newest(server, 1 + 1)
+    assert f"\n{''.join(following.splitlines(True)[last : last + 2])}[lines" in newest(server, 1 + 1)
 
 
 def test_the_root_of_the_workspace_has_many_names(served: Home, server: ScriptedServer) -> None:

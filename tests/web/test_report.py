@@ -73,14 +73,14 @@ def test_it_has_what_each_prompt_held_and_the_files_at_each_step(ran: Home) -> N
         [facts["texts"][n] for first, last in part for n in range(first, last + 1)] for part in prompts[1]["texts"]
     ]
     system, *_, result, _, goals = ["\n".join(map(str, part)) for part in second]
-    assert "You are" in system and "write_to_file returned: Wrote" in result and "Write a.txt" in goals
+    assert "You are" in system and "\nWrote" in result and "Write a.txt" in goals
     assert "\u202e" not in str(facts["texts"]) and "\x1b" not in str(facts["texts"])
     (changed,) = [found for _, found in facts["states"]["changes"] if found]
     ((path, state, id),) = changed
     assert (path, state) == ("a.txt", "made"), changed
     assert facts["texts"][facts["states"]["contents"][id][0]].startswith("one\n</script>")
     shown = ran.run("show", ran.runs[0], "--step", "2", "--prompt")
-    assert shown.code == 0 and "--- system" in shown.out and "write_to_file returned: Wrote" in shown.out
+    assert shown.code == 0 and "--- system" in shown.out and "\nWrote" in shown.out
     assert "\u202e" not in shown.out and "\x1b" not in shown.out
     assert ran.run("show", ran.runs[0], "--prompt").code == 2
 
