@@ -113,10 +113,14 @@ class GuardedNames:
             else:
                 patterns[change] = None
         self.anywhere = frozenset(match[1].casefold() for match in map(_ANYWHERE.fullmatch, patterns) if match)
-        at_top = [pattern for pattern in patterns if not _ANYWHERE.fullmatch(pattern)]
-        self._pattern = re.compile("|".join(map(_regex, at_top)) or r"(?!)", re.IGNORECASE)
-        tops = {pattern.partition("/")[0].casefold() for pattern in at_top}
+        self._at_top = [pattern for pattern in patterns if not _ANYWHERE.fullmatch(pattern)]
+        tops = {pattern.partition("/")[0].casefold() for pattern in self._at_top}
         self._tops = None if any(set(top) & set("*?") for top in tops) else tops
+
+    @functools.cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """Compile the names at the first place that may be one: it takes longer than all else here at the start."""
+        return re.compile("|".join(map(_regex, self._at_top)) or r"(?!)", re.IGNORECASE)
 
     def match(self, where: str) -> bool:
         """Return whether a place, relative to the root, is guarded or in a guarded folder."""
