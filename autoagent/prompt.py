@@ -10,11 +10,12 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec, command_list
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import RetrievedMemory, memory_name
 from autoagent.core.model import Asking, Message, PromptStyle, Shares
 from autoagent.core.services import Skill

@@ -15,11 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from autoagent.core import events
 from autoagent.core.errors import NoMoneyException, StopRun
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Price, Usage
 from autoagent.core.task import Outcome, Status
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from autoagent.agent.goal_words import mentioned_groups, names_in
 from autoagent.agent.state import State
 from autoagent.agent.trial_run import TrialRun
 from autoagent.core.errors import CommandError, StateError
+from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import definitions_lost, form_error, form_of
 from autoagent.text.quoting import marked
 from autoagent.text.tokens import shorten

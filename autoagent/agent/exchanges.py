@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from typing import Any
 
 from autoagent.core.command_schema import THOUGHTS
 from autoagent.core.commands import Call
 from autoagent.core.events import Rejected, RunStarted, Thought
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Message, ToolCall, make_call, parse_written_call
 from autoagent.text import code_block
 from autoagent.text.code_block import CodeBlock

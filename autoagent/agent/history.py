@@ -297,7 +297,6 @@ class History:
 
     def _compute_shares(self) -> None:
         start = self._started
-        assert start is not None, "a run's first event is RunStarted"
         goals = sum(self._count(goal.text) + PER_MESSAGE for goal in start.task.goals)
         self._window = int(min(self._too_long, start.window / self.scale))
         self.reply_tokens = start.reply_tokens

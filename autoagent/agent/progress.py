@@ -15,11 +15,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from autoagent.core import events
 from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta
+from autoagent.core.frozen import dataclass
 
 Alarm = Literal["", "model", "user", "stop"]
 """The recipient of a standstill notice; `stop` ends the run."""

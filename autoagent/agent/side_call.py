@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from autoagent.agent.state import Policy, State
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.events import Answered, Event
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Outcome, Status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
 from autoagent.core.events import Changed, Event, Feedback, RunStarted, Spent
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Authorizer, Inbox, Model, Recorder
 from autoagent.log.checkpoint import Checkpoints

@@ -6,13 +6,14 @@ Without this, small models write files again, or assume that a file holds the in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from autoagent.agent.goal_words import describe_groups, describe_lines, mentioned_names
 from autoagent.agent.state import State
 from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import CommandError
+from autoagent.core.frozen import dataclass
 from autoagent.text import code_block
 from autoagent.text.file_forms import form_error
 from autoagent.workspace.gate import MAX_COPIED_BYTES, NOT_ENTERED, Workspace, WorkspaceEntry, shown

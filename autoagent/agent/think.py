@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Generator, Sequence
-from dataclasses import dataclass
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.budget import estimated_cost
@@ -14,6 +13,7 @@ from autoagent.agent.surroundings import Surroundings, look_around
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, Unreachable
 from autoagent.core.events import CUT_SHORT, AgentMessage, Event, Prompted, Retried, RunStarted
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
 from autoagent.core.protocols import Listener, Model

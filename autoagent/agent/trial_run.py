@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from autoagent.agent.goal_words import names_in
 from autoagent.commands.context import Context
 from autoagent.commands.support.program_output import described
 from autoagent.core.errors import CommandError
+from autoagent.core.frozen import dataclass
 from autoagent.core.task import Task
 from autoagent.workspace.gate import CODE_FOLDER, MAX_COPIED_BYTES, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 

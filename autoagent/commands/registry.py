@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
@@ -37,6 +37,7 @@ from autoagent.core.commands import (
     Risk,
 )
 from autoagent.core.errors import CommandError, ReplyError
+from autoagent.core.frozen import dataclass
 
 Available = Callable[[Any], str]
 """Explains why a command is unavailable with these settings, or returns ''."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
@@ -12,6 +12,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, Registry, command
 from autoagent.core.commands import SOURCE, CommandSpec, Effects, nearest, prompt_line, source_in
 from autoagent.core.errors import CommandError, SettingsError, SetupError
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import SMALL_WINDOW
 from autoagent.registry.plugins import Plugin, plugins
 from autoagent.settings import Settings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
 
+from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import mark_of
 
 TEXT_LIMIT = 1_000_000  # characters of one document

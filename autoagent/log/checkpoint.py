@@ -21,7 +21,6 @@ import sys
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import autoagent
 from autoagent.core.durable_files import read_regular, replacing
 from autoagent.core.events import Event
+from autoagent.core.frozen import dataclass
 
 if TYPE_CHECKING:
     from autoagent.log.event_log import EventLog

@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -41,6 +41,7 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Usage
 
 # The few events that begin, end or rewind a run, needed by several readers.

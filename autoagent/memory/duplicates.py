@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
 
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import PRIVATE_SOURCES, PUBLIC, RetrievedMemory
 
 MAX_COSINES = 20_000_000  # at once: 80 MB

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from autoagent.core.frozen import dataclass
 from autoagent.memory.texts import folded, rarity, spaced
 
 ENOUGH = 0.8  # for memories pushed into a prompt

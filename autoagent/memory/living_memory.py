@@ -15,10 +15,11 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from autoagent.core.errors import ForModel, ForUser, StateError
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import (
     FROM_OUTSIDE,
     GONE,

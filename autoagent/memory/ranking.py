@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import BEYOND, LeftOut, Recall, RetrievedMemory, Wanted
 
 DAY = 86_400.0

@@ -13,13 +13,13 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urljoin
 
 from autoagent import __version__
 from autoagent.core.errors import CommandError
+from autoagent.core.frozen import dataclass
 from autoagent.core.services import ONE_HOST, WebPage
 from autoagent.network.addresses import Address, NetworkGuard, parse
 from autoagent.network.connections import SILENCE_SECONDS, Deadline, adapter, guarded_connect, named

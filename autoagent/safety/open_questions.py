@@ -19,12 +19,13 @@ import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Any
 
 from autoagent.core.commands import Question, QuestionKind
 from autoagent.core.errors import StateError
+from autoagent.core.frozen import dataclass
 
 LONGEST = 100_000  # characters of an answer
 _MAX_BYTES = 2_000_000  # bytes read of a file

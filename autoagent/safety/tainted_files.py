@@ -15,12 +15,13 @@ import stat
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 
 from autoagent.core.codec import lines_of
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
+from autoagent.core.frozen import dataclass
 from autoagent.workspace.gate import folder_named
 
 MAX_SEARCHED = 20_000  # files searched for one of the user's own; beyond this, one is assumed

@@ -13,11 +13,11 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from autoagent.core.errors import SettingsError, SetupError
+from autoagent.core.frozen import dataclass
 from autoagent.text.text_file import is_inside, read_text
 from autoagent.workspace.gate import Workspace, shown
 

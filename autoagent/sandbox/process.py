@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from autoagent.core.errors import CommandError
+from autoagent.core.frozen import dataclass
 from autoagent.core.services import ProcessExit
 from autoagent.sandbox.supervisor import tree_of
 

@@ -8,10 +8,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from autoagent.core.errors import CommandError, SetupError
+from autoagent.core.frozen import dataclass
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import BackgroundProcess, ProcessExit
 from autoagent.registry.sandbox import AUTO, KINDS, SandboxKind

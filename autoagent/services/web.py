@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from autoagent.core.frozen import dataclass
 from autoagent.core.services import SearchResults, WebPage
 from autoagent.network.addresses import parse
 from autoagent.network.client import HttpClient, OpenPart, Progress, download

@@ -12,12 +12,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoagent.core.errors import SettingsError, StateError
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import LIVES
 from autoagent.core.protocols import Embedder, Listener, Model
 from autoagent.memory.asking import Journal, model_order

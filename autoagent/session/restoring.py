@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from autoagent.core.errors import StateError
@@ -23,6 +23,7 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
+from autoagent.core.frozen import dataclass
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import read
 from autoagent.log.workspace_history import WorkspaceHistory

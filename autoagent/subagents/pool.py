@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +28,7 @@ from autoagent.agent.budget import Budget
 from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
 from autoagent.core.events import Ended, Event, Returned, Snapshot
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Outcome, Status, Task

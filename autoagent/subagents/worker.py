@@ -9,12 +9,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StopRun
 from autoagent.core.events import AgentMessage, Ended, Event
+from autoagent.core.frozen import dataclass
 from autoagent.core.levels import LEVELS, without_thinking
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Recorder, SubAgent

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import click
 
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.events import Event, Feedback, Forked, Rejected, Rewound, RunStarted, Snapshot, Thought
+from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import find_run, read

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from autoagent.core.codec import from_line, to_plain
 from autoagent.core.durable_files import read_regular, replacing
 from autoagent.core.errors import StateError
 from autoagent.core.events import Forked, Resumed, RunStarted
+from autoagent.core.frozen import dataclass
 from autoagent.fleet.command_line import FOLDER
 from autoagent.log.checkpoint import load
 from autoagent.log.reader import digest, find_run, log_path, read, run_ids

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 from autoagent.core.commands import DETAIL
 from autoagent.core.errors import CommandError
+from autoagent.core.frozen import dataclass
 from autoagent.text.tokens import Count, fits
 
 FirstLine = Annotated[int, "the line to begin with"]

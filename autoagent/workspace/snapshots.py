@@ -22,13 +22,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeGuard
 
 from autoagent.core.durable_files import held, replace_in
 from autoagent.core.errors import StateError
+from autoagent.core.frozen import dataclass
 from autoagent.workspace.changes import Changes
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, shown
 from autoagent.workspace.guarded import Stamp, place_in, stamp_of

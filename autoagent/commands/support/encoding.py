@@ -6,8 +6,8 @@ Not charset-normalizer: it guesses, and the bytes written back must be those tha
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 
+from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import mark_of
 
 _REPLACED = "\ufffd"

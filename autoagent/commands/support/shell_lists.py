@@ -14,12 +14,12 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from autoagent.commands.context import in_a_shell
 from autoagent.commands.support.shell_lines import MULTI_CALL, inner_lines, name_of, shell_syntax, starts_others
 from autoagent.core.errors import CommandError, SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.settings import Settings
 
 ShellRule = Callable[[str], Sequence[str]]
