@@ -2,15 +2,18 @@
 
     python benchmarks/first_request.py [--peers FOLDER] [--repeat 9] [--json FILE]
 
-The homes have been used before, as they are but for one day: autoagent knows how the endpoint takes tools, llm has its
-database. The agents take turns, and the figures are medians. `--peers` is the folder of loop.py's environments.
+The homes have been used before, as they are but for one day: autoagent knows how the endpoint takes tools, as its port
+stays the same, and llm has its database. The agents take turns, and the figures are medians. `--peers` is the folder
+of loop.py's environments.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import select
+import socket
 import statistics
 import subprocess
 import sys
@@ -24,10 +27,11 @@ HERE = Path(__file__).parent
 AT_MOST = 0.9  # times llm
 
 
-def first_request(agent: Agent, python: Path, home: Path) -> float:
+def first_request(agent: Agent, python: Path, home: Path, port: int) -> float:
     """Seconds from the start of the process to its first request for a step."""
     argv = [sys.executable, str(HERE / "zero_latency.py"), "0", agent.tool, agent.argument]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    environ = {**os.environ, "PORT": str(port)}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as server:
         assert server.stdin and server.stdout
         env = world(home, f"http://127.0.0.1:{int(server.stdout.readline())}/v1", 0)
         with (home / "output").open("w+") as output:
@@ -53,6 +57,12 @@ def first_request(agent: Agent, python: Path, home: Path) -> float:
     return seconds
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -65,6 +75,7 @@ def main() -> None:
         place = options.peers / peer.name if options.peers else None
         if peer.name == "llm" and place and place.exists():
             agents.append((peer, place / "bin" / "python"))
+    ports = {agent.name: free_port() for agent, _ in agents}
     found: dict[str, list[float]] = {agent.name: [] for agent, _ in agents}
     with tempfile.TemporaryDirectory() as name:
         for agent, _ in agents:
@@ -72,7 +83,7 @@ def main() -> None:
             keep_ranks(Path(name) / agent.name / RANKS)
         for turn in range(options.repeat + 1):
             for agent, python in agents:
-                seconds = first_request(agent, python, Path(name) / agent.name)
+                seconds = first_request(agent, python, Path(name) / agent.name, ports[agent.name])
                 if turn:
                     found[agent.name].append(seconds)
     medians = {agent: statistics.median(seconds) for agent, seconds in found.items()}

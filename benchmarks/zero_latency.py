@@ -7,16 +7,18 @@ with ARGUMENT set to VALUE (`notes/N.txt`, where `{}` stands for N), natively wh
 what a markdown agent writes for it: a code block in the language TOOL that holds VALUE. The request after the last
 step is not answered: whoever drives this ends the agent then.
 
-It prints its port on a line, and one more as soon as all steps are through. When its standard input ends it prints
-its figures as JSON: `steps`, for each request the seconds at which it was whole, the seconds at which its answer was
-sent, the tokens and bytes in it, and how many of the tokens a prefix cache has: those of the tools and messages from
-the beginning that are the same as in the request before; `others`, how many requests were not of a step.
+It prints its port on a line, $PORT or a free one, and one more as soon as all steps are through. When its standard
+input ends it prints its figures as JSON: `steps`, for each request the seconds at which it was whole, the seconds at
+which its answer was sent, the tokens and bytes in it, and how many of the tokens a prefix cache has: those of the tools
+and messages from the beginning that are the same as in the request before; `others`, how many requests were not of a
+step.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import sys
 import threading
@@ -147,7 +149,7 @@ def main() -> None:
     count = counter("gpt-4o-mini")
     count("loaded before the first request")
     script = Script(steps, tool, arguments, count)
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0"))))
     print(listening.getsockname()[1], flush=True)
     threading.Thread(target=accept, args=(script, listening), daemon=True).start()
     sys.stdin.read()
