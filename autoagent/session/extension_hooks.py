@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from autoagent.core.commands import Call, Proposal, Result, Verdict
 from autoagent.core.errors import AutoagentError
 from autoagent.core.events import Event
-from autoagent.core.memory import Gate, LeftOut, Recall, RecallHooks, Reranker, RetrievedMemory, Retriever
+from autoagent.core.memory import LeftOut, Recall, RecallHooks, Reranker, RetrievedMemory
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Memory, Model
 from autoagent.registry.plugins import extensions
@@ -75,26 +75,22 @@ def recall_hooks(sign: int = 1) -> RecallHooks:
     def signed(memories: Sequence[RetrievedMemory]) -> list[RetrievedMemory]:
         return [replace(memory, id=sign * memory.id) for memory in memories]
 
-    def values(name: str, place: str, call: Callable[[], Mapping[int, float]]) -> dict[int, float]:
-        found = _tried(name, place, lambda: {sign * int(id): float(value) for id, value in call().items()}) or {}
-        return {id: value for id, value in found.items() if id > 0}
+    def values(
+        place: str, name: str, hook: Callable[..., Mapping[int, float]], query: str, given: Any
+    ) -> dict[int, float]:
+        memories = (lambda: signed(given())) if callable(given) else signed(given)
+        found = _tried(
+            name, place, lambda: {sign * int(id): float(value) for id, value in hook(query, memories).items()}
+        )
+        return {id: value for id, value in (found or {}).items() if id > 0}
 
-    def retriever(name: str, find: Retriever) -> Retriever:
-        return lambda query, listed: values(name, "retrieve", lambda: find(query, lambda: signed(listed())))
-
-    def gate(name: str, weigh: Gate) -> Gate:
-        return lambda query, memories: values(name, "gate", lambda: weigh(query, signed(memories)))
-
-    def reranker(name: str, order: Reranker) -> Reranker:
-        def ids(query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
-            return _tried(name, "rerank", lambda: [sign * int(id) for id in order(query, signed(memories))]) or []
-
-        return ids
+    def order(name: str, hook: Reranker, query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
+        return _tried(name, "rerank", lambda: [sign * int(id) for id in hook(query, signed(memories))]) or []
 
     return RecallHooks(
-        [retriever(*hook) for hook in hooks("retrieve")],
-        [gate(*hook) for hook in hooks("gate")],
-        [reranker(*hook) for hook in hooks("rerank")],
+        [partial(values, "retrieve", *found) for found in hooks("retrieve")],
+        [partial(values, "gate", *found) for found in hooks("gate")],
+        [partial(order, *found) for found in hooks("rerank")],
     )
 
 

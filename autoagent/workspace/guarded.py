@@ -316,8 +316,8 @@ class GuardedFiles:
             for _, path in _PATH_ENTRY.findall(kept.data or b"")
             for base in (gitdir, posixpath.dirname(gitdir))  # of included files, and of hooks
         }  # fmt: skip
-        hooks = (hooks for gitdir in users if (self._root / (hooks := place_in(gitdir, "hooks"))).is_dir())
-        places = {*filter(None, map(self._read_only_place, found)), *hooks}
+        hooks = [place_in(gitdir, "hooks") for gitdir in users]
+        places = {*filter(None, map(self._read_only_place, found)), *(p for p in hooks if (self._root / p).is_dir())}
         self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MAX_READ_ONLY_PLACES])
 
     def _read_only_place(self, where: str) -> str:
