@@ -22,7 +22,7 @@ def test_a_preference_is_in_every_prompt_of_a_run_that_it_shares_no_word_with(
     for asked in server.requests:
         core = asked.prompt.partition(HEADING)[2]
         assert core.index(ENGLISH) < core.index("second floor"), "what is pinned comes first"
-    assert server.requests[-1].prompt.index(HEADING) < server.requests[-1].prompt.index("list_files returned")
+    assert server.requests[-1].prompt.index(HEADING) < server.requests[-1].prompt.index("The workspace is empty.")
     assert served.run("replay", served.runs[0], "--verify").code == 0
     assert "user:1  in every prompt" in served.run("why", served.runs[0], "1").out
 

@@ -194,7 +194,7 @@ def test_3_a_sub_agent_that_waits_can_be_ended(served: Home) -> None:
             return command("wait_for", filename="a.txt", seconds=3000)
         if "Digger has the key" not in request.prompt:
             return command("start_agent", name="Digger", task="dig", prompt="Dig")
-        if "delete_agent returned" not in request.prompt:
+        if "1. Digger: ended" not in request.prompt:
             assert waits.wait(PATIENCE)
             return command("delete_agent", key="1")
         return FINISH[0]

@@ -106,7 +106,7 @@ def test_who_is_asked_may_wait_or_leave(served: Home, server: ScriptedServer, va
     server.script[:] = [Fault(503, "down", headers={"retry-after": "50"}), *FINISH]
     served.succeed("resume", stdin="\ny -9\n")
     (told,) = [event["reason"] for event in served.log() if event["type"] == "retried"]
-    assert told.startswith("The user wants to wait: 127.0.0.1 answered 503: down (it asks to wait 50 s")
+    assert told.startswith("The user chose to wait: 127.0.0.1 answered 503: down (it asks to wait 50 s")
 
     server.script[:] = [Fault(503, "down", headers={"retry-after": "50"})]
     nobody = served.run(*RUN)
@@ -150,7 +150,7 @@ def test_a_reply_is_cut_where_the_ceiling_is(home: Home, server: ScriptedServer)
     def long(request: Any) -> Reply:
         limit = request.body.get("max_completion_tokens") or request.body["max_tokens"]
         words = min(limit, 5000)
-        usage = {"prompt_tokens": 2000, "completion_tokens": words}
+        usage = {"prompt_tokens": 1500, "completion_tokens": words}
         return Reply("x " * 10, finish="length" if words == limit else "stop", usage=usage)
 
     server.add(long)

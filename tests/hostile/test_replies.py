@@ -212,7 +212,7 @@ def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -
             assert full.wait(PATIENCE)
             return FINISH[0]
         time.sleep(0.05)
-        knows = "not handed on" if "\nYou are Spade" in request.prompt else "(AUTOAGENT_AGENTS)"
+        knows = "not handed on" if "\nYou are Spade" in request.prompt else "as many as AUTOAGENT_AGENTS allows"
         if knows in request.prompt:
             told.update(re.findall(r"^1\. Dig.*", request.prompt, re.MULTILINE)[:1])
             if len(told) == 5:
