@@ -16,7 +16,7 @@ An entry point of the group `autoagent` leads to the function. docs/extending.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -236,12 +236,6 @@ class Host(Protocol):
 
     def reranker(self, order: Reranker) -> None:
         """Order the candidates that passed the gate: return their ids, best first, the rest staying behind them."""
-
-    def after_recall(self, hook: Callable[[str, Sequence[RetrievedMemory]], Iterable[int]]) -> None:
-        """Return the ids of the memories that answer a query, best first, from those retrieved.
-
-        Further ids are looked up. Memories that the run may not see, or beyond the limit, are dropped.
-        """
 
     def after_forget(self, hook: Callable[[Sequence[int]], object]) -> None:
         """Receive the ids of memories forgotten by fading, sleeping, merging or on request."""

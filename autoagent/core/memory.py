@@ -158,7 +158,7 @@ class RecallHooks:
     retrievers: Sequence[Retriever] = ()
     gates: Sequence[Gate] = ()
     rerankers: Sequence[Reranker] = ()
-    asked: Sequence[Reranker] = ()  # only for explicit queries, as they cost
+    asked: Sequence[Reranker] = ()  # only for explicit queries, and if memories must be left out, as they cost
 
 
 def memory_name(id: int) -> str:

@@ -93,10 +93,10 @@ def reranked(recall: Recall, k: int, query: str, rerankers: Iterable[Reranker]) 
     """Return the first k memories of a recall in the order of the last reranker, and leave out the others.
 
     Unknown and repeated ids are ignored; memories that a reranker does not name keep their order at the end. If it
-    fails, the order stays, and `unranked` has the reason. It is only asked if memories are left out.
+    fails, the order stays, and `unranked` has the reason.
     """
     memories, problem = recall.memories, ""
-    for order in rerankers if len(memories) > k else ():
+    for order in rerankers:
         by_id = {memory.id: memory for memory in memories}
         try:
             named = [by_id.pop(id) for id in dict.fromkeys(order(query, memories)) if id in by_id]

@@ -286,12 +286,13 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             for id, m in candidates.items()
         ]
         enough, part = (ENOUGH, PART) if pushed else (ENOUGH_ASKED, 0.0)
-        rerankers = (*self._hooks.rerankers, *(() if pushed else self._hooks.asked))
+        asked = () if pushed else self._hooks.asked
         recall = rank(
-            weighed, n=k * self.weights.breadth if rerankers else k, now=self._clock(), weights=self.weights,
-            vectors=found.vectors, enough=enough, part=part,
+            weighed, n=k * self.weights.breadth if asked or self._hooks.rerankers else k, now=self._clock(),
+            weights=self.weights, vectors=found.vectors, enough=enough, part=part,
         )  # fmt: skip
-        return replace(reranked(recall, k, query, rerankers) if rerankers else recall, gate=enough)
+        rerankers = (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ()))
+        return replace(reranked(recall, k, query, rerankers), gate=enough)
 
     def _evidence(
         self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]

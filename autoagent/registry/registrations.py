@@ -63,7 +63,6 @@ class Registrations:
     retriever = partialmethod(_hook, "retrieve")
     gate = partialmethod(_hook, "gate")
     reranker = partialmethod(_hook, "rerank")
-    after_recall = partialmethod(_hook, "recall")
     after_forget = partialmethod(_hook, "forget")
     after_sleep = partialmethod(_hook, "sleep")
 

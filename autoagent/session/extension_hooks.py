@@ -5,7 +5,7 @@ A failing hook is reported once and skipped. One that decides refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from autoagent.core.commands import Call, Proposal, Result, Verdict
 from autoagent.core.errors import AutoagentError
 from autoagent.core.events import Event
-from autoagent.core.memory import LeftOut, Recall, RecallHooks, Reranker, RetrievedMemory
+from autoagent.core.memory import RecallHooks, Reranker, RetrievedMemory
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Memory, Model
 from autoagent.registry.plugins import extensions
@@ -64,9 +64,9 @@ def hooked_registry(registry: Registry) -> Registry:
 
 
 def hooked_memory(memory: Memory) -> Memory:
-    """Return the memory with the hooks around its storing and after its recalls."""
-    around, after = hooks("store"), hooks("recall")
-    return cast(Memory, _HookedMemory(memory, around, after)) if around or after else memory
+    """Return the memory with the hooks around its storing."""
+    around = hooks("store")
+    return cast(Memory, _HookedMemory(memory, around)) if around else memory
 
 
 def recall_hooks(sign: int = 1) -> RecallHooks:
@@ -179,10 +179,9 @@ def plain_verdict(name: str, verdict: Verdict) -> Verdict:
 
 
 class _HookedMemory:
-    def __init__(self, memory: Memory, around: Hooks, after: Hooks) -> None:
+    def __init__(self, memory: Memory, around: Hooks) -> None:
         self._memory = memory
         self._around = around
-        self._after = after
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._memory, name)
@@ -208,32 +207,6 @@ class _HookedMemory:
             return memory_id if memory_id is None or isinstance(memory_id, int) else fallback()
 
         return keep(self._around, text)
-
-    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = (), **asked: Any) -> Recall:
-        recall = self._memory.recall(query, k, skip=skip, **asked)
-        for name, hook in self._after:
-            by_id = {memory.id: memory for memory in recall.memories}
-            ids = _tried(name, "recall", lambda: list(map(int, hook(query, recall.memories))))  # noqa: B023
-            if ids is None:
-                continue
-            if missing := {id for id in ids if id not in by_id}:
-                extra = self._looked_up(missing, asked.get("meant"))
-                by_id |= {m.id: m for m in extra if m.id in missing and (m.run, m.step) not in skip}
-            memories = [by_id.pop(id) for id in dict.fromkeys(ids) if id in by_id]
-            reason = f"by the extension {name}"
-            others = (LeftOut(one.id, one.score, reason, one.evidence) for one in (*memories[k:], *by_id.values()))
-            recall = replace(recall, memories=tuple(memories[:k]), left_out=(*recall.left_out, *others))
-        return recall
-
-    def _looked_up(
-        self, ids: Collection[int], meant: Callable[[RetrievedMemory], bool] | None
-    ) -> Sequence[RetrievedMemory]:
-        """Return the memories with these ids that the run may see, and that the recall was limited to."""
-
-        def fits(memory: RetrievedMemory) -> bool:
-            return (memory.id in ids or -memory.id in ids) and (meant is None or meant(memory))
-
-        return self._memory.recall("", 2 * len(ids), meant=fits).memories
 
 
 def _execute_hooked(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:

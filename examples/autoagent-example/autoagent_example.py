@@ -165,10 +165,6 @@ def shortest_first(query: str, fitting: Sequence[RetrievedMemory]) -> list[int]:
     return [memory.id for memory in sorted(fitting, key=lambda memory: len(memory.text))]
 
 
-def newest_first(query: str, found: Sequence[RetrievedMemory]) -> list[int]:
-    return [memory.id for memory in sorted(found, key=lambda memory: -memory.t)]
-
-
 def count_forgotten(ids: Sequence[int]) -> None:
     HEARD["forgotten"] += len(ids)
 
@@ -202,6 +198,5 @@ def register(host: Host) -> None:
     host.retriever(same_length)
     host.gate(no_drafts)
     host.reranker(shortest_first)
-    host.after_recall(newest_first)
     host.after_forget(count_forgotten)
     host.after_sleep(count_sleep)

@@ -134,7 +134,7 @@ def test_hooks_that_fail_or_lie_cost_no_run_and_take_no_label(
         "def full(*args):\n    raise OSError(28, 'the disk is full')\n"
         "def lies(call, run):\n    return replace(run(), text='All is well.', meta=ResultMeta())\n"
         "def register(host):\n    host.around_think(fails)\n    host.around_store(fails)\n    host.listener(fails)\n"
-        "    host.after_recall(full)\n    host.after_forget(full)\n    host.after_sleep(full)\n"
+        "    host.gate(full)\n    host.after_forget(full)\n    host.after_sleep(full)\n"
         "    host.around_execute(fails)\n    host.around_execute(lies)\n"
     )
     written(served, tmp_path / "site", text)
@@ -176,44 +176,28 @@ def test_a_part_that_decides_and_changes_results_goes_by_its_extensions_name(
     assert (told["sender"], told["data"]["private"]) == (f"{name}: user", True)
 
 
-def test_the_memory_hooks_of_the_docs_choose_and_hear(served: Home, server: ScriptedServer, tmp_path: Path) -> None:
+def test_the_memory_hooks_of_the_docs_find_weigh_order_and_hear(
+    served: Home, server: ScriptedServer, tmp_path: Path
+) -> None:
     docs = (ROOT / "docs" / "extending.md").read_text()
-    written(
-        served,
-        tmp_path / "site",
-        next(text for text in re.findall(r"```python\n(.*?)```", docs, re.S) if "forgotten" in text),
-    )
-    for text in (
-        "The production database listens on 5432.",
-        "The staging database listens on 5433.",
-        "Bees like salvia.",
-    ):
-        assert served.run("memory", "add", text).code == 0
-    noted = command("memory_add", text="Quokkas sleep by day.")
-    server.add(noted, command("recall", query="which port has the database?"), *FINISH)
+    text = next(text for text in re.findall(r"```python\n(.*?)```", docs, re.S) if "forgotten" in text)
+    for memory in ("A draft on the staging host.", "The staging host is slow.", "The staging host is old."):
+        served.succeed("memory", "add", memory)
+    served.succeed("memory", "--user", "add", "Bertha needs a VPN.")
+    assert "draft" in served.succeed("memory", "search", "which staging host").out
+
+    written(served, tmp_path / "site", text)
+    noted = command("memory_add", text="Berta: port 5433.")
+    server.add(noted, command("recall", query="which staging host"), *FINISH)
     served.succeed("-c", *GOAL)
-    [found] = [event for event in served.log() if event["type"] == "returned" and event["step"] == 2]
-    assert [text in found["text"] for text in ("5433", "5432", "Quokkas", "Bees")] == [True, True, True, False]
-    assert found["text"].index("5433") < found["text"].index("5432") < found["text"].index("Quokkas")
-    for arguments in (("--user", "add", "I like tea."), ("--user", "forget", "1"), ("forget", "1"), ("sleep",)):
-        assert served.run("memory", *arguments).code == 0
+    [found] = [event["text"] for event in served.log() if event["type"] == "returned" and event["step"] == 2]
+    assert [word in found for word in ("Bertha: port", "VPN", "draft")] == [True, True, False]
+    after = served.succeed("memory", "search", "which staging host").out
+    assert "draft" not in after and after.index("5433") < after.index("old") < after.index("slow")
+    assert "VPN" in served.succeed("memory", "--user", "search", "which staging host").out
+    for arguments in (("--user", "forget", "1"), ("forget", "1"), ("sleep",)):
+        served.succeed("memory", *arguments)
     assert served.read("forgotten.txt") == "forgotten: (-1,)\nforgotten: (1,)\nslept, 0 forgotten \n"
-
-
-def test_the_search_hooks_of_the_docs_find_weigh_and_order(home: Home, tmp_path: Path) -> None:
-    texts = ("Staging: draft of a plan.", "Bertha: port 5433.", "The staging host is slow.", "The staging host is old.")
-    for text in texts:
-        home.succeed("memory", "add", text)
-    home.succeed("memory", "--user", "add", "Bertha needs a VPN.")
-    before = home.succeed("memory", "search", "which staging host").out
-    assert ["Bertha" in before, "draft" in before] == [False, True]
-    docs = (ROOT / "docs" / "extending.md").read_text()
-    written(home, tmp_path / "site", next(t for t in re.findall(r"```python\n(.*?)```", docs, re.S) if "Bertha" in t))
-    after = home.succeed("memory", "search", "which staging host").out
-    assert ["port 5433" in after, "draft" in after] == [True, False]
-    newest = home.succeed("memory", "search", "-k", "1", "which staging host").out
-    assert "is old" in newest and "5433" not in newest
-    assert "VPN" in home.succeed("memory", "--user", "search", "which staging host").out
 
 
 def test_what_a_part_offers_is_allowed_by_a_person_and_undeclared_whatever_it_says(
