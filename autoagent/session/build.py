@@ -21,7 +21,7 @@ from autoagent.registry.registrations import GUESTS
 from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
 from autoagent.safety.rules import Rulebook, SavedRules
 from autoagent.safety.typed_answers import Steering, UserAnswer, read_answer
-from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
+from autoagent.session.extension_hooks import HookedModel, heard, hooked_authorizer, hooked_registry, rendered
 from autoagent.session.permissions import enforce_workspace
 from autoagent.session.session import Session, found_by_parts, place_in
 from autoagent.settings import DOTENV, Settings, secrets_of, user_config_path, user_state_path
@@ -95,7 +95,7 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
     argument = choice.argument
     if choice.provider.endpoint and not argument:
         argument = named or (_name_at_level(settings, agent) if settings.hierarchical else "")
-    return hooked_model(_opened(settings, console, choice, argument, answered, agent))
+    return cast(Model, HookedModel(_opened(settings, console, choice, argument, answered, agent)))
 
 
 def _name_at_level(settings: Settings, agent: str) -> str:

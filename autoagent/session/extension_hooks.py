@@ -45,11 +45,6 @@ def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -
             say(f"The extension {extension.plugin.called} takes part: {', '.join(extension.registrations.reaches)}.")
 
 
-def hooked_model(model: Model) -> Model:
-    """Return the model with the hooks around its turn, which are looked up at the first turn."""
-    return cast(Model, _HookedModel(model))
-
-
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
     """Return the authorizer with extensions' authorizers before it and their hooks around it."""
     deciding, around = hooks("decide"), hooks("authorize")
@@ -116,7 +111,9 @@ def rendered(event: Event) -> str | None:
     return None
 
 
-class _HookedModel:
+class HookedModel:
+    """Ask a model with the hooks around its turn, which are looked up at the first turn. Satisfies Model."""
+
     def __init__(self, model: Model) -> None:
         self._model = model
 

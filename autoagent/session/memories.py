@@ -41,9 +41,7 @@ DAY = 86_400.0
 MINUTE = 60.0
 
 
-def say(line: str) -> None:
-    """Print a message about the memory to standard error."""
-    echo(line, err=True)
+say = partial(echo, err=True)  # a message of the memory
 
 
 @dataclass(frozen=True, slots=True)
