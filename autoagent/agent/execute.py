@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ class Execution:
         effects, changing = proposal.spec.effects, proposal.risk != "read"
         whole = effects is None or effects.runs_programs or bool(self._running())
         if changing:
-            yield from self.snapshot(passing=True, whole=whole, named=proposal.named)
+            yield from self.snapshot(passing=True, whole=whole)
         before = state.work.tree
         yield state.record(Started(call=call), passing=not changing)  # a read lost in a power cut is simply repeated
         started_at, interrupted = self._clock(), False
@@ -72,7 +72,7 @@ class Execution:
         result = yield from self._for_model(call, result, workspace)
         seconds = self._clock() - started_at
         if changing:
-            yield from self.snapshot(passing=True, whole=whole, named=proposal.named)
+            yield from self.snapshot(passing=True, whole=whole)
             result = self._with_changes(proposal, result, before)
         result = state.guard.label(call, result, labels)
         data = result.meta.to_json()
@@ -128,13 +128,12 @@ class Execution:
         if interrupted:
             yield from self._user.interrupted()
 
-    def snapshot(self, *, passing: bool = False, whole: bool = True, named: Collection[str] = ()) -> Events:
+    def snapshot(self, *, passing: bool = False, whole: bool = True) -> Events:
         """Snapshot the workspace if it has changed since the last snapshot.
 
-        With `passing`, a synced event follows at once and this one is not synced. The others as in Snapshots.
+        With `passing`, a synced event follows at once and this one is not synced. `whole` as in Snapshots.
         """
-        last = self._state.work.tree
-        if self._snapshots and (tree := self._snapshots.take(whole=whole, last=last, named=named)) != last:
+        if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != self._state.work.tree:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
 
     def close(self) -> Events:

@@ -291,13 +291,14 @@ class Registry:
         """Return a checked call with the preview of its command, if any."""
         command = self._commands[call.name]
         risk = command.assess(context, **call.args) if command.assess else command.spec.risk
-        named = []  # places to write
+        guarded = []  # places to write that need the user's permission
         for parameter in command.spec.parameters if risk != "read" else ():
             if parameter.meaning in ("path", "entry") and isinstance(path := call.args.get(parameter.name), str):
                 with suppress(CommandError):
-                    named.append(context.workspace.display(path, follow=parameter.meaning == "path"))
-        guarded = tuple(filter(context.workspace.watch.is_guarded, named))
-        proposal = Proposal(call, command.spec, risk=risk, named=tuple(named), guarded=guarded)
+                    where = context.workspace.display(path, follow=parameter.meaning == "path")
+                    if context.workspace.watch.is_guarded(where):
+                        guarded.append(where)
+        proposal = Proposal(call, command.spec, risk=risk, guarded=tuple(guarded))
         if command.preview is None:
             return proposal
         try:

@@ -245,8 +245,7 @@ class Proposal:
     warning: str = ""  # why only a new answer of a person may allow it
     agent: str = ""  # the proposing sub-agent, or '' for the run's own agent
     recalled: tuple[int, ...] = ()  # the memories that brought outside text into the run, if the warning names them
-    named: tuple[str, ...] = ()  # the places in the workspace that it may change
-    guarded: tuple[str, ...] = ()  # those of them that only the user may allow
+    guarded: tuple[str, ...] = ()  # the places it would write to that only the user may allow
 
     @property
     def is_diff(self) -> bool:

@@ -91,13 +91,13 @@ def restore(
     Raises StateError if files were changed since the newest snapshot of the run, unless `force`, or the snapshot is
     incomplete. Then nothing is recorded or touched.
     """
-    now = snapshots.take(last=history.tree)
-    if not force and (changed := snapshots.changed(history.tree, now, kept=True)):
+    now = snapshots.take()
+    if not force and (changed := snapshots.changed(history.tree, now)):
         raise StateError(
             f"Changed since the last snapshot of the run {log.run}, by hand or by an interrupted command: "
             f"{files(changed)}. Nothing is touched; --force restores these too, and keeps them in a snapshot."
         )
-    snapshots.check(now, back.tree)
+    snapshots.check(back.tree)
     if now != history.tree:
         _record(log, history, Snapshot(tree=now))
     _record(log, history, back)
@@ -106,7 +106,7 @@ def restore(
 
 def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
     """Complete a restoration that the log has recorded. Raises StateError."""
-    restored = snapshots.restore(history.unfinished, history.tree)
+    restored = snapshots.restore(history.unfinished)
     _record(log, history, Snapshot(tree=snapshots.take()))
     return restored
 

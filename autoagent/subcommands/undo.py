@@ -18,7 +18,7 @@ from autoagent.log.event_log import EventLog
 from autoagent.log.reader import find_run
 from autoagent.session import build
 from autoagent.session.earlier_runs import last_start, report_lost_events
-from autoagent.session.restoring import describe_outcome, files, finish, history_of_run, open_snapshots, workspace_of
+from autoagent.session.restoring import describe_outcome, finish, history_of_run, open_snapshots, workspace_of
 from autoagent.session.restoring import undo as undo_in
 from autoagent.session.services import open_sandbox
 from autoagent.session.session import Session
@@ -125,7 +125,7 @@ def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Proces
         workspace = workspace_of(began, Path(folder))
         restored = open_snapshots(settings.state_dir, workspace).restore(tree)
         if restored.left:
-            echo(f"Without {files(restored.left)}.", err=True)
+            echo(f"Without {', '.join(restored.left)}.", err=True)
         with closing(open_sandbox(settings, workspace)) as sandbox:
             return sandbox.run(["/bin/sh", "-c", check])
 

@@ -16,6 +16,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,6 @@ from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.session.drive import OpenedRun
-    from autoagent.workspace.snapshots import Snapshots
 
 MOST_BYTES = 1 << 30  # of the workspace
 MOST_FILES = 50_000
@@ -49,15 +49,10 @@ class Copies:
     def __init__(self, run: OpenedRun) -> None:
         self.workspace = run.tools.context.workspace
         self._folder = run.log.path.parent / "copies"
-        self._state_dir = run.plan.settings.state_dir
+        self._snapshots = partial(open_snapshots, run.plan.settings.state_dir)
         self._warn = run.plan.console.warn
         self._lock = threading.Lock()  # roles ask for their copies in their own threads
         self._warned = False
-
-    def _snapshots(self, workspace: Workspace) -> Snapshots:
-        snapshots = open_snapshots(self._state_dir, workspace)
-        snapshots.keeps_ignored = True
-        return snapshots
 
     def open(self, name: str) -> Workspace | None:
         """Return the copy of this name, making it if necessary, or None if the workspace is too large to copy.

@@ -63,7 +63,7 @@ def verdict(
             case Returned() if event.agent in begun:
                 state.work.add(begun.pop(event.agent))
                 state.work.add(event)
-    if tools.snapshots is not None and (tree := tools.snapshots.take(last=state.work.tree)) != state.work.tree:
+    if tools.snapshots is not None and (tree := tools.snapshots.take()) != state.work.tree:
         yield state.record(Snapshot(tree=tree))
     found = "not verified"
     proof: Proof = "claimed"

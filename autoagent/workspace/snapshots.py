@@ -3,11 +3,10 @@
 A snapshot is a tree of git objects outside the workspace: files with permissions, symbolic links, and folders, even
 empty ones. Workspace files are never run or interpreted. A repository inside is stored like any other files.
 
-Not stored, and left alone by a restore: files in folders that git ignores (see ignored) unless a file command names
-them, files over LARGEST_FILE, everything beyond MOST_BYTES or MOST_ENTRIES, folders deeper than DEEPEST, unreadable
-entries of other users, devices, sockets and pipes. Their changes are seen all the same, except beyond MOST_ENTRIES.
-Owners, times, extended attributes, hard links and setuid/setgid bits are not stored either. The latter would lend the
-restoring user's rights. A change within RACY_NS of a scan that keeps size and times is only seen by the next scan.
+Not stored, and left alone by a restore: files over LARGEST_FILE, everything beyond MOST_BYTES or MOST_ENTRIES, folders
+deeper than DEEPEST, unreadable entries of other users, devices, sockets and pipes. Owners, times, extended attributes,
+hard links and setuid/setgid bits are not stored either. The latter would lend the restoring user's rights. A change
+within RACY_NS of a scan that keeps size and times is only seen by the next scan.
 
 Around a command that runs no program, only the changes reported by the kernel are scanned (see changes).
 """
@@ -25,7 +24,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from autoagent.core.durable_files import held, replace_in
 from autoagent.core.errors import StateError
@@ -34,9 +33,6 @@ from autoagent.workspace.changes import Changes
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, shown
 from autoagent.workspace.guarded import Stamp, place_in, stamp_of
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
-
-if TYPE_CHECKING:
-    from autoagent.workspace.ignored import Rules
 
 LARGEST_FILE = 32 << 20  # bytes
 MOST_BYTES = 512 << 20  # all files of one snapshot
@@ -47,7 +43,6 @@ RACY_NS = 50_000_000  # a file changed more recently may change again with the s
 
 _FOLDER, _LINK, _ABSENT = 0o040000, 0o120000, 0o160000  # modes of git; the last is a submodule: a name, no content
 _FOLDER_BITS = 0o3777  # with setgid and sticky, for shared folders; on a file, setgid lends rights
-_IGNORED = "git ignores it (files that a file command changes are kept)"
 _TOO_MANY = f"the workspace has more than {MOST_ENTRIES:,} entries"
 _CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a cache as of bford.info/cachedir; a virtual environment
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -74,9 +69,6 @@ class _Scan:
     folders: dict[str, int] = field(default_factory=dict)  # with their modes, parents first
     stamps: dict[str, dict[str, tuple[Stamp, Node]]] = field(default_factory=dict)  # of files, by folder and name
     left_out: dict[str, str] = field(default_factory=dict)
-    ignored: set[str] = field(default_factory=set)  # folders that git ignores, and all below
-    rules: dict[str, Rules] = field(default_factory=dict)  # for what is in each folder
-    held: dict[str, Tree] = field(default_factory=dict)  # what the last snapshot kept of these
     limited: bool = False  # whether a limit or an unreadable folder left something out
     entries: int = 0
     files: int = 0  # read in this scan
@@ -90,7 +82,6 @@ class Snapshots:
     """
 
     def __init__(self, store: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> None:
-        self.keeps_ignored = False  # files that git ignores, like others
         self._objects = ObjectStore(store)
         self._workspace = workspace
         self._tell = tell
@@ -100,25 +91,16 @@ class Snapshots:
         self._changes = Changes()
         self._nodes: dict[str, Node] = {}  # of the folders, as last seen
         self._stored: dict[str, StoredTree] = {}
-        self._named: Collection[str] = ()
-        self._last = ""  # the tree of the last snapshot, if another object took it, or of a restoration
         self._recent: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # trees by id, of the last two scans
 
-    def take(self, *, whole: bool = True, last: str = "", named: Collection[str] = ()) -> str:
-        """Take a snapshot. Return the id of its tree. Raises StateError.
+    def take(self, *, whole: bool = True) -> str:
+        """Take a snapshot. Return the id of its tree, which depends on the content only. Raises StateError.
 
-        Unless `whole`, scan only the changes reported by the kernel, if known (see changes). Files that git ignores are
-        kept if they are `named`, or in the run's `last` tree.
+        Unless `whole`, scan only the changes reported by the kernel, if known (see changes).
         """
-        self._named = named
-        if last and last != (self._nodes[""].id if self._nodes else ""):
-            self._last = last
         try:
             with self._objects.together():
                 changed = None if whole or self._scan.limited else self._changes.taken()
-                for where, _, name in (path.rpartition("/") for path in named):
-                    if changed is not None and where in self._scan.ignored:
-                        changed.setdefault(where, set()).add(name)
                 scan = None if changed is None else self._scan_changes(changed)
                 if scan is None:
                     scan, changed = self._scan_all(), None
@@ -127,23 +109,19 @@ class Snapshots:
             self._changes.forget()
             raise
         self._recent = ({nodes[where].id: tree for where, tree in scan.trees.items()}, self._recent[0])
-        self._scan, self._nodes, self._last = scan, nodes, ""
+        self._scan, self._nodes = scan, nodes
         self._stored = {where: tree for where, tree in self._stored.items() if where in scan.trees}
-        new = [path for path, reason in scan.left_out.items() if self._reported.isdisjoint((path, reason))]
+        new = [path for path in scan.left_out if path not in self._reported]
         if new and self._tell is not None:
-            self._reported.update((*new, *{_IGNORED}.intersection(scan.left_out.values())))
+            self._reported.update(new)
             examples = "; ".join(f"{shown(path)}: {scan.left_out[path]}" for path in new[:3])
             more = f"; and {len(new) - 3} more" if len(new) > 3 else ""
             self._tell(f"A change of this cannot be undone, as it is not kept: {examples}{more}.")
         return nodes[""].id
 
-    def changed(self, before: str, after: str, *, kept: bool = False) -> list[str]:
-        """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError.
-
-        With `kept`, only those that one of the trees keeps.
-        """
-        found = self._differences(before, after)
-        return sorted(path for path, *nodes in found if not kept or any(map(_is_kept, nodes)))
+    def changed(self, before: str, after: str) -> list[str]:
+        """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
+        return sorted(path for path, _, _ in self._differences(before, after))
 
     def byproducts(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return the paths of git's own, compiled or installed files, or in a folder with a CACHEDIR.TAG."""
@@ -158,23 +136,30 @@ class Snapshots:
 
     def read(self, tree: str, path: str) -> bytes | None:
         """Return the content of a file in this tree, or None if it did not exist or was not kept. Raises StateError."""
-        node = self._find(tree, path)
-        return self._objects.read("blob", node.id) if _is_kept(node) and not _is_folder(node) else None
+        *folders, name = path.split("/")
+        for folder in folders:
+            node = self._tree(tree).get(folder)
+            if not _is_folder(node):
+                return None
+            tree = node.id
+        node = self._tree(tree).get(name)
+        if node is None or _is_folder(node) or node.mode == _ABSENT:
+            return None
+        return self._objects.read("blob", node.id)
 
-    def restore(self, tree: str, last: str = "") -> Restored:
+    def restore(self, tree: str) -> Restored:
         """Restore the workspace to this tree after taking a snapshot. Touch nothing if the tree is incomplete.
 
-        Entries that no snapshot stores and protected paths are left alone. `last` as in `take`.
+        Entries that no snapshot stores and protected paths are left alone.
 
         Raises:
             StateError: part of the snapshot is missing or damaged, or a file cannot be written.
         """
-        before = self.take(last=last)
-        self.check(before, tree)
+        before = self.take()
+        self._check(before, tree)
         restoration = _Restoration(self._workspace, self._objects, self._tree)
         restoration.run("", before, tree)
         self._workspace.watch.accept(restoration.changed)
-        self._last = tree
         return Restored(tuple(sorted(restoration.changed)), tuple(sorted(restoration.left.items())))
 
     def merge(self, base: str, own: str, into: str) -> tuple[str, list[str]]:
@@ -206,6 +191,10 @@ class Snapshots:
         mode = into.mode if base is not None and own.mode == base.mode else own.mode
         return Node(mode, self._objects.put_tree(tree).id)
 
+    def check(self, tree: str) -> None:
+        """Raise StateError if a restoration from now would miss an object."""
+        self._check(self.take(), tree)
+
     # Taking ------------------------------------------------------------------------------------------------------
 
     def _scan_all(self) -> _Scan:
@@ -219,9 +208,7 @@ class Snapshots:
                     self._changes.add(where, descriptor)
                     folders = self._list(descriptor, where, scan)
                 scan.folders |= folders
-                ignored = self._ignored(where, folders, scan)
-                later = set(self.byproducts(folders)) - {f"{where}/.git".lstrip("/")} | ignored
-                later = later if queue is pending else set()
+                later = set(self.byproducts(folders)) - {f"{where}/.git".lstrip("/")} if queue is pending else set()
                 last.extend(sorted(later))
                 queue.extend(folder for folder in folders if folder not in later)
             except OSError as error:
@@ -237,35 +224,6 @@ class Snapshots:
                 else:
                     scan.left_out[where], scan.limited = error.strerror or str(error), True
         return scan
-
-    def _ignored(self, where: str, folders: Iterable[str], scan: _Scan) -> set[str]:
-        """Add the folders in a folder that git ignores to scan, and return them. None has a tracked file."""
-        if where in scan.ignored:
-            ignored = set(folders)
-        else:
-            rules: Rules = scan.rules.get(where.rpartition("/")[0], ()) if where else ()
-            node, ignored = scan.trees[where].get(".gitignore"), set()
-            if rules or (node is not None and stat.S_ISREG(node.mode) and not self.keeps_ignored):
-                from autoagent.workspace.ignored import COMPRESSED, is_ignored, rules_in
-
-                text = self._text(where, ".gitignore") if node is not None and stat.S_ISREG(node.mode) else ""
-                scan.rules[where] = rules = rules_in(text, len(PurePosixPath(where).parts), rules)
-                ignored = {folder for folder in folders if is_ignored(folder, rules)}
-                index = self._text(".git", "index") if ignored else ""  # with the paths of the tracked files
-                ignored = {path for path in ignored if not index.startswith(COMPRESSED) and f"{path}/" not in index}
-                scan.left_out |= dict.fromkeys(sorted(ignored), _IGNORED)
-        scan.ignored |= ignored
-        return ignored
-
-    def _text(self, where: str, name: str) -> str:
-        """Return the text of a file, '' if it is missing, and a text that ignores nothing if it cannot be read."""
-        try:
-            with self._workspace.folder(where or ".") as descriptor:
-                return os.fsdecode(_content(descriptor, name)[0])
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
-        except OSError:
-            return "DIRC\0\0\0\4"
 
     def _restore_access(self, where: str) -> bool:
         """Restore the user's permissions on a folder that was readable in the last scan. Return whether it is done."""
@@ -285,19 +243,15 @@ class Snapshots:
         scan.stamps[where] = stamps = {}
         folders: dict[str, int] = {}
         before = self._scan.stamps.get(where, {})
-        ignored = where in scan.ignored
-        if (ignored and (self._last or self._named)) or ignored != (where in self._scan.ignored):
-            before = {}  # other files may be kept than before
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 if (known := before.get(entry.name)) and scan.entries < MOST_ENTRIES:
                     with suppress(OSError):
-                        size = known[0][2] if _is_kept(known[1]) else 0
-                        fits = scan.bytes + size <= MOST_BYTES
+                        fits = scan.bytes + known[0][2] <= MOST_BYTES
                         if fits and stamp_of(entry.stat(follow_symlinks=False)) == known[0]:
                             tree[entry.name], stamps[entry.name] = known[1], known
                             scan.entries += 1
-                            scan.bytes += size
+                            scan.bytes += known[0][2]
                             continue
                 path = place_in(where, entry.name)
                 if self._workspace.is_protected(path):
@@ -320,11 +274,7 @@ class Snapshots:
 
     def _add_entry(self, parent: int, name: str, where: str, status: os.stat_result, scan: _Scan) -> None:
         """Add an entry that is not a folder to scan. Raises FileNotFoundError."""
-        path, now, stamp = place_in(where, name), time.time_ns(), stamp_of(status)
-        if where in scan.ignored and stat.S_ISREG(status.st_mode) and not self._is_held(where, name, scan):
-            node, is_sure = _absent(_IGNORED, status), now - status.st_ctime_ns > RACY_NS
-            scan.trees[where][name], scan.stamps[where][name] = node, (stamp if is_sure else (*stamp[:4], -1), node)
-            return
+        path = place_in(where, name)
         if reason := _reason_to_skip(status, scan):
             scan.left_out[path] = reason
             scan.trees[where][name] = _absent(reason, status)
@@ -333,6 +283,7 @@ class Snapshots:
         if scan.files == MANY_FILES and self._tell is not None and not self._many_reported:
             self._many_reported = True
             self._tell(f"Saving {MANY_FILES:,} files or more, so that steps can be undone.")
+        now, stamp = time.time_ns(), stamp_of(status)
         try:
             if stat.S_ISLNK(status.st_mode):
                 data, mode = os.fsencode(os.readlink(name, dir_fd=parent)), _LINK
@@ -350,19 +301,10 @@ class Snapshots:
             stamp = (*stamp[:4], -1)
         scan.trees[where][name], scan.stamps[where][name] = node, (stamp, node)
 
-    def _is_held(self, where: str, name: str, scan: _Scan) -> bool:
-        """Return whether a file that git ignores is kept: it is named, or the last snapshot keeps it."""
-        if where not in scan.held:
-            scan.held[where] = self._scan.trees.get(where, {})
-            with suppress(StateError):  # the user has deleted the snapshots since
-                if self._last and _is_folder(node := self._find(self._last, where)):
-                    scan.held[where] = self._tree(node.id)
-        return place_in(where, name) in self._named or _is_kept(scan.held[where].get(name))
-
     def _scan_changes(self, changed: Mapping[str, Collection[str]]) -> _Scan | None:
         """Update the last scan by these changes, or return None if everything has to be scanned."""
         last = self._scan
-        scan = replace(last, trees={**last.trees}, stamps={**last.stamps}, left_out={**last.left_out}, held={})
+        scan = replace(last, trees={**last.trees}, stamps={**last.stamps}, left_out={**last.left_out})
         for where, names in changed.items():
             if where not in last.trees:
                 return None
@@ -415,16 +357,9 @@ class Snapshots:
                 return trees[name]
         return self._objects.read_tree(name)
 
-    def _find(self, tree: str, path: str) -> Node | None:
-        node: Node | None = Node(_FOLDER, tree)
-        for name in path.split("/"):
-            node = self._tree(node.id).get(name) if _is_folder(node) else None
-        return node
-
-    def check(self, before: str, after: str) -> None:
-        """Raise StateError if a restoration from one tree to another would miss an object."""
+    def _check(self, before: str, after: str) -> None:
         for _, _, node in self._differences(before, after):
-            if _is_kept(node):
+            if node is not None and node.mode != _ABSENT:
                 self._objects.read("blob", node.id)
 
     def _differences(self, before: str, after: str, where: str = "") -> Iterator[tuple[str, Node | None, Node | None]]:
@@ -461,15 +396,9 @@ class _Restoration:
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         differing = []
         for name in sorted(changed_names(old, new)):
-            path, old_node, new_node = place_in(where, name), old.get(name), new.get(name)
-            if self._workspace.is_protected(path):
-                self.left[path] = "it belongs to the agent itself"
-            elif old_node is not None and not _is_kept(old_node):
-                self.left[path] = "as it is now, no snapshot keeps it"
-            elif new_node is not None and not _is_kept(new_node):
-                self.left[path] = "the snapshot does not hold it"
-            else:
-                differing.append((name, path, old_node, new_node))
+            path = place_in(where, name)
+            if not self._is_skipped(path, old.get(name), new.get(name)):
+                differing.append((name, path, old.get(name), new.get(name)))
         try:
             for _, path, prev, node in differing:
                 if _is_folder(prev) and not _is_folder(node):
@@ -489,6 +418,15 @@ class _Restoration:
                     os.fchmod(descriptor, wanted)
         except OSError as error:
             raise StateError(f"{shown(where or '.')} in the workspace cannot be restored: {error.strerror}.") from error
+
+    def _is_skipped(self, path: str, old_node: Node | None, new_node: Node | None) -> bool:
+        if self._workspace.is_protected(path):
+            self.left[path] = "it belongs to the agent itself"
+        elif old_node is not None and old_node.mode == _ABSENT:
+            self.left[path] = "as it is now, no snapshot keeps it"
+        elif new_node is not None and new_node.mode == _ABSENT:
+            self.left[path] = "the snapshot does not hold it"
+        return path in self.left
 
     def _replace_entry(self, parent: int, name: str, path: str, old_node: Node | None, new_node: Node | None) -> None:
         """Replace a name in an open folder. The content of a folder follows later."""
@@ -530,17 +468,13 @@ def _reason_to_skip(status: os.stat_result, scan: _Scan) -> str:
 
 
 def _absent(reason: str, status: os.stat_result | None = None) -> Node:
-    """Return a placeholder for an omitted entry. Its id changes with a file's size, and the time no program can set."""
+    """Return a placeholder for an omitted entry. Its id changes with a file's size and time."""
     is_file = status is not None and stat.S_ISREG(status.st_mode)
-    state = f"{reason} {status.st_size} {status.st_ctime_ns}" if status is not None and is_file else reason
+    state = f"{reason} {status.st_size} {status.st_mtime_ns}" if status is not None and is_file else reason
     return Node(_ABSENT, hashlib.sha256(state.encode()).hexdigest())
 
 
 _BEYOND_LIMIT = _absent(_TOO_MANY)
-
-
-def _is_kept(node: Node | None) -> TypeGuard[Node]:
-    return node is not None and node.mode != _ABSENT
 
 
 def _is_folder(node: Node | None) -> TypeGuard[Node]:

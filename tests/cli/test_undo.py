@@ -218,21 +218,3 @@ def test_undo_changes_nothing_outside_where_a_file_has_become_a_link(done: Home,
     for words in (("--to", "0"), ("--to", "0", "--force"), ("--redo", "--force"), ("--to", "1", "--force")):
         assert done.run("undo", run, *words).code == (0 if "--force" in words else 1), words
         assert {path.name: path.read_text() for path in outside.iterdir()} == {"a.txt": "mine", "b.txt": "mine"}
-
-
-def test_of_what_git_ignores_the_changes_by_file_commands_are_undone(served: Home, server: ScriptedServer) -> None:
-    for name, text in ((".gitignore", "build/\n"), ("build/a.txt", "mine"), ("build/b.txt", "mine")):
-        served.write(f"autoagent_workspace/{name}", text)
-    server.add(command("write_to_file", filename="build/a.txt", text="one"))
-    server.add(command("execute_shell", command_line="echo two | tee build/a.txt build/b.txt"))
-    server.add(command("delete_file", filename="build/a.txt"), *FINISH)
-    ran = served.run(*GOAL, "-m", "none", "-c", "-l", "4", "--accept-claims")
-    assert "it is not kept: 'build': git ignores it (files that a file command" in " ".join(ran.text.split())
-    changed = [event["data"].get("changed") for event in served.log(served.runs[0]) if event["type"] == "returned"]
-    assert changed[:3] == [["build/a.txt"], ["build/a.txt", "build/b.txt"], ["build/a.txt"]]
-    for text in ("two\n", "one", "mine"):
-        undone = served.run("undo", served.runs[0])
-        assert undone.code == 0 and workspace(served)["build/a.txt"] == text
-    assert workspace(served)["build/b.txt"] == "two\n"
-    assert "Left as they are: build/b.txt (as it is now, no snapshot keeps it)." in served.run(
-        "undo", served.runs[0], "--to", "0").text  # fmt: skip
