@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import MANY
+from fuzzing import MANY, perhaps_spoilt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_messages import EXAMPLES
@@ -63,14 +63,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     line = draw(st.sampled_from(LINES))
     for _ in range(draw(st.integers(1, 3))):
         line = put(line, draw(st.sampled_from(list(paths(line)))), draw(st.sampled_from(ODD) | anything))
-    data = json.dumps(line).encode()
-    match draw(st.integers(0, 5)):
-        case 0:
-            data = data[: draw(st.integers(0, len(data)))]
-        case 1:
-            at = draw(st.integers(0, len(data)))
-            data = data[:at] + draw(st.binary(min_size=1, max_size=4)) + data[at:]
-    return data
+    return draw(perhaps_spoilt(json.dumps(line).encode()))
 
 
 anything = st.recursive(

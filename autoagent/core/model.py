@@ -197,7 +197,7 @@ def without_calls(messages: Sequence[Message]) -> list[Message]:
         content = "\n".join([message.content, *map(call_as_text, message.calls)]) if message.calls else message.content
         role = "user" if message.role == "tool" else message.role
         if message.role == "tool" and not content.startswith(name := names.get(message.answers, "The command")):
-            content = f"{name} returned: {content}"  # its name is in the call alone (see History)
+            content = f"{name}: {content}"  # its name is in the call alone (see History)
         if rewritten and rewritten[-1].role == role != "system":
             images = rewritten[-1].images + message.images
             rewritten[-1] = replace(rewritten[-1], content=f"{rewritten[-1].content}\n\n{content}", images=images)

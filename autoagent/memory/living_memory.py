@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from autoagent.core.errors import ForModel, ForUser, StateError
 from autoagent.core.frozen import dataclass
@@ -292,7 +292,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             weights=self.weights, vectors=found.vectors, enough=enough, part=part,
         )  # fmt: skip
         rerankers = (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ()))
-        return replace(reranked(recall, k, query, rerankers), gate=enough)
+        return replace(reranked(recall, k, query, rerankers) if rerankers else recall, gate=enough)
 
     def _evidence(
         self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
@@ -331,13 +331,9 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
                 break
             count = min(4 * count, max(MAX_SEARCHED, k))
         memories = [m for _, kept in parts for m in kept[:k]]
-
-        def visible(some: Sequence[RetrievedMemory]) -> list[RetrievedMemory]:
-            return [m for m in some if (m.run, m.step) not in skip and wanted(m) and allowed(m)]
-
         for retrieve in self._hooks.retrievers:
-            related = retrieve(query, lambda: visible(self.store.listed(MAX_SEARCHED)))
-            others = visible(self.store.of(related))
+            related = retrieve(query, partial(self.store.listed, MAX_SEARCHED))
+            others = (m for m in self.store.of(related) if (m.run, m.step) not in skip and wanted(m) and allowed(m))
             memories += sorted(others, key=lambda m: -related[m.id])[:k]
             nearer = {id: max(found.meaning.get(id, 0.0), min(value, 1.0)) for id, value in related.items()}
             found = replace(found, meaning={**found.meaning, **nearer})

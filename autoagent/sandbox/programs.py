@@ -54,7 +54,7 @@ class Programs:
         self._network, self._reasons = network, tuple(reasons)
         self._printed: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
-        self._starting: Future[_Running] | None = None  # the newest, until it has begun
+        self._starting: set[Future[_Running]] = set()
         self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than `close`
 
     @property
@@ -94,17 +94,12 @@ class Programs:
 
     def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
         log = self._workspace.make(output)
-        self._watch.begin()
-        try:
-            launch = self._launch(argv, folder, {}, self._network, False)
-        except BaseException:  # Ctrl-C too
-            self._watch.end()
-            os.close(log)
-            raise
         begun: Future[_Running] = Future()
         ended: Future[ProcessExit] = Future()
 
         def live() -> None:
+            if not begun.set_running_or_notify_cancel():
+                return
             try:
                 program = Process(launch, self._limits, output=log, between=self._watch.recheck)
             except BaseException as error:  # raised in the waiting thread
@@ -113,16 +108,25 @@ class Programs:
                 return
             finally:
                 os.close(log)
-            background = BackgroundProcess(program.pid, shlex.join(argv), self._workspace.display(output))
-            self._started.append(_Running(background, program, ended))
+            self._started.append(_Running(BackgroundProcess(program.pid, shlex.join(argv), place), program, ended))
             begun.set_result(self._started[-1])
             exit = program.wait()
             self._watch.end()
             ended.set_result(exit)
 
-        # Its own thread, since a program ends with the thread that started it.
-        self._starting = begun
-        threading.Thread(target=live, name=f"program {argv[0]}", daemon=True).start()
+        self._watch.begin()
+        try:
+            place = self._workspace.display(output)
+            launch = self._launch(argv, folder, {}, self._network, False)
+            self._starting.add(begun)
+            begun.add_done_callback(self._starting.discard)
+            # Its own thread, since a program ends with the thread that started it.
+            threading.Thread(target=live, name=f"program {argv[0]}", daemon=True).start()
+        except BaseException:  # Ctrl-C too
+            if begun.cancel():  # otherwise the thread runs and does this itself
+                self._watch.end()
+                os.close(log)
+            raise
         return begun.result().now()
 
     def programs(self) -> list[BackgroundProcess]:
@@ -137,8 +141,7 @@ class Programs:
         raise CommandError(f"There is no started program with pid {pid}.")
 
     def close(self) -> None:
-        if self._starting:
-            wait([self._starting])  # Ctrl-C has left it
+        wait([*self._starting])  # left by Ctrl-C
         for program in (*self._waited_for, *(started.program for started in self._started)):
             program.end()
         for started in self._started:

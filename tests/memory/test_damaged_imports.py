@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bag_of_words import BagOfWords
-from fuzzing import MANY
+from fuzzing import MANY, perhaps_spoilt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -53,14 +53,7 @@ def damaged(draw: st.DrawFn) -> bytes:
         record = draw(st.sampled_from([*records, header]))
         keys = ["memories", "trash", "dreams", "vectors", "autoagent_memory"] if record is header else sorted(record)
         record[draw(st.sampled_from(keys))] = draw(st.sampled_from(ODD))
-    data = "\n".join([*lines(*records, **header), ""]).encode()
-    match draw(st.integers(0, 5)):
-        case 0:
-            data = data[: draw(st.integers(0, len(data)))]
-        case 1:
-            at = draw(st.integers(0, len(data)))
-            data = data[:at] + draw(st.binary(min_size=1, max_size=4)) + data[at:]
-    return data
+    return draw(perhaps_spoilt("\n".join([*lines(*records, **header), ""]).encode()))
 
 
 def import_or_refuse(folder: Path, store: LocalStore, data: bytes) -> None:

@@ -155,17 +155,21 @@ def test_closing_ends_what_still_runs(another: Sandbox) -> None:
     assert all(program.exit is not None for program in another.programs())
 
 
-def test_closing_ends_what_was_starting_at_ctrl_c(another: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(future: Future[object]) -> object:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("kind_of", "method", "error"), [(Future, "result", KeyboardInterrupt), (threading.Thread, "start", RuntimeError)]
+)
+def test_closing_ends_what_ctrl_c_or_a_limit_met_while_it_started(
+    another: Sandbox, monkeypatch: pytest.MonkeyPatch, kind_of: type, method: str, error: type[BaseException]
+) -> None:
+    def interrupted(whatever: object) -> object:
+        raise error
 
     with monkeypatch.context() as at_the_start:
-        at_the_start.setattr(Future, "result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        at_the_start.setattr(kind_of, method, interrupted)
+        with pytest.raises(error):
             another.start(["sleep", "1000"], output="log.txt")
     another.close()
-    [program] = another.programs()
-    assert program.exit is not None and not Path(f"/proc/{program.pid}").exists()
+    assert [program.exit is not None for program in another.programs()] == [True] * (kind_of is Future)
 
 
 def test_what_was_never_started_cannot_be_stopped(sandbox: Sandbox) -> None:
