@@ -153,7 +153,7 @@ def test_vllm_keeps_strict_turns_for_mistral(server: ScriptedServer) -> None:
     server.add(Reply("Hi."))
     assert asked(model(server), LATER)[0] == "Hi."
     assert [role for role, _ in sent(server.requests[0])] == ["system", "user", "assistant", "user"]
-    assert sent(server.requests[0])[3] == ("user", "read_file returned: one\n\nGo on.")
+    assert sent(server.requests[0])[3] == ("user", "read_file: one\n\nGo on.")
     assert json.loads(sent(server.requests[0])[2][1] or "")["command"]["name"] == "read_file"
 
 
