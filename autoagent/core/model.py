@@ -194,7 +194,7 @@ def without_calls(messages: Sequence[Message]) -> list[Message]:
     names: dict[str, str] = {}
     for message in messages:
         names |= {call.id: call.name for call in message.calls}
-        content = "\n".join([message.content, *map(call_as_text, message.calls)]) if message.calls else message.content
+        content = "\n".join(filter(None, (message.content, *map(call_as_text, message.calls))))
         role = "user" if message.role == "tool" else message.role
         if message.role == "tool" and not content.startswith(name := names.get(message.answers, "The command")):
             content = f"{name}: {content}"  # its name is in the call alone (see History)

@@ -20,7 +20,7 @@ from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
 _OF_GIT = ("/etc/gitconfig",)  # git fails if it finds but cannot read this
-_GUARDED = "Programs can change files that later run as your user (.git/config, .envrc), until they end."
+_GUARDED = "Programs can change files that later run as your user (.git/config, .envrc); when they end, it is undone."
 
 
 class _Supervised:

@@ -5,6 +5,7 @@ A failing hook is reported once and skipped. One that decides refuses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -77,7 +78,7 @@ def recall_hooks(sign: int = 1) -> RecallHooks:
         found = _tried(
             name, place, lambda: {sign * int(id): float(value) for id, value in hook(query, memories).items()}
         )
-        return {id: value for id, value in (found or {}).items() if id > 0}
+        return {id: value for id, value in (found or {}).items() if id > 0 and math.isfinite(value)}
 
     def order(name: str, hook: Reranker, query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
         return _tried(name, "rerank", lambda: [sign * int(id) for id in hook(query, signed(memories))]) or []
