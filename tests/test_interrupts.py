@@ -7,6 +7,7 @@ import signal
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -80,6 +81,16 @@ def test_a_signal_where_python_forgets_what_is_raised_is_raised_behind_it(
         with interrupts.allowed():
             time.sleep(0.1)  # it is raised once
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_no_code_that_catches_every_exception_can_catch_a_signal(number: signal.Signals) -> None:
+    with Interrupts().installed() as interrupts:
+        with pytest.raises((StopRun, KeyboardInterrupt)), interrupts.allowed(), suppress(Exception):
+            signal.raise_signal(number)
+            time.sleep(10)
+        with interrupts.allowed():
+            time.sleep(0.1)
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:

@@ -40,7 +40,7 @@ class Question:
     temperature: float | None = None
 
 
-def is_signal(error: Exception) -> bool:
+def is_signal(error: BaseException) -> bool:
     """Return whether an error ends the run because a signal did."""
     return isinstance(error, StopRun) and error.outcome.status is Status.INTERRUPTED
 

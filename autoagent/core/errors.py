@@ -75,15 +75,19 @@ class StateError(ForUser):
     """Report a log, memory or folder of the program that cannot be read or written."""
 
 
-class StopRun(AutoagentError):
-    """End a run. The loop logs the outcome."""
+class StopRun(BaseException):
+    """End a run. The loop logs the outcome.
+
+    Like KeyboardInterrupt, it is not an Exception: signals raise it anywhere, also in code of others that catches
+    every Exception and would then run on.
+    """
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
 
 
-class NoMoneyException(StopRun):
+class NoMoneyException(StopRun, Exception):
     """Report that a run's money does not cover the next call. `amount` is the known spending in USD."""
 
     def __init__(self, outcome: Outcome, amount: float = 0.0) -> None:

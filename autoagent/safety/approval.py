@@ -83,8 +83,6 @@ class FailClosed(AuthorizerWrapper):
     def decide(self, proposal: Proposal) -> Verdict:
         try:
             return self._inner.decide(proposal)
-        except StopRun:
-            raise
         except Exception as error:  # whatever failed, nobody has allowed the call
             reason = f"It could not be decided whether this may run ({type(error).__name__}: {error})."
             return Verdict(False, "fault", reason)

@@ -110,7 +110,12 @@ class Programs:
                 os.close(log)
             self._started.append(_Running(BackgroundProcess(program.pid, shlex.join(argv), place), program, ended))
             begun.set_result(self._started[-1])
-            exit = program.wait()
+            try:
+                exit = program.wait()
+            except BaseException as error:  # raised in `close`, which would otherwise wait forever
+                self._watch.end()
+                ended.set_exception(error)
+                return
             self._watch.end()
             ended.set_result(exit)
 

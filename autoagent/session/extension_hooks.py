@@ -248,7 +248,7 @@ def passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callabl
     """Call a hook, or skip it if it fails. Errors of the wrapped function propagate."""
     try:
         return hook()
-    except (AutoagentError, OSError, KeyboardInterrupt):
+    except (AutoagentError, OSError):
         raise
     except Exception as error:  # foreign code; the run goes on without it
         _report_once(name, place, type(error).__name__)

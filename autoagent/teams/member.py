@@ -176,7 +176,7 @@ class Member:
         for answer, asks in short:
             try:
                 answer.set_result(self._ask(*asks, self.now.budget))
-            except Exception as error:  # raised where the answer is awaited
+            except (Exception, StopRun) as error:  # raised where the answer is awaited
                 answer.set_exception(error)
 
     def _ask(self, prompt: str, system: str, purpose: str, model: str, budget: Budget | None) -> str:

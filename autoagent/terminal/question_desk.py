@@ -232,7 +232,7 @@ class QuestionDesk:
         self._say(f"Answered from another terminal: {came}")
         return came
 
-    def _timeout_error(self, waiting: _Waiting, *, ends: bool) -> Exception:
+    def _timeout_error(self, waiting: _Waiting, *, ends: bool) -> TimeoutError | StopRun:
         """Return the exception for an unanswered question. Tell the user if the run goes on."""
         if not waiting.by_user:
             return TimeoutError(f"The user did not answer within {waiting.seconds:g} s.")

@@ -79,9 +79,9 @@ class ConnectedServer:
         self._link = _Link(self.entry, self._log)
         try:
             self._link.open()
-        except (Exception, KeyboardInterrupt) as error:  # the package raises whatever its transports do
+        except BaseException as error:  # the package raises whatever its transports do
             self.close()
-            if isinstance(error, KeyboardInterrupt):
+            if not isinstance(error, Exception):  # Ctrl-C, a signal
                 raise
             printed = "" if self.entry.url else f" What it has printed is in {self._log}."
             raise SetupError(f"The MCP server {self.entry.name} cannot be used: {_reason(error)}.{printed}") from error

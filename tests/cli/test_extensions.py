@@ -151,6 +151,26 @@ def test_hooks_that_fail_or_lie_cost_no_run_and_take_no_label(
     assert returned["data"]["untrusted"] == "the extension stranger of stranger 1.0" and returned["data"]["private"]
 
 
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_the_run_within_code_that_catches_every_exception(
+    served: Home, server: ScriptedServer, tmp_path: Path, number: str
+) -> None:
+    text = (
+        "import signal, time\n"
+        "def goes_on(call, run):\n"
+        "    try:\n"
+        f"        signal.raise_signal(signal.{number})\n        time.sleep(60)\n"
+        "    except Exception:\n        pass\n"
+        "    return run()\n"
+        "def register(host):\n    host.around_execute(goes_on)\n"
+    )
+    written(served, tmp_path / "site", text)
+    server.add(command("write_to_file", filename="a.txt", text="x"), *FINISH)
+    done = served.run("-c", *GOAL)
+    assert (done.code, served.log()[-1]["reason"]) == (130, f"Ended by {number}."), done.text
+    assert not (served.folder / "autoagent_workspace" / "a.txt").exists()
+
+
 def test_a_part_that_decides_and_changes_results_goes_by_its_extensions_name(
     served: Home, server: ScriptedServer, tmp_path: Path
 ) -> None:
