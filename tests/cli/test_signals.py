@@ -77,8 +77,10 @@ class Terminal:
             take_usual_signals()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
+        # A connection may be cut before anybody could close it.
+        env = {**home.env, "TERM": "xterm", "PYTHONWARNINGS": "error,ignore::ResourceWarning"}
         self.process = subprocess.Popen(
-            [*PROGRAM, *arguments], cwd=home.folder, env={**home.env, "TERM": "xterm"}, stdin=slave, stdout=slave,
+            [*PROGRAM, *arguments], cwd=home.folder, env=env, stdin=slave, stdout=slave,
             stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=take_terminal,
         )  # fmt: skip
         os.close(slave)
