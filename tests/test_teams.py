@@ -314,8 +314,9 @@ def sorted_by_role(events: list[Any]) -> list[Published]:
 def test_money_ends_a_program_by_an_exception(place: Path, server: ScriptedServer) -> None:
     team = keepers()
     team.invest(0)
-    with pytest.raises(NoMoneyException, match="Insufficient funds: 0"):
+    with pytest.raises(NoMoneyException, match="Insufficient funds: 0") as caught:
         asyncio.run(team.run())
+    assert isinstance(caught.value, Exception)  # a signal's is none
     assert not server.requests
 
 
@@ -342,8 +343,9 @@ def test_a_file_that_nothing_can_write_is_refused_in_one_line(
     server._every = lambda request: Reply("```\na\n```")
     monkeypatch.setenv("DISABLED_COMMAND_CATEGORIES", "files")
     role = Role("A", "Writer", actions=[Saves])
-    with pytest.raises(StopRun, match=r"^A\(Writer\), Saves: no file can be written here; .* says why\.$"):
+    with pytest.raises(StopRun, match=r"^A\(Writer\), Saves: no file can be written here; .* says why\.$") as caught:
         asyncio.run(Team(roles=[role]).run(idea="Write"))
+    assert isinstance(caught.value, Exception)
     assert not server.requests and not (place / "autoagent_workspace" / "a.txt").exists()
 
 

@@ -87,7 +87,7 @@ class StopRun(BaseException):
         self.outcome = outcome
 
 
-class NoMoneyException(StopRun, Exception):
+class NoMoneyException(StopRun):
     """Report that a run's money does not cover the next call. `amount` is the known spending in USD."""
 
     def __init__(self, outcome: Outcome, amount: float = 0.0) -> None:

@@ -91,7 +91,7 @@ class Team(_Team):
 
         Raises:
             NoMoneyException: the investment is used up. The run is saved.
-            StopRun: the user, a failure or a limit other than `n_round` has ended it. The run is saved.
+            RunEnded: the user, a failure or a limit other than `n_round` has ended it. The run is saved.
             ForUser: it cannot begin.
         """
         from autoagent.teams.opening import run_in_program

@@ -38,6 +38,14 @@ if TYPE_CHECKING:
     from autoagent.teams.team import Team
 
 
+class RunEnded(StopRun, Exception):
+    """Report an early end to the program that runs a team, which may catch it as an Exception."""
+
+
+class OutOfMoney(NoMoneyException, RunEnded):
+    """Report that the investment is used up."""
+
+
 @dataclasses.dataclass(slots=True)
 class TeamPlan:
     """Describe a team that is about to run.
@@ -110,9 +118,9 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
     if running.error is not None:
         raise running.error
     if running.outcome.status == Status.BUDGET:
-        raise NoMoneyException(running.outcome, team.spent)
+        raise OutOfMoney(running.outcome, team.spent)
     if running.outcome.status != Status.FINISHED and not running.rounds_over:
-        raise StopRun(running.outcome)
+        raise RunEnded(running.outcome)
 
 
 def plan_of_run(
