@@ -133,8 +133,8 @@ class Settings:
     memory_trust: str = setting(
         "",
         "MEMORY_TRUST",
-        help="trusted: recall no memory from outside; all: any (--memory); empty: trusted if the goals need commands "
-        "that act outward",
+        help="trusted: recall no memory from outside; all: any (--memory); empty: trusted if the agent has "
+        "commands that reach out",
         choices={"": "", "all": "all", "trusted": "trusted"},
     )
     memory_user: bool = setting(
@@ -404,7 +404,7 @@ GROUPS = {  # of the settings, each by the first in it
     "model": "The models",
     "ai_settings_file": "The files",
     "memory_backend": "Memory",
-    "continuous": "Limits",
+    "verify": "Limits",
     "commands": "What it may do",
     "execute_local_commands": "Programs",
     "allow_hosts": "The web",

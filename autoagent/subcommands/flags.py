@@ -137,7 +137,7 @@ _RUN_FLAGS = (
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
                  cls=_RegistryOption, say=_backends),
     click.option("--memory", "memory_trust", type=click.Choice(["all", "trusted"]),
-                 help="trusted: recall no text from outside; default if the goals act outward."),
+                 help="trusted: recall no text from outside; default if its commands reach out."),
     click.option("--distil", "memory_distil", type=click.Choice(["on", "off"]),
                  help="off: do not ask the model at the end for facts to remember."),
     click.option("--allow", multiple=True, metavar="RULE", shell_complete=command_names,
