@@ -59,7 +59,7 @@ class Settings:
     unanswered_text: str = setting(
         "用户暂未回复",
         "AUTOAGENT_UNANSWERED",
-        help="what a planner, or a team in place of a person's answer, is told then",
+        help="what a planner, or a team whose person has not answered, is told then",
     )
     temperature: float = free(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = free(0, "AUTOAGENT_WINDOW", "SMART_TOKEN_LIMIT", help="context length in tokens; 0: the model's own")

@@ -372,7 +372,7 @@ def test_a_sleep_forgets_into_the_trash_from_where_it_comes_back(call: Callable[
     assert (fate["text"], fate["now"], fate["sleeps"]) == ("Tea is hot.", False, 1)
     assert call("sleep", **fading).output == "Forgot 0 memories; 0 fell a level.\n"
     fading |= {"memory_fade_days": 1e-9, "model": "replay:none"}
-    assert call("sleep", "--dry-run", **fading).stdout.startswith("now, in about 1 sleeps  1  ")
+    assert call("sleep", "--dry-run", **fading).stdout.startswith("now, in about 1 sleep  1  ")
     slept = call("sleep", **fading)
     assert slept.stdout == "Forgot 1 memories; 0 fell a level.\n"
     assert slept.stderr.startswith("No dream was made: ")

@@ -93,7 +93,7 @@ def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, A
     @run_flags
     @click.pass_context
     def run(ctx: click.Context, /, file: Path, out: Path | None, **given: Any) -> None:
-        """Run the tasks of FILE (YAML, .jsonl, .csv, or - for standard input), many at a time, under one budget.
+        """Run the tasks of FILE under one budget, many at a time. FILE is YAML, .jsonl, .csv, or - for standard input.
 
         Each has its own workspace, state folder and log under DIR/ID. Ctrl-C: no new runs, and running ones end at
         their next call; twice: at once. `autoagent fleet resume DIR` continues.
@@ -107,7 +107,7 @@ def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, A
     @run_flags
     @click.pass_context
     def resume(ctx: click.Context, /, folder: Path, **given: Any) -> None:
-        """Continue the unfinished runs of the fleet in DIR, each at its exact step.
+        """Continue the unfinished runs in DIR, each at its exact step.
 
         To run without asking, give -c again. Limits given here replace the fleet's.
         """
@@ -138,7 +138,7 @@ def status(folder: Path, as_json: bool) -> None:
 @folder_argument
 @click.option("--now", is_flag=True, help="At once, not at each run's next call.")
 def stop(folder: Path, now: bool) -> None:
-    """Stop the fleet in DIR: no new runs, and running ones end at their next call."""
+    """Stop the fleet in DIR. No new run starts, and running ones end at their next call."""
     check_made_here(read_record(folder))
     if not (head := head_of(folder)):
         raise StateError(f"{folder}: no process is running this fleet.")
@@ -154,7 +154,7 @@ def stop(folder: Path, now: bool) -> None:
 @click.option("--csv", "csv_file", metavar="FILE", help="Write a row for each run to FILE; - prints them.")
 @click.pass_context
 def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
-    """Show the results of the fleet in DIR: how each run ended, the evidence for each goal, and the cost."""
+    """Show how each run in DIR ended, with its evidence and cost."""
     state = read_record(folder)
     rows, found = listed(state), summary(state.rows.values())
     if as_json:

@@ -22,7 +22,7 @@ INSTALL = "install"
 @click.argument("subcommand", required=False, metavar="[SUBCOMMAND | install]")
 @click.pass_context
 def man(ctx: click.Context, subcommand: str | None) -> None:
-    """Print the manual page of autoagent, or of a SUBCOMMAND, for man: `autoagent man show | man -l -`.
+    """Print the manual page of autoagent, or of a SUBCOMMAND. Read it with `autoagent man show | man -l -`.
 
     With install, put all of them where man finds them: `man autoagent`, `man autoagent-show`.
     """
@@ -126,7 +126,7 @@ PLACES = {  # searched by each shell itself, in the user's home
 @click.argument("shell", type=click.Choice(list(PLACES)), required=False)
 @click.pass_context
 def completion(ctx: click.Context, what: str, shell: str | None) -> None:
-    """Print or install the completion script for bash, zsh or fish; default: your own shell ($SHELL)."""
+    """Print or install shell completion for bash, zsh or fish. Default: your own shell ($SHELL)."""
     if shell and what != "install":
         raise click.UsageError(f"Give one shell: `autoagent completion install {shell}`, or `completion {shell}`.")
     shell = shell or (Path(os.environ.get("SHELL", "")).name if what == "install" else what)

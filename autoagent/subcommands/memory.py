@@ -139,7 +139,7 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
 @as_json
 @click.pass_context
 def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **filters: Any) -> None:
-    """Show the memories that fit QUERY, each with its score from 0 to 1.
+    """Show the memories that fit QUERY, with scores from 0 to 1.
 
     It counts as a recall by the agent: the memories shown grow firmer.
     """
@@ -201,7 +201,7 @@ def edit(ctx: click.Context, id: int, text: str) -> None:
 @as_json
 @click.pass_context
 def core(ctx: click.Context, as_json: bool) -> None:
-    """List the memories that every prompt shows, the most important first: pinned, your own, your notes, your words."""
+    """List the memories in every prompt. Their order: pinned, your own, your notes, your words to earlier runs."""
     if ctx.invoked_subcommand is not None:
         return
     from autoagent.prompt import core_fitting
@@ -228,7 +228,7 @@ _public = click.option(
 @_public
 @click.pass_context
 def core_add(ctx: click.Context, text: str, public: bool) -> None:
-    """Remember TEXT, pinned, and show it in every prompt from now on; or do so with the memory of this ID."""
+    """Pin TEXT, or the memory with this ID, so that every prompt shows it."""
     kind = USER if ctx.meta[_OF_USER] else "note"
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
         id = int(text) if text.isdecimal() else living.add(text, kind=kind, source="user")
@@ -267,7 +267,7 @@ _on_one(
 )
 _on_one(memory, "restore", f"Take {_ONE} out of the trash.", lambda m, id: m.restore(id), "Restored {}.")
 _on_one(
-    core, "drop", f"Take {_ONE} out of the core; it stays in the memory, unpinned.",
+    core, "drop", f"Take {_ONE} out of the core. It stays in the memory, unpinned.",
     lambda m, id: m.keep_in_core(id, kept=False), "Removed from the core: {} is now recalled like other memories.",
 )  # fmt: skip
 
@@ -277,7 +277,7 @@ _on_one(
 @_filters
 @click.pass_context
 def forget(ctx: click.Context, /, id: int | None, **filters: Any) -> None:
-    """Delete the memory with this ID for good, or all that match the options. Pinned memories go only by ID."""
+    """Delete for good a memory by ID, or all that match the options. Pinned memories go only by ID."""
     if (id is None) != _is_given(filters):
         raise click.UsageError("Give either an ID, or options that select memories.")
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
@@ -342,7 +342,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
         return
     for forecast in forecasts[:FATES]:
         when = "now" if forecast.now else f"from {minute(forecast.at)}"
-        echo(f"{when}, in about {forecast.sleeps} sleeps  {_line(forecast.memory)}")
+        echo(f"{when}, in about {forecast.sleeps} sleep{'s' * (forecast.sleeps != 1)}  {_line(forecast.memory)}")
     dying = sum(forecast.now for forecast in forecasts)
     more = f" The first {FATES} are shown; --json lists all." if len(forecasts) > FATES else ""
     echo(f"{dying} of {len(living)} memories die at their next sleep.{more}", err=True)
@@ -352,7 +352,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def trash(ctx: click.Context, as_json: bool) -> None:
-    """List forgotten memories that can still be restored, with the time they were forgotten."""
+    """List the forgotten memories that can still be restored."""
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         memories = living.store.listed(trash=True)
     if not as_json:
@@ -380,7 +380,7 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
 @click.option("--no", "never", is_flag=True, help="Revoke it: agents are refused, or ask again.")
 @click.pass_context
 def allow(ctx: click.Context, never: bool) -> None:
-    """With --user: let agents add to your own memory (memory_add with about_user) from now on."""
+    """Let agents add to your own memory from now on (with --user). They use memory_add with about_user."""
     if not ctx.meta[_OF_USER]:
         raise click.UsageError("Agents may always add to a folder's memory; use this with --user.")
     user_memory(Session.read(ctx.obj).settings).allow(agents=not never)
@@ -408,7 +408,7 @@ def stats(ctx: click.Context, as_json: bool) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_context
 def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
-    """Write the memory to FILE (JSON Lines), its vectors to FILE.npy, for `autoagent memory import` of any backend."""
+    """Write the memory to FILE, for `memory import` of any backend. It is JSON Lines; vectors go to FILE.npy."""
     from autoagent.memory import transfer
 
     if file.exists() and not overwrite:

@@ -71,7 +71,7 @@ def setup(ctx: click.Context) -> None:
 @click.option("--json", "as_json", is_flag=True, help="A list of all: name, value, origin, left_out, env, help, group.")
 @click.pass_context
 def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) -> None:
-    """Show the settings in effect in this folder that differ from the defaults. Secrets are masked."""
+    """Show the settings here that differ from the defaults. Secrets are masked."""
     here = Session.load(ctx.obj)
     here.tell()
     rows = list(_rows(here))
@@ -118,7 +118,7 @@ def _rows(here: Session) -> Iterator[dict[str, Any]]:
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: check, status, found, mend.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Test key, endpoint, model, embedder, folders and settings, and say how to fix each.
+    """Check key, endpoint, model, embedder, folders and settings. Say how to fix each fault.
 
     Exit status: 0 it can run, 2 the settings cannot be used, 3 no model can be used, 1 anything else is broken.
     """
@@ -179,7 +179,7 @@ def fetch() -> None:
 
 @model.command()
 def remove() -> None:
-    """Delete the embedded model, and the remains of an interrupted download."""
+    """Delete the embedded model and any incomplete download of it."""
     removed = weights.remove()
     echo(f"Removed {weights.EMBEDDED.name}." if removed else "There is nothing to remove.")
 
@@ -189,7 +189,7 @@ def remove() -> None:
 @click.option("--apply", "applies", is_flag=True, help="Do it; without this flag it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: item, how, to, why.")
 def migrate(folder: Path, applies: bool, as_json: bool) -> None:
-    """Move an AutoGPT FOLDER into the current one, translated: settings, task, files, memory.
+    """Move the contents of an AutoGPT FOLDER into this one.
 
     Shows a table of everything moved, renamed or left out, with reasons. No file here is overwritten, and moving a file
     does not make it trusted. An AutoGPT folder also works as it is; `autoagent migrate .` takes its memories there.

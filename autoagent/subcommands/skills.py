@@ -31,7 +31,7 @@ from autoagent.text.text_file import read_text, write_text
 
 @click.group("skills")
 def skills() -> None:
-    """Skills: folders with a SKILL.md, in ~/.config/autoagent/skills, and in .agents/skills and .claude/skills here."""
+    """List skills, or keep a finished run as one. They are in .agents/skills, .claude/skills and your config folder."""
 
 
 @skills.command("list")
@@ -55,7 +55,7 @@ def list_skills(ctx: click.Context, as_json: bool) -> None:
 @click.argument("run", required=False)
 @click.pass_context
 def propose(ctx: click.Context, run: str | None) -> None:
-    """Let the model describe how a finished RUN (default: the newest) was done, and keep it as a skill if you agree.
+    """Let the model write down how a finished RUN was done, as a skill. Default: the newest run.
 
     You see the skill as a diff first. It goes to ~/.config/autoagent/skills, where every later run may load it.
     """

@@ -151,7 +151,7 @@ def test_it_greets(tmp_path: Path) -> None:
 @click.command("new-plugin")
 @click.argument("name")
 def new_plugin(name: str) -> None:
-    """Write a first extension, a command with tests, into the folder NAME."""
+    """Write a first extension, with tests, into the folder NAME."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*", name):
         raise click.UsageError(f"{name!r}: a name consists of small letters and digits, with '-' between words.")
     folder, module = Path(name), name.replace("-", "_")

@@ -121,7 +121,7 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
 @rules.command("add")
 @click.argument("rule", shell_complete=command_names)
 def add(rule: str) -> None:
-    """Save RULE: calls that it matches run without a question from the next run on."""
+    """Save RULE for calls to run without a question. It holds from the next run on."""
     from autoagent.commands.selection import all_specs
 
     parsed = checked(Rule.parse(rule), all_specs())

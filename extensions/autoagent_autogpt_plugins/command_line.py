@@ -16,7 +16,7 @@ from autoagent_autogpt_plugins.running import State, install, started, states_of
 @click.option("--install-plugin-deps", "installs", is_flag=True, help="Install their missing requirements.")
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool, installs: bool) -> None:
-    """List the plug-ins in PLUGINS_DIR (./plugins) and the installed ones, with hooks and commands of those in use.
+    """List the AutoGPT plug-ins, and why some are not used. They are in PLUGINS_DIR (./plugins) or installed.
 
     A plug-in is imported only if it is enabled in plugins_config.yaml and trusted.
     """

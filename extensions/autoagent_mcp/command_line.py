@@ -25,7 +25,7 @@ from autoagent_mcp.running import configured, offer_of, open_server, require_mcp
 
 @click.group("mcp")
 def mcp() -> None:
-    """List and allow MCP servers, or serve commands and memory to other agents.
+    """Use MCP servers, or serve commands and memory to other agents.
 
     Servers are listed in ~/.config/autoagent/mcp.json, and in .mcp.json here, which counts once you trust this folder.
     """
@@ -35,7 +35,7 @@ def mcp() -> None:
 @click.option("--json", "as_json", is_flag=True, help="A list of objects; `problem`: why it cannot be used.")
 @click.pass_context
 def list_servers(ctx: click.Context, as_json: bool) -> None:
-    """Connect to each server and list its commands; those not allowed yet are marked."""
+    """List the commands of each server. Those not allowed yet are marked."""
     place = read_place(ctx.obj)
     entries = configured(place, _tell)
     if entries:
@@ -59,7 +59,7 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
 @click.argument("name")
 @click.pass_context
 def allow_server(ctx: click.Context, name: str) -> None:
-    """Show what you have not allowed yet of the server NAME, and allow it from now on.
+    """Show what is new of the server NAME, and allow it from now on.
 
     At a terminal it asks first. The permission holds until the server's description changes. Each call is still asked
     about; a rule such as `mcp__NAME__TOOL` lets calls run (`autoagent rules add`).
@@ -91,10 +91,10 @@ _port = click.option(
 @_port
 @click.pass_context
 def serve_commands(ctx: click.Context, /, port: int | None, **given: Any) -> None:
-    """Serve the commands in this folder's workspace to another agent, over standard input and output or HTTP (--port).
+    """Serve the commands in this folder's workspace to another agent.
 
-    Nobody can be asked meanwhile. Without -c only calls that a rule allows are run (--allow); with -c all but those
-    that the guard warns of. The calls are logged as a run. Flags work as in `run`.
+    It uses standard input and output, or HTTP (--port), so nobody can be asked. Without -c only calls that a rule
+    allows are run (--allow); with -c all but those that the guard warns of. The calls are logged as a run.
     """
     require_mcp()
     from autoagent_mcp.server import loopback, serve
@@ -119,9 +119,9 @@ def serve_commands(ctx: click.Context, /, port: int | None, **given: Any) -> Non
 @_port
 @click.pass_context
 def serve_memory(ctx: click.Context, read_only: bool, port: int | None) -> None:
-    """Serve the long-term memory to another agent: search, recent, add, forget.
+    """Serve the memory to another agent: search, recent, add, forget.
 
-    Texts that it adds count as text from outside. It can read your own memories.
+    Texts that it adds count as text from outside. It can read all memories here, but not `memory --user`.
     """
     require_mcp()
     from autoagent_mcp.server import loopback, serve
