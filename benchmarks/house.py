@@ -1,4 +1,4 @@
-"""How much house a reader has to walk through: the figures of docs/architecture.md, taken from the tree itself.
+"""How much house a reader has to walk through: figures taken from the tree itself.
 
     python benchmarks/house.py [--json]
 
