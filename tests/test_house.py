@@ -306,10 +306,10 @@ def test_what_the_registry_opens_is_there() -> None:
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/extending.md"])
 def test_what_the_examples_import_is_there(page: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    trees = [ast.parse(textwrap.dedent(block).removesuffix(",\n")) for block in blocks]
-    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    named = [(str(node.module), alias.name) for node in nodes for alias in node.names]
+    nodes = [node for block in blocks for node in ast.walk(ast.parse(textwrap.dedent(block).removesuffix(",\n")))]
+    named = [(str(node.module), name.name) for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names]
     ours = [(module, name) for module, name in named if module.startswith("autoagent.")]
+    ours += [("autoagent.registry.plugins", name) for name in re.findall(r"open=(\w+)\(", "".join(blocks))]
     assert ours
     assert not [f"{module}:{name}" for module, name in ours if not hasattr(import_module(module), name)]
 
