@@ -1,4 +1,4 @@
-"""What servers do beside what OpenAI's documentation says: each row of the table in docs/models.md is a test here.
+"""What servers do beside what OpenAI's documentation says: each item of the table in docs/models.md is a test here.
 
 Each server is the scripted one that refuses, ignores and answers as the real one was seen to, in its own words.
 """
