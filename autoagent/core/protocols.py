@@ -334,7 +334,7 @@ class Sandbox(Protocol):
     def tell(self, printed: Callable[[bytes], None]) -> None:
         """Pass the output of the program that `run` waits for to `printed` as it arrives, in its thread."""
 
-    def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
+    def start(self, argv: Sequence[str], *, output: str) -> BackgroundProcess:
         """Start a program in the background, both output streams in the workspace file `output`. Raises as `run`."""
 
     def programs(self) -> list[BackgroundProcess]:

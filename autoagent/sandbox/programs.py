@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.frozen import dataclass
@@ -92,7 +93,7 @@ class Programs:
     def tell(self, printed: Callable[[bytes], None]) -> None:
         self._printed = printed
 
-    def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
+    def start(self, argv: Sequence[str], *, output: str) -> BackgroundProcess:
         log = self._workspace.make(output)
         begun: Future[_Running] = Future()
         ended: Future[ProcessExit] = Future()
@@ -100,29 +101,26 @@ class Programs:
         def live() -> None:
             if not begun.set_running_or_notify_cancel():
                 return
+            awaited: Future[Any] = begun  # by `start`; once begun, `ended` by `stop` and `close`
             try:
-                program = Process(launch, self._limits, output=log, between=self._watch.recheck)
-            except BaseException as error:  # raised in the waiting thread
-                self._watch.end()
-                begun.set_exception(error)
-                return
-            finally:
-                os.close(log)
-            self._started.append(_Running(BackgroundProcess(program.pid, shlex.join(argv), place), program, ended))
-            begun.set_result(self._started[-1])
-            try:
-                exit = program.wait()
-            except BaseException as error:  # raised in `close`, which would otherwise wait forever
-                self._watch.end()
-                ended.set_exception(error)
-                return
-            self._watch.end()
-            ended.set_result(exit)
+                try:
+                    with os.fdopen(log, "wb"):
+                        program = Process(launch, self._limits, output=log, between=self._watch.recheck)
+                    background = BackgroundProcess(program.pid, shlex.join(argv), place)
+                    self._started.append(_Running(background, program, ended))
+                    begun.set_result(self._started[-1])
+                    awaited = ended
+                    exit = program.wait()
+                finally:  # before anybody learns of the end
+                    self._watch.end()
+                ended.set_result(exit)
+            except BaseException as error:  # raised where it is awaited, which would otherwise be forever
+                awaited.set_exception(error)
 
         self._watch.begin()
         try:
             place = self._workspace.display(output)
-            launch = self._launch(argv, folder, {}, self._network, False)
+            launch = self._launch(argv, ".", {}, self._network, False)
             self._starting.add(begun)
             begun.add_done_callback(self._starting.discard)
             # Its own thread, since a program ends with the thread that started it.
