@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from autoagent.core.commands import Proposal, Verdict
 from autoagent.core.errors import StopRun
@@ -43,22 +44,13 @@ class Continuous:
 
 
 class AuthorizerWrapper:
-    """Wrap another authorizer, which decides by default."""
+    """Wrap another authorizer, which answers whatever a subclass does not. A subclass satisfies Authorizer."""
 
     def __init__(self, inner: Authorizer) -> None:
         self._inner = inner
 
-    def decide(self, proposal: Proposal) -> Verdict:
-        return self._inner.decide(proposal)
-
-    def interrupted(self) -> str:
-        return self._inner.interrupted()
-
-    def waits_on(self, reason: str) -> bool:
-        return self._inner.waits_on(reason)
-
-    def accepts(self, claims: str) -> Verdict:
-        return self._inner.accepts(claims)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 class RuleAuthorizer(AuthorizerWrapper):

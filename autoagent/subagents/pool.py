@@ -25,9 +25,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from autoagent.agent.budget import Budget
-from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
+from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.core.events import Ended, Event, Returned, Snapshot
+from autoagent.core.events import Ended, Event, Snapshot
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
@@ -314,7 +314,7 @@ class _LeaderAuthorizer(AuthorizerWrapper):
 
     def interrupted(self) -> str:
         self._pool.revoke_approvals()
-        return super().interrupted()
+        return self._inner.interrupted()
 
 
 class _Log:
@@ -324,22 +324,8 @@ class _Log:
         self._pool = pool
         self._member = member
 
-    @property
-    def run(self) -> str:
-        return self._pool.log.run
-
-    @property
-    def lost(self) -> int:
-        return self._pool.log.lost
-
-    def masked(self, value: Any) -> Any:
-        return self._pool.log.masked(value)
-
-    def returned(self, step: int, agent: str = "") -> Returned | None:
-        return self._pool.log.returned(step, agent)
-
-    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
-        return self._pool.log.results(agent)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool.log, name)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         return self._pool.record(self._member, event)
