@@ -15,7 +15,7 @@ from typing import Literal
 
 from autoagent.core.errors import CommandError
 from autoagent.documents import isolated
-from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary, read_plain
+from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary, limited
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
@@ -75,7 +75,8 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
     try:
         match kind:
             case "text":
-                return read_plain(data, charset)
+                text, note = limited(decode(data, charset))
+                return DocumentText(text, note=note)
             case "html":
                 return isolated.read("html", decode(data, charset).encode(), url)
             case _:

@@ -28,7 +28,7 @@ _START = (
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """Read a document of a kind in `_READERS`. Raises Unreadable."""
+    """Read a document of a kind in `_READERS`. Raises UnreadableDocument."""
     path = json.dumps([entry for entry in sys.path if entry])
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter on our own code; the document is on standard input
@@ -57,7 +57,9 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 def answer(kind: str, url: str) -> None:
     """Read the document from standard input in the separate process, and write text or problem to standard output."""
     try:
-        _limit()
+        cpu = int(SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))  # also holds after the death of the agent
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         reader = import_module(f"autoagent.documents.{_READERS[kind]}")
         said = dataclasses.asdict(reader.read(kind, sys.stdin.buffer.read(), url))
     except UnreadableDocument as error:
@@ -69,10 +71,3 @@ def answer(kind: str, url: str) -> None:
     except Exception as error:  # any error of a library on a damaged file, as this process does nothing else
         said = {"problem": f"cannot be read; it seems damaged: {type(error).__name__}: {str(error)[:200]}"}
     sys.stdout.write(json.dumps(said))
-
-
-def _limit() -> None:
-    """Set limits that hold even after the death of the agent."""
-    seconds = int(SECONDS)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -1,4 +1,4 @@
-"""Define the result of reading a document and its limits, and read plain text, whatever its encoding."""
+"""Define the result of reading a document and its limits, and decode plain text, whatever its encoding."""
 
 from __future__ import annotations
 
@@ -50,14 +50,8 @@ def limited(text: str, note: str = "") -> tuple[str, str]:
     return text[:TEXT_LIMIT], f"{note}; {cut}" if note else cut
 
 
-def read_plain(data: bytes, charset: str) -> DocumentText:
-    """Read a plain text. `charset` is the server's claim."""
-    text, note = limited(decode(data, charset))
-    return DocumentText(text, note=note)
-
-
 def decode(data: bytes, charset: str) -> str:
-    """Decode the bytes, without invisible characters.
+    """Decode the bytes, without invisible characters. `charset` is the server's claim.
 
     A byte order mark decides; else valid UTF-8 is UTF-8; else the first match of the server's claim, the document's
     claim and Windows-1252.
