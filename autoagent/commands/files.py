@@ -367,10 +367,8 @@ def _encode_text(text: str, like: Decoded) -> bytes:
     try:
         return like.encode(text)
     except UnicodeEncodeError as error:
-        character = text[error.start]
-        raise CommandError(
-            f"The text holds {character!a} at position {error.start}, which {like.encoding} cannot encode."
-        ) from error
+        where = f"{text[error.start]!a} at position {error.start}"
+        raise CommandError(f"The text holds {where}, which {like.encoding} cannot encode.") from error
 
 
 def _diff(context: Context, filename: str, before: str, after: str) -> str:

@@ -133,9 +133,8 @@ class Bubblewrap:
             if place.is_dir():
                 yield from ("--size", str(_PAGE), "--tmpfs", str(place), "--remount-ro", str(place))
             elif place.exists():
-                given.append(
-                    _readable(b"")
-                )  # empty, so that the user's git reads the file instead of trusting its size
+                # Empty, so that the user's git reads the file instead of trusting its size.
+                given.append(_readable(b""))
                 yield from ("--ro-bind-data", str(given[-1]), str(place))
 
 

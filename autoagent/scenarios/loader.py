@@ -157,9 +157,8 @@ def _settings(entry: YamlEntry) -> dict[str, str | list[str]]:
 
 def _environment(entry: YamlEntry, *, trusted: bool) -> dict[str, str]:
     given = {}
-    own = _OF_THE_SCREEN.union(
-        *(field.metadata["env"] for field in fields(all_settings()))
-    )  # other variables can load programs
+    # Other variables can load programs.
+    own = _OF_THE_SCREEN.union(*(field.metadata["env"] for field in fields(all_settings())))
     for name, variable in entry.members().items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise SettingsError(f"{variable.where}: is not the name of a variable.")

@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.core.errors import SetupError
 from autoagent.sandbox.supervisor import tree_of
 from autoagent.workspace.syscalls import prctl
 
@@ -60,12 +59,7 @@ class Ran:
 def run_at_terminal(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
 ) -> Ran:
-    """Run the program at a terminal. Type the next answer at each question, and Ctrl-D when none is left.
-
-    Raises SetupError if there are no such terminals.
-    """
-    if sys.platform == "win32":
-        raise SetupError("Scenarios have no terminal on Windows; write `terminal: false`.")
+    """Run the program at a terminal. Type the next answer at each question, and Ctrl-D when none is left."""
     import fcntl
     import termios
 

@@ -49,8 +49,8 @@ def play(
     """Play the sessions up to the first with a problem. Leave no process behind.
 
     `state` holds their runs unless the scenario sets another, None for its own folder. `bounds` are the settings that
-    it may only tighten (see session.permissions), None for no bounds. Raises SetupError if there are no terminals to
-    play at, SettingsError if its files cannot be created.
+    it may only tighten (see session.permissions), None for no bounds. Raises SettingsError if its files cannot be
+    created.
     """
     began = time.monotonic()
     with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:

@@ -64,7 +64,9 @@ class Memory:
             return
         self._messages[id(message)] = message
         if message.origin != Origin():
-            self.origin = _together(self.origin, message.origin)
+            both = (self.origin, message.origin)
+            sources = dict.fromkeys(source for origin in both for source in origin.source.split(", ") if source)
+            self.origin = Origin(", ".join(sources), all(origin.trusted for origin in both))
         if message.id:
             self._ids[message.id] = message
         self._by_cause.setdefault(message.cause_by, []).append(message)
@@ -151,8 +153,3 @@ class Memory:
         del self._messages[id(here)]
         self._ids.pop(here.id, None)
         self._by_cause[here.cause_by].remove(here)
-
-
-def _together(*origins: Origin) -> Origin:
-    sources = dict.fromkeys(source for origin in origins for source in origin.source.split(", ") if source)
-    return Origin(", ".join(sources), all(origin.trusted for origin in origins))

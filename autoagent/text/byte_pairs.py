@@ -10,7 +10,7 @@ import re
 from binascii import a2b_base64
 from bisect import bisect_left
 from collections.abc import Callable
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 PIECES = 20_000  # cached counts
@@ -56,7 +56,6 @@ class BytePairs:
         self._pattern = pattern
         ascii_only = reduce(lambda found, pair: found.replace(*pair), _IN_ASCII.items(), pattern)
         self._split_ascii = re.compile(ascii_only, re.ASCII).findall
-        self._split: Any = None  # any text
         self._count_long = count_long
         self._known: dict[str, int] = {}
         self._known_ranks: dict[bytes, int] = {}
@@ -75,13 +74,11 @@ class BytePairs:
             total += count
         return total
 
-    @property
+    @cached_property
     def _split_any(self) -> Any:
-        if self._split is None:
-            import regex
+        import regex
 
-            self._split = regex.compile(self._pattern).findall
-        return self._split
+        return regex.compile(self._pattern).findall
 
     def _count(self, piece: str) -> int:
         data = piece.encode()

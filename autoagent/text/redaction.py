@@ -95,9 +95,8 @@ class Redactor:
     """Replace secrets by `[masked]`. `secrets` are known values. Placeholders among them are ignored."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        held = [
-            secret for secret in secrets if not is_placeholder(secret)
-        ]  # as written, in addresses, and in JSON strings
+        held = [secret for secret in secrets if not is_placeholder(secret)]
+        # Each as written, in addresses, and in JSON strings.
         known = {form for one in held for form in (one, quote(one, safe=""), _written(one)[1:-1])}
         longest_first = sorted(known, key=len, reverse=True)
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), *_SHAPES]))
