@@ -24,9 +24,9 @@ from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.workspace.gate import Workspace
 
 SHARE = 0.25  # of its starter's remaining budget, per sub-agent
-LONGEST_WAIT = 600.0  # seconds
-NAMED = 40  # characters of a name
-LOOK = 1.0  # seconds until a waiting agent checks again, at most
+MAX_WAIT_SECONDS = 600.0  # of `listed`
+NAME_CHARACTERS = 40  # of a sub-agent, at most
+POLL_SECONDS = 1.0  # at most, until a waiting agent checks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Mailbox:
     def start(
         self, name: str, task: str, prompt: str, *, commands: Sequence[str] = (), origin: Origin | None = None
     ) -> SubAgent:
-        name, task = " ".join(name.split())[:NAMED], " ".join(task.split())
+        name, task = " ".join(name.split())[:NAME_CHARACTERS], " ".join(task.split())
         if not (name and prompt.strip()):
             raise CommandError("An agent needs a name, and a prompt that says what it is to do.")
         if self._depth >= self._pool.depth:
@@ -133,7 +133,7 @@ class Mailbox:
         return now
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
-        end = time.monotonic() + min(wait, LONGEST_WAIT)
+        end = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
         running = [member for member in self.members.values() if member.outcome is None]
         while True:
             self._attend()
@@ -172,7 +172,7 @@ class Mailbox:
             worker = self._pool.start(self, key, described, commands, budget, origin or Origin(), reports=False)
             try:
                 while worker.outcome is None:
-                    self.pause(LOOK)
+                    self.pause(POLL_SECONDS)
             except BaseException:  # Ctrl-C, or the end of the run: nobody would read the result
                 self._pool.stop([worker], f"{self._name} was interrupted.")
                 raise

@@ -189,7 +189,7 @@ def _resume(
 
 def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -> int:
     from autoagent.teams.opening import plan_of_run
-    from autoagent.teams.team_file import team_of_run, told_if_changed
+    from autoagent.teams.team_file import change_warning, team_of_run
 
     if step is not None:
         raise click.UsageError(
@@ -199,7 +199,7 @@ def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -
     console = build.console_of(here)
     plan, log = plan_of_run(here, console, run, team_of_run(run, began))
     with log:
-        if changed := told_if_changed(began):
+        if changed := change_warning(began):
             console.warn(changed)
         return plan.drive(lambda _: log)
 

@@ -61,7 +61,7 @@ class Action:
         self.context = context
         self._llm = None if isinstance(llm, Llm) else llm  # ours is the role's, at work
         self.cause = name if name and type(self) is Action else ""
-        take_over(self, {"name": name, **given})
+        set_attributes(self, {"name": name, **given})
         self.name = self.name or type(self).__name__
         self.tools: dict[str, Tool] = {}  # by name
         self.use(self.commands)
@@ -141,15 +141,15 @@ class Action:
         role = self._hired
         published = role.rc.env.history if role.rc.env else ()
         found: dict[str, Callable[[], str]] = {
-            "{context}": lambda: told(messages),
-            "{news}": lambda: told(role.rc.news or messages[-1:]),
-            "{last}": lambda: told(messages[-1:]),
+            "{context}": lambda: transcript(messages),
+            "{news}": lambda: transcript(role.rc.news or messages[-1:]),
+            "{last}": lambda: transcript(messages[-1:]),
             "{idea}": lambda: next((each.content for each in (*messages, *published) if not each.sent_from), ""),
         }
         parts = _PLACE.split(self.instruction)
         prompt = "".join(found[part]() if part in found else part for part in parts)
         if len(parts) == 1 and messages:
-            prompt = f"{told(messages)}\n\n{prompt}"
+            prompt = f"{transcript(messages)}\n\n{prompt}"
         if not self.when or self.output:
             return prompt
         return f"{prompt}\n\nLet one line of your answer be one of these, and nothing else: {', '.join(self.when)}."
@@ -181,7 +181,7 @@ class UserRequirement(Action):
     """Name the user's requirement, the cause of the first message."""
 
 
-def told(messages: Iterable[Message]) -> str:
+def transcript(messages: Iterable[Message]) -> str:
     """Return messages in sequence, formatted for a model. Mark text from outside."""
     parts = []
     for message in messages:
@@ -192,12 +192,12 @@ def told(messages: Iterable[Message]) -> str:
     return "\n\n".join(parts)
 
 
-async def settled(value: Any) -> Any:
+async def maybe_await(value: Any) -> Any:
     """Return a value, awaited if it is awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 
-def take_over(thing: Any, given: dict[str, Any]) -> None:
+def set_attributes(thing: Any, given: dict[str, Any]) -> None:
     """Set the given attributes on `thing`. Raises SettingsError for an attribute that its class does not declare."""
     kind = type(thing)
     known: dict[str, Any] = {}

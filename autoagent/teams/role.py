@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from autoagent.core.errors import SettingsError
-from autoagent.teams.action import Action, Tool, UserRequirement, settled, take_over, told
+from autoagent.teams.action import Action, Tool, UserRequirement, maybe_await, set_attributes, transcript
 from autoagent.teams.llm import Llm, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message, cause_of
@@ -118,7 +118,7 @@ class Role:
         actions, watch = given.pop("actions", ()), given.pop("watch", (UserRequirement,))
         mode, loop = given.pop("react_mode", RoleReactMode.REACT), given.pop("max_react_loop", 1)
         own = {"name": name, "profile": profile, "goal": goal, "constraints": constraints, "desc": desc}
-        take_over(self, {**own, "is_human": is_human, **given})
+        set_attributes(self, {**own, "is_human": is_human, **given})
         self.name = self.name or self.profile or type(self).__name__
         self.profile = self.profile or self.name
         self.set_actions(actions)
@@ -186,9 +186,9 @@ class Role:
 
     async def run(self) -> Message | None:
         """Take a turn: act if there is news, and publish the result. Return it, or None without a result."""
-        if not await settled(self._observe()):
+        if not await maybe_await(self._observe()):
             return None
-        said: Message | None = await settled(self.react())
+        said: Message | None = await maybe_await(self.react())
         self._set_state(-1)
         if said is not None:
             self.publish_message(said)
@@ -204,16 +204,16 @@ class Role:
             return await self._act_by_order()
         if self.rc.react_mode == RoleReactMode.PLAN_AND_ACT:
             return await self._plan_and_act()
-        said: Message | None = await settled(self._react())
+        said: Message | None = await maybe_await(self._react())
         return said
 
     async def _react(self) -> Message | None:
         """Choose and take actions until none is left to take, or `max_react_loop` is reached."""
         said = None
         for _ in range(self.rc.max_react_loop):
-            if not await settled(self._think()):
+            if not await maybe_await(self._think()):
                 break
-            said = await settled(self._act())
+            said = await maybe_await(self._act())
         return said
 
     async def _act_by_order(self) -> Message | None:
@@ -221,14 +221,14 @@ class Role:
         said = None
         for state in range(max(self.rc.state, 0), len(self.actions)):
             self._set_state(state)
-            said = await settled(self._act())
+            said = await maybe_await(self._act())
         return said
 
     async def _plan_and_act(self) -> Message | None:
         """Have a plan written, work on its tasks, and have each result reviewed."""
         if not self.actions:
             return None
-        plan = await carry_out(told(self.rc.history), self.llm_for, self._work_on)
+        plan = await carry_out(transcript(self.rc.history), self.llm_for, self._work_on)
         said = self.said(plan, self.actions[-1])
         self.rc.memory.add(said)
         return said
@@ -236,16 +236,16 @@ class Role:
     async def _work_on(self, task: str, results: list[Message]) -> str:
         """Work on a task of a plan with the action that fits it. Return its result as text."""
         about = [*self.rc.news, *results, Message(task, "task")]
-        self._set_state(0 if len(self.actions) == 1 else max(0, await self.choose(told(about))))
+        self._set_state(0 if len(self.actions) == 1 else max(0, await self.choose(transcript(about))))
         assert self.rc.todo is not None
-        return self.said(await settled(self.rc.todo.run(about)), self.rc.todo).content
+        return self.said(await maybe_await(self.rc.todo.run(about)), self.rc.todo).content
 
     async def _think(self) -> bool:
         """Choose the next action, by the model if there are several. Return whether there is an action to take."""
         if len(self.actions) == 1:
             self._set_state(0)
             return True
-        self._set_state(await self.choose(told(self.rc.history)) if self.actions else -1)
+        self._set_state(await self.choose(transcript(self.rc.history)) if self.actions else -1)
         return self.rc.todo is not None
 
     async def choose(self, history: str) -> int:
@@ -260,7 +260,7 @@ class Role:
     async def _act(self) -> Message:
         """Take the chosen action. Remember its result and return it."""
         assert self.rc.todo is not None
-        said = self.said(await settled(self.rc.todo.run(self.rc.history)), self.rc.todo)
+        said = self.said(await maybe_await(self.rc.todo.run(self.rc.history)), self.rc.todo)
         self.rc.memory.add(said)
         return said
 

@@ -18,7 +18,7 @@ from autoagent.core import events
 from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsError, SetupError, StateError, StopRun
 from autoagent.core.memory import Origin
 from autoagent.core.task import Outcome, Status, Task
-from autoagent.subagents.worker import LOOK
+from autoagent.subagents.worker import POLL_SECONDS
 from autoagent.teams.copies import Copies, Merged, conflicting
 from autoagent.teams.member import Member, Round, published
 from autoagent.teams.message import CONFLICT, END, Message, addresses_of
@@ -308,7 +308,7 @@ class TeamRun:
         pool = self._run.pool
         while not all(work.over for work in works.values()):
             with self._run.interrupts.allowed():
-                pool.mailbox.pause(LOOK)
+                pool.mailbox.pause(POLL_SECONDS)
             for key in works:
                 if (outcome := self._members[key].worker.outcome) is not None:
                     raise StopRun(outcome)

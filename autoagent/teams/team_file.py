@@ -48,7 +48,7 @@ def read_team(path: Path) -> dict[str, Any]:
     return {**definition, "file": str(path.absolute()), "sha256": sha256}
 
 
-def told_if_changed(began: RunStarted) -> str:
+def change_warning(began: RunStarted) -> str:
     """Return a warning that the file of a run's team has changed or cannot be read any more, '' if neither."""
     made = began.settings["team"]["definition"]
     if "sha256" not in made:

