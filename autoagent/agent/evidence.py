@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from autoagent.agent.goal_words import mentioned_groups, names_in
@@ -30,9 +31,9 @@ _EXCLUDED = NOT_ENTERED | {CODE_FOLDER}  # the code that the agent ran is not pa
 class Evidence:
     """Hold the evidence as `text` for a model, and the files `changed` since work began.
 
-    `fault` is an obvious problem that needs no judgement, or '': failing tests, a failed last program, or a changed
-    file whose content does not match its type. `absent` lists files that the goals name but that are missing or were
-    deleted. `passed` are the tests, and the programs named in the goals, that ran without an error.
+    `fault` describes obvious problems that need no judgement, or is '': failing tests, a failed last program, or a
+    changed file whose content does not match its type. `absent` lists deleted files, and missing files that the goals
+    name. `passed` lists the tests, and the programs named in the goals, that ran without an error.
     """
 
     text: str
@@ -60,45 +61,45 @@ def collect(
 
     `entries` is the workspace listing. Tests run if files were changed, and to show a small model the failures.
     """
+    is_small = not state.start.style.reasons
     changes = list(_changes(state, workspace, snapshots))
-    paths = {change.path for change in changes}
-    faults = [f"{shown(c.path)} {error}." for c in changes if c.new and (error := form_error(c.path, c.new))]
-    names = [entry.path for entry in entries if entry.kind == "file"]
-    byproducts = snapshots.byproducts(names) if snapshots is not None else ()
-    unchanged = [path for path in names if path not in paths and path not in byproducts]
+    changed = tuple(change.path for change in changes)
     deleted = [change.path for change in changes if change.new is None]
-    facts = [_file_list("Changed", [c.path for c in changes if c.old is not None and c.new is not None])]
-    facts += [_file_list("Made", [c.path for c in changes if c.old is None])]
-    facts += [_file_list("Deleted", deleted)]
-    facts += [_file_list("Not touched", unchanged)]
-    missing = [path for path in _missing(state, names) if path not in deleted]
-    facts += [_file_list("Named in the goals, and not there", missing), *faults]
-    well_formed = [c.path for c in changes if c.new and form_of(c.path, c.new) and not form_error(c.path, c.new)]
-    facts += [_file_list("Parsed without an error", well_formed)]
-    sections = [section for change in changes for section in _change_sections(change, state)]
-    sections += _source_sections(state, workspace, unchanged)
-    sections += _output_sections(state)
-    runs = run_tests() if changes or not state.start.style.reasons else []
-    for run in runs:
-        output = state.log.masked(run.output)
-        sections.append(_Section(run.title, state.guard.quote(output)))
-        if run.fails:
-            faults.append(f"{run.fails}: …{output[-_MAX_FAILURE_OUTPUT:].strip()}")
-    if not changes:
-        facts.insert(0, "No file was changed.")
-    elif not state.start.style.reasons:
-        faults += _partial_groups(state, paths, unchanged)
-        for change in changes:
-            if change.new and (lost := definitions_lost(change.path, change.old or "", change.new)):
-                faults.append(f"{shown(change.path)} no longer has {', '.join(lost)}. If that is right, finish again.")
-    if not state.work.ran:
-        facts.append("No program was run after the last change.")
-    body = _fit(sections, room, state)
+    files = [entry.path for entry in entries if entry.kind == "file"]
+    omitted = {*changed, *(snapshots.byproducts(files) if snapshots is not None else ())}
+    unchanged = [path for path in files if path not in omitted]
+    missing = [path for path in _missing(state, files) if path not in deleted]
+    form_errors = {c.path: form_error(c.path, c.new) for c in changes if c.new and form_of(c.path, c.new)}
+    malformed = [f"{shown(path)} {error}." for path, error in form_errors.items() if error]
+    runs = [(run, state.log.masked(run.output)) for run in (run_tests() if changes or is_small else [])]
+
+    facts = [
+        "" if changes else "No file was changed.",
+        _file_list("Changed", [c.path for c in changes if c.old is not None and c.new is not None]),
+        _file_list("Made", [c.path for c in changes if c.old is None]),
+        _file_list("Deleted", deleted),
+        _file_list("Not touched", unchanged),
+        _file_list("Named in the goals, and not there", missing),
+        *malformed,
+        _file_list("Parsed without an error", [path for path, error in form_errors.items() if not error]),
+        "" if state.work.ran else "No program was run after the last change.",
+    ]
+    sections = [
+        *(section for change in changes for section in _change_sections(change, state)),
+        *_source_sections(state, workspace, unchanged),
+        *_output_sections(state),
+        *(_Section(run.title, state.guard.quote(output)) for run, output in runs),
+    ]
+    faults = [*malformed]
+    faults += [f"{run.fails}: …{output[-_MAX_FAILURE_OUTPUT:].strip()}" for run, output in runs if run.fails]
+    if is_small:
+        faults += _likely_slips(state, changes, unchanged)
     if state.work.ran and (not (newest := state.work.ran[-1][1]).ok or newest.meta.failed):
         faults.append("The last program that was run failed.")
-    text = "\n\n".join(["\n".join(line for line in facts if line), *body])
-    passed = frozenset(path for run in runs if run.passed for path in run.paths)
-    return Evidence(text, tuple(c.path for c in changes), " ".join(faults), (*missing, *deleted), passed)
+
+    text = "\n\n".join(["\n".join(filter(None, facts)), *_fit(sections, room, state)])
+    passed = frozenset(path for run, _ in runs if run.passed for path in run.paths)
+    return Evidence(text, changed, " ".join(faults), (*missing, *deleted), passed)
 
 
 def contains(path: str, text: str, state: State, workspace: Workspace) -> bool | None:
@@ -118,18 +119,21 @@ def _missing(state: State, names: Sequence[str]) -> Iterator[str]:
             yield name
 
 
-def _partial_groups(state: State, changed: Collection[str], unchanged: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each group of files changed only in part, since a small model may forget the rest."""
+def _likely_slips(state: State, changes: Sequence[_Change], unchanged: Sequence[str]) -> Iterator[str]:
+    """Yield typical slips of a small model: a group of files changed only in part, and lost definitions."""
     goals = "\n".join(goal.text for goal in state.start.task.goals)
-    for title, group in mentioned_groups(goals, [*changed, *unchanged]).items():
-        missing = [path for path in group if path not in changed]
-        if missing and len(missing) < len(group):
-            yield f"{title}: {', '.join(map(shown, missing))} not changed, others are. If that is right, finish again."
+    for title, group in mentioned_groups(goals, [*(change.path for change in changes), *unchanged]).items():
+        rest = [path for path in group if path in unchanged]
+        if rest and len(rest) < len(group):
+            yield f"{title}: {', '.join(map(shown, rest))} not changed, others are. If that is right, finish again."
+    for change in changes:
+        if change.new and (lost := definitions_lost(change.path, change.old or "", change.new)):
+            yield f"{shown(change.path)} no longer has {', '.join(lost)}. If that is right, finish again."
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Hold a file's text at the start of work and now: None if it is missing, '' if it is empty or binary."""
+    """Hold a file's text at the start of the work and now: None if it is missing, '' if it is empty or binary."""
 
     path: str
     old: str | None
@@ -137,41 +141,35 @@ class _Change:
 
 
 def _changes(state: State, workspace: Workspace, snapshots: Snapshots | None) -> Iterator[_Change]:
-    base, tree = state.work.base, state.work.tree
-    old_texts: dict[str, bytes | None] = {}
+    """Yield the changed files, apart from byproducts. Without snapshots their old texts are unknown."""
+    base = state.work.base
     paths: Iterable[str] = state.work.changed
+    originals: dict[str, bytes | None] = {}
     if snapshots is not None and base:
-        try:
-            byproducts = snapshots.byproducts(changed := snapshots.changed(base, tree))
+        with suppress(StateError):  # the user has deleted the snapshots
+            changed = snapshots.changed(base, state.work.tree)
+            byproducts = snapshots.byproducts(changed)
             paths = [path for path in changed if path not in byproducts]
-            old_texts = {path: snapshots.read(base, path) for path in paths}
-        except StateError:  # the user has deleted the snapshots
-            old_texts = {}
+            originals = {path: snapshots.read(base, path) for path in paths}
     for path in paths:
-        if not _EXCLUDED.isdisjoint(path.split("/")):
-            continue
-        exists = workspace.size(path) is not None
-        before = old_texts.get(path)
-        yield _Change(
-            path, None if before is None else _decoded(before, state), _text(path, workspace, state) if exists else None
-        )
+        if _EXCLUDED.isdisjoint(path.split("/")):
+            original = originals.get(path)
+            old = None if original is None else _decoded(original, state)
+            yield _Change(path, old, None if workspace.size(path) is None else _text(path, workspace, state))
 
 
 def _change_sections(change: _Change, state: State) -> Iterator[_Section]:
     """Show a file before and after, or as a diff if that is shorter and complete."""
-    path, before, now = change.path, change.old, change.new
-    if before and now:
-        diff = "\n".join(
-            islice(difflib.unified_diff(before.splitlines(), now.splitlines(), "before", "now", n=2, lineterm=""), 2000)
-        )
-        if len(diff) < len(before):
+    path, old, new = change.path, change.old, change.new
+    if old and new:
+        lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "before", "now", n=2, lineterm="")
+        diff = "\n".join(islice(lines, 2000))
+        if len(diff) < len(old):
             yield _Section(f"{shown(path)}, what changed", state.guard.quote(diff, path))
-            yield _Section(f"{shown(path)} now", state.guard.quote(now, path))
-            return
-    if before is not None:
-        yield _Section(f"{shown(path)} before", state.guard.quote(before, path) or "(empty, or no text)")
-    if now is not None:
-        yield _Section(f"{shown(path)} now", state.guard.quote(now, path) or "(empty, or no text)")
+            old = None
+    for text, when in (old, "before"), (new, "now"):
+        if text is not None:
+            yield _Section(f"{shown(path)} {when}", state.guard.quote(text, path) or "(empty, or no text)")
 
 
 def _source_sections(state: State, workspace: Workspace, unchanged: Sequence[str]) -> Iterator[_Section]:
@@ -184,34 +182,30 @@ def _source_sections(state: State, workspace: Workspace, unchanged: Sequence[str
 
 
 def _output_sections(state: State) -> Iterator[_Section]:
+    """Show the output of programs. Their code is no evidence: it states intentions."""
     for call, result in state.work.ran:
         text, source = state.log.masked(result.text), result.meta.source
-        shown_text = marked(text, source, run=result.run, step=result.step) if source else text
-        # Only a program's output is evidence: its code states intentions.
-        yield _Section(f"Printed by {call.name}", shown_text)
+        yield _Section(
+            f"Printed by {call.name}", marked(text, source, run=result.run, step=result.step) if source else text
+        )
 
 
 def _fit(sections: Sequence[_Section], room: int, state: State) -> list[str]:
-    """Render as many sections as fit, in order, and count the rest.
+    """Render as many sections as fit, in order, and count the rest. Long sections share what short sections leave."""
+    fitting, others = sections[: room // _MIN_SECTION_TOKENS], sections[room // _MIN_SECTION_TOKENS :]
+    sizes = [state.count(section.text) + state.count(section.title) + 6 for section in fitting]
+    shares = [0] * len(sizes)
+    for done, n in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):  # the shortest first
+        shares[n] = min(sizes[n], max(room // (len(sizes) - done), _MIN_SECTION_TOKENS))
+        room -= shares[n]
+    texts = [shorten(section.text, share, state.count) for section, share in zip(fitting, shares, strict=True)]
+    body = [f"--- {s.title} ---\n{defuse_titles(text)}" for s, text in zip(fitting, texts, strict=True)]
 
-    Longer sections get the room that short ones leave.
-    """
-    sections, others = sections[: room // _MIN_SECTION_TOKENS], sections[room // _MIN_SECTION_TOKENS :]
-    sizes = {n: state.count(section.text) + state.count(section.title) + 6 for n, section in enumerate(sections)}
-    shares: dict[int, int] = {}
-    remaining = room
-    for done, (number, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
-        shares[number] = min(size, max(remaining // (len(sizes) - done), _MIN_SECTION_TOKENS))
-        remaining -= shares[number]
-    body = [
-        f"--- {section.title} ---\n{defuse_titles(shorten(section.text, shares[number], state.count))}"
-        for number, section in enumerate(sections)
-    ]
     return [*body, f"(There is no room for {len(others)} more texts.)"] if others else body
 
 
 def defuse_titles(text: str) -> str:
-    """Return the text with all lines defused that look like the title of a section."""
+    """Mark all lines of the text that look like the title of a section."""
     return _TITLE.sub("| ", text)
 
 
