@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from autoagent.core.errors import StateError
 from autoagent.workspace.gate import Workspace
-from autoagent.workspace.snapshots import LARGEST_FILE, MANY_FILES, MOST_ENTRIES, Snapshots
+from autoagent.workspace.snapshots import MANY_FILES, MAX_ENTRIES, MAX_FILE_BYTES, Snapshots
 
 ROOT = Path(__file__).parent.parent
 
@@ -290,7 +290,7 @@ def test_a_snapshot_of_before_there_were_parts_comes_back(
 ) -> None:
     write(root, {f"notes/{number}.txt": f"{number}\n" for number in range(200)})
     with monkeypatch.context() as earlier:
-        earlier.setattr("autoagent.workspace.object_store._MAX_TREE_NAMES", MOST_ENTRIES)
+        earlier.setattr("autoagent.workspace.object_store._MAX_TREE_NAMES", MAX_ENTRIES)
         tree, before = Snapshots(store, Workspace(root)).take(), everything(root)
     snapshots = Snapshots(store, Workspace(root))
     assert snapshots.changed(tree, snapshots.take()) == []
@@ -424,7 +424,7 @@ def test_what_is_not_kept_is_named_once_and_left_alone(root: Path, store: Path) 
     write(root, {"a.txt": "one"})
     small = snapshots.take()
     with (root / "large.bin").open("wb") as file:
-        file.truncate(LARGEST_FILE + 1)
+        file.truncate(MAX_FILE_BYTES + 1)
     os.mkfifo(root / "pipe")
     write(root, {"a.txt": "two"})
     tree = snapshots.take()
@@ -441,12 +441,12 @@ def test_what_is_not_kept_is_named_once_and_left_alone(root: Path, store: Path) 
     restored = snapshots.restore(small)
     assert restored.changed == ("a.txt",)
     assert restored.left == tuple(f"{name} (as it is now, no snapshot keeps it)" for name in ("large.bin", "pipe"))
-    assert (root / "large.bin").stat().st_size == LARGEST_FILE + 1
+    assert (root / "large.bin").stat().st_size == MAX_FILE_BYTES + 1
     (root / "large.bin").unlink()
     assert snapshots.restore(tree).left[0] == "large.bin (the snapshot does not hold it)"
     assert not (root / "large.bin").exists()
     with (root / "large.bin").open("wb") as file:
-        file.truncate(LARGEST_FILE + 2)
+        file.truncate(MAX_FILE_BYTES + 2)
     assert snapshots.changed(tree, snapshots.take()) == ["large.bin"], "that it changed is known nevertheless"
 
 
@@ -477,7 +477,7 @@ def test_a_first_look_at_many_files_is_told_and_the_next_reads_none_of_them(root
 
 @pytest.mark.slow
 def test_what_is_installed_comes_after_the_users_own_files_of_any_depth(root: Path, store: Path) -> None:
-    half = MOST_ENTRIES // 2
+    half = MAX_ENTRIES // 2
     installed = {f"{folder}/a/{n}.py": "" for folder in ("node_modules", ".venv/lib") for n in range(half)}
     own = ["src/deep/deeper/deepest/mine.py", "zzz/also/mine.py"]
     write(root, {**installed, ".venv/pyvenv.cfg": "", **dict.fromkeys(own, "")})
@@ -491,7 +491,7 @@ def test_what_is_installed_comes_after_the_users_own_files_of_any_depth(root: Pa
 @pytest.mark.slow
 def test_of_very_many_entries_the_shallow_ones_are_kept(root: Path, store: Path) -> None:
     told: list[str] = []
-    write(root, {f"many/{n}": "" for n in range(MOST_ENTRIES)})
+    write(root, {f"many/{n}": "" for n in range(MAX_ENTRIES)})
     write(root, {"a.txt": "one", "zzz/b.txt": "one"})
     snapshots = Snapshots(store, Workspace(root), told.append)
     tree = snapshots.take()
@@ -508,7 +508,7 @@ def test_of_very_many_entries_the_shallow_ones_are_kept(root: Path, store: Path)
     crowded = snapshots.take()
     (root / "a.txt").write_text("three")
     snapshots.restore(crowded)
-    assert len(list(root.iterdir())) == MOST_ENTRIES + 3, "nothing beyond the limit is lost"
+    assert len(list(root.iterdir())) == MAX_ENTRIES + 3, "nothing beyond the limit is lost"
 
 
 # Failures --------------------------------------------------------------------------------------------------------

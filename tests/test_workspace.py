@@ -362,7 +362,7 @@ def test_what_a_kill_left_of_a_file_is_shown_like_any_until_it_is_swept_away(tmp
     for left in (tmp_path / name, tmp_path / "sub" / name, tmp_path / "sub" / f"{name}.mine"):
         left.write_text("half")
     assert workspace.read(f"sub/{name}", 10) == b"half", "a program could hide a file under a name that is never shown"
-    workspace.sweep()
+    workspace.delete_drafts()
     assert sorted(path.name for path in tmp_path.rglob("*")) == [f"{name}.mine", "sub"]
 
 

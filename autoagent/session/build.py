@@ -196,7 +196,9 @@ def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
     enforce_workspace(Path(start.workspace))
     protected = [Path(path) for path in start.settings["protected"]]
     changes = (*settings.protect, *found_by_parts("guards", place_in(Path.cwd(), settings)))
-    return Workspace(Path(start.workspace), protected, changes=changes, apart=settings.state_dir.absolute() / "held")
+    return Workspace(
+        Path(start.workspace), protected, changes=changes, quarantine=settings.state_dir.absolute() / "held"
+    )
 
 
 def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:

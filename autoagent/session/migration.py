@@ -30,7 +30,7 @@ from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import open_regular, read_text
 from autoagent.text.yaml_file import read_mapping
 from autoagent.workspace.guarded import GuardedNames
-from autoagent.workspace.snapshots import LARGEST_FILE, MOST_BYTES, MOST_ENTRIES
+from autoagent.workspace.snapshots import MAX_BYTES, MAX_ENTRIES, MAX_FILE_BYTES
 
 PLUGINS = Path("plugins")
 TASK_SHOWN = 200  # characters
@@ -251,8 +251,8 @@ def _folder(
         elif os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
             omitted += 1
         elif (
-            status.st_size > min(LARGEST_FILE, MOST_BYTES - migration.size)
-            or len(migration.copies) + len(copies) >= MOST_ENTRIES
+            status.st_size > min(MAX_FILE_BYTES, MAX_BYTES - migration.size)
+            or len(migration.copies) + len(copies) >= MAX_ENTRIES
         ):
             large += 1
         else:
@@ -269,7 +269,7 @@ def _folder(
     if later:
         migration.leave(f"{label}/: {later} others", "git, an editor or a later run would act on it: copy it yourself")
     if large:
-        why = f"more than {LARGEST_FILE >> 20} MB, or {MOST_BYTES >> 20} MB and {MOST_ENTRIES:,} files in all"
+        why = f"more than {MAX_FILE_BYTES >> 20} MB, or {MAX_BYTES >> 20} MB and {MAX_ENTRIES:,} files in all"
         migration.leave(f"{label}/: {large} others", why)
 
 
@@ -288,9 +288,9 @@ def _copy(source: Path, target: Path) -> None:
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         with open_regular(source) as file, replacing(target, 0o666) as copy:
-            copy.write(file.read(LARGEST_FILE))
+            copy.write(file.read(MAX_FILE_BYTES))
             if file.read(1):
-                raise SettingsError(f"{source}: has grown over {LARGEST_FILE >> 20} MB and is not copied.")
+                raise SettingsError(f"{source}: has grown over {MAX_FILE_BYTES >> 20} MB and is not copied.")
     except OSError as error:
         raise SettingsError(f"{source}: cannot be copied to {target}: {error.strerror}.") from error
 
@@ -340,9 +340,9 @@ def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]
 def _json(path: Path) -> Any:
     """Read a JSON file (it may need twenty times its size in memory). Raises OSError and ValueError."""
     with open_regular(path) as file:
-        raw = file.read(LARGEST_FILE + 1)
-    if len(raw) > LARGEST_FILE:
-        raise ValueError(f"it is larger than {LARGEST_FILE >> 20} MB")
+        raw = file.read(MAX_FILE_BYTES + 1)
+    if len(raw) > MAX_FILE_BYTES:
+        raise ValueError(f"it is larger than {MAX_FILE_BYTES >> 20} MB")
     return json.loads(raw or b"[]")
 
 

@@ -85,7 +85,7 @@ class Copies:
         """Merge the copy of this name into the workspace. A repeated merge changes nothing. Raises StateError."""
         place = self._folder / name
         copy, here, base = self.workspace.copied(place / "files"), self._snapshots(self.workspace), self.base(name)
-        copy.sweep()  # remove unfinished writes of a killed process
+        copy.delete_drafts()  # remove unfinished writes of a killed process
         own = self._snapshots(copy).take()
         merged, conflicts = here.merge(base, own, here.take())
         not_kept = here.restore(merged).reasons

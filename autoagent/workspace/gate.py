@@ -30,7 +30,7 @@ from typing import BinaryIO, Literal, Self
 from autoagent.core.durable_files import DRAFT, is_draft, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.frozen import dataclass
-from autoagent.workspace.guarded import GuardedFiles, place_in
+from autoagent.workspace.guarded import GuardedFiles, path_in
 from autoagent.workspace.syscalls import call
 
 Gate = Callable[[int, str, int], int]
@@ -39,7 +39,7 @@ Gate = Callable[[int, str, int], int]
 Raises OSError: ELOOP, ENOTDIR or EXDEV for a link in the path.
 """
 
-MAX_SYNCED_FILES = 1_000  # one by one
+MAX_SYNCED_FILES = 1_000  # more are synced by syncing all disks
 
 _WORKSPACE_NAMES = ("workspace", "auto_gpt_workspace")  # usual in containers, so models look there
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -65,8 +65,8 @@ CODE_FOLDER = "executed_code"  # AutoGPT's folder for generated code
 
 
 Observer = Callable[[str, bool], None]
-"""Notes an access to the workspace before it happens: a place, relative to the root, and whether the content of this
-file is handed out, or else the names in this folder and below.
+"""Receives each access before it happens: a path relative to the root, and whether the content of this file is read, or
+else the names in this folder and below.
 """
 
 
@@ -78,7 +78,7 @@ class Workspace:
     The attribute `protected` holds those inside the root, relative to it.
 
     `watch` protects files that would later run as the user (see guarded). They can be read, and written if `granted`.
-    `changes` are the user's changes to their names, and removed files are kept `apart`.
+    `changes` are the user's changes to their names, and removed files are kept in the folder `quarantine`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Workspace:
         protected: Iterable[Path] = (),
         *,
         changes: Iterable[str] = (),
-        apart: Path | None = None,
+        quarantine: Path | None = None,
         gate: Gate | None = None,
     ) -> None:
         try:
@@ -112,7 +112,7 @@ class Workspace:
         self._protected_prefixes = tuple(f"{place}/" for place in self._protected)
         self._granted: Collection[str] = ()
         self._copy_of: Path | None = None
-        self._watch_arguments = tuple(changes), apart
+        self._watch_arguments = tuple(changes), quarantine
         try:
             self.watch = GuardedFiles(self.root, self.folder, self.protected, *self._watch_arguments)
         except ValueError as error:
@@ -125,7 +125,7 @@ class Workspace:
         return view
 
     def copied(self, root: Path) -> Self:
-        """Return the same workspace in another folder with a copy. Absolute paths into this one lead there."""
+        """Return the workspace for a copy in another folder. Absolute paths into the original lead to the copy."""
         view = copy.copy(self)
         view.root, view._copy_of = root.resolve(strict=True), self.root
         view.watch = GuardedFiles(view.root, view.folder, view.protected, *self._watch_arguments)
@@ -160,7 +160,7 @@ class Workspace:
 
     def read(self, path: str, limit: int) -> bytes:
         """Read the first `limit` bytes of a regular file."""
-        with self._regular(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+        with self._opened_file(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             if self._observer is not None:
                 self._observer(self._locate(path), True)
             begin = file.read(min(limit, _FIRST_READ_BYTES))  # reading `limit` at once would allocate megabytes
@@ -178,7 +178,7 @@ class Workspace:
 
     def append(self, path: str, data: bytes) -> None:
         """Append to an existing file. A file with further hard links is copied first."""
-        with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+        with self._opened_file(path, os.O_WRONLY | os.O_APPEND) as descriptor:
             status = os.fstat(descriptor)
             if status.st_nlink == 1:
                 try:
@@ -192,7 +192,7 @@ class Workspace:
     def make(self, path: str) -> int:
         """Create or empty a program's output file. Return a descriptor to append to, for the caller to close."""
         self.write(path, b"")
-        with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+        with self._opened_file(path, os.O_WRONLY | os.O_APPEND) as descriptor:
             return os.dup(descriptor)
 
     @contextmanager
@@ -202,7 +202,7 @@ class Workspace:
             self.write(path, b"")
         elif self._observer is not None:
             self._observer(self._locate(path), True)
-        with self._regular(path, os.O_RDWR) as descriptor:
+        with self._opened_file(path, os.O_RDWR) as descriptor:
             if os.fstat(descriptor).st_nlink > 1:
                 raise CommandError(f"{shown(path)} has another hard link, and is not written through it.")
             with os.fdopen(descriptor, "r+b", buffering=0, closefd=False) as file:
@@ -214,7 +214,7 @@ class Workspace:
         (folder, _, name), (into, _, new_name) = (
             self._locate(p, of_file=True, to_write=True).rpartition("/") for p in (path, new)
         )
-        with self._regular(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as old_parent:
+        with self._opened_file(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as old_parent:
             self._make_folders(into)
             with self._opened(into or ".", _FOLDER) as parent:
                 if (mode := _mode_to_keep(parent, new_name, new)) is not None:
@@ -268,7 +268,7 @@ class Workspace:
                 if entry.kind == "folder" and entry.path.rpartition("/")[2] not in skip:
                     pending.append(entry.path)
 
-    def sweep(self) -> None:
+    def delete_drafts(self) -> None:
         """Delete the drafts left by a killed process."""
         for folder in (".", *(entry.path for entry in self.walk(".", NOT_ENTERED) if entry.kind == "folder")):
             with suppress(OSError), self._opened(folder, _FOLDER) as descriptor:
@@ -276,19 +276,19 @@ class Workspace:
                     os.unlink(name, dir_fd=descriptor)
 
     def is_protected(self, where: str) -> bool:
-        """Return whether a place (relative to the root) is protected, ignoring case as many file systems do.
+        """Return whether a path (relative to the root) is protected, or the draft of a file.
 
-        So is the draft of a file: it is never shown or kept.
+        Case is ignored, as in many file systems.
         """
         folded = f"{where.casefold()}/"
         return folded.startswith(self._protected_prefixes) or is_draft(where)
 
     def folder(self, where: str) -> AbstractContextManager[int]:
-        """Open the folder at a place (relative to the root, '.' for it) through the gate. Raises OSError."""
+        """Open the folder at a path (relative to the root, or '.') through the gate. Raises OSError."""
         return self._opened(where, _FOLDER)
 
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True, to_write: bool = False) -> str:
-        """Return the physical place of a path, relative to the root, or '.' for the root."""
+        """Return the resolved path, relative to the root, or '.' for the root. Raises CommandError."""
         if problem := _malformed(path):
             raise CommandError(f"{shown(path)} {problem}.")
         if of_file and path.endswith(("/", "/.", "/..")):
@@ -336,7 +336,7 @@ class Workspace:
             os.close(descriptor)
 
     @contextmanager
-    def _regular(self, path: str, flags: int) -> Iterator[int]:
+    def _opened_file(self, path: str, flags: int) -> Iterator[int]:
         where = self._locate(path, of_file=True, to_write=bool(flags & (os.O_WRONLY | os.O_RDWR)))
         # O_NONBLOCK: to open a FIFO would wait for its other end
         with _translated_errors(path), self._opened(where, flags | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
@@ -348,13 +348,13 @@ class Workspace:
         for part in folder.split("/") if folder else ():
             with self._opened(above or ".", _FOLDER) as parent, suppress(FileExistsError):
                 os.mkdir(part, dir_fd=parent)
-            above = place_in(above, part)
+            above = path_in(above, part)
 
     def _entries(self, folder: str) -> list[WorkspaceEntry]:
         entries = []
         with self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as found:
             for item in found:
-                path = place_in("" if folder == "." else folder, item.name)
+                path = path_in("" if folder == "." else folder, item.name)
                 if path.casefold() in self._protected or is_draft(path):
                     continue
                 with suppress(FileNotFoundError):  # gone since the folder was read

@@ -30,41 +30,16 @@ from pathlib import Path
 
 from autoagent.core.durable_files import held, is_draft, replace_in
 from autoagent.core.frozen import dataclass
-
-PATTERNS = (
-    ".gitmodules", ".gitconfig", ".envrc", ".husky/", ".pre-commit-config.yaml",
-    ".vscode/", ".idea/", ".zed/", ".devcontainer/", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el",
-    ".emacs", ".emacs.d/", ".claude/", ".codex/", ".cursor/", ".gemini/", ".mcp.json",
-    ".hg/hgrc", ".jj/repo/config.toml", ".helix/", ".fleet/", ".nova/", ".lvimrc", ".opencode/", "opencode.json",
-    ".aider.conf.yml", ".mise.toml", "mise.toml", ".mvn/", ".bundle/config",
-    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo/", ".bazelrc",
-    ".mise/", "mise/", ".config/mise/", ".config/mise.toml", ".mise.local.toml", "mise.local.toml", "bunfig.toml",
-    "uv.toml", "rust-toolchain", "rust-toolchain.toml", "tools/bazel", ".bazeliskrc", ".dir-locals-2.el",
-    "lefthook.yml", "lefthook.yaml", "lefthook-local.yml", ".lefthook.yml", ".lefthook-local.yml", ".overcommit.yml",
-    ".kiro/", ".windsurf/", ".roo/", ".continue/", ".amazonq/", ".qwen/", ".junie/", ".trae/", "crush.json",
-    ".crush.json", "sitecustomize.py", "usercustomize.py", ".pdbrc", ".Rprofile", ".pryrc", ".irbrc", ".gdbinit",
-    ".lldbinit", ".Renviron", ".ghci", ".ocamlinit", ".iex.exs", ".erlang", ".octaverc", "startup.m",
-    "jupyter_config.py", "jupyter_server_config.py", "jupyter_lab_config.py", "jupyter_notebook_config.py",
-    ".profile", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".bashrc", ".zshenv", ".zprofile",
-    ".zshrc", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc", ".xprofile", ".xinitrc",
-    ".xsession", ".xsessionrc", ".pam_environment", ".tmux.conf", ".screenrc", ".ssh/", ".local/bin/",
-    ".local/share/applications/", ".local/share/systemd/", ".config/autostart/", ".config/fish/", ".config/git/",
-    ".config/systemd/", ".config/environment.d/", ".hgrc", ".config/hg/", ".config/jj/", ".vim/", ".config/nvim/",
-    ".config/emacs/", ".config/tmux/", ".config/zsh/", ".config/nushell/", ".bashrc.d/", ".bash_completion",
-    ".local/share/bash-completion/", ".local/lib/", ".ipython/", ".gnupg/", ".docker/config.json", ".kube/config",
-    ".config/Code/", ".docker/cli-plugins/", ".oh-my-zsh/", ".p10k.zsh", ".config/starship.toml", ".xonshrc",
-    ".config/kitty/", ".config/alacritty/", ".config/wezterm/", ".wezterm.lua", ".lessfilter", ".mailcap",
-    ".config/gh/", ".aws/config", ".config/i3/", ".config/sway/", ".config/hypr/", ".config/plasma-workspace/",
-    ".config/direnv/", "**/ai_settings.yaml", "**/prompt_settings.yaml", "**/plugins_config.yaml", "**/azure.yaml",
-)  # fmt: skip
-"""At the top of the workspace. The last line holds the program's own files, at any depth: they shape later runs."""
+from autoagent.workspace import guarded_patterns
 
 MAX_SCANNED_ENTRIES = 100_000  # entries of the workspace, level by level
 _MAX_KEPT_BYTES = 1 << 20  # of one restorable file
 _MAX_DIGEST_BYTES = 32 << 20  # of one file that undo restores; for this program's own files there is no limit
 _RACY_NS = 50_000_000  # a folder changed more recently may change again without a new time
-_MAX_READ_ONLY_PLACES = 64  # each delays every start of a program by 0.05 ms
+_MAX_READ_ONLY_PATHS = 64  # each delays every start of a program by 0.05 ms
 _GIT_FILES = frozenset({"config", "config.worktree", "commondir"})
+_UNWRITABLE = tuple(os.strerror(number).encode() for number in (errno.EROFS, errno.EBUSY))
+_ANYWHERE = re.compile(r"\*\*/([^*?/]+)")
 _REPOSITORY, _WORKTREE = {"HEAD", "objects", "refs"}, {"HEAD", "commondir"}  # their typical entries
 
 Stamp = tuple[int, int, int, int, int]
@@ -76,7 +51,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def place_in(folder: str, name: str) -> str:
+def path_in(folder: str, name: str) -> str:
     """Return the path of a name in a folder, '' being the root."""
     return f"{folder}/{name}" if folder else name
 
@@ -102,7 +77,7 @@ class GuardedNames:
     """Match PATTERNS with the user's `changes` (`!NAME` removes a name). Raises ValueError for a useless change."""
 
     def __init__(self, changes: Iterable[str] = ()) -> None:
-        patterns = dict.fromkeys(PATTERNS)
+        patterns = dict.fromkeys(guarded_patterns.PATTERNS)
         for change in changes:
             if change.startswith("!") and change[1:] not in patterns:
                 raise ValueError(f"protect: {change!r} matches none of the usual names; docs/security.md lists them.")
@@ -119,28 +94,22 @@ class GuardedNames:
 
     @functools.cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """Compile the names at the first place that may be one: it takes longer than all else here at the start."""
+        """Compile the names once a path may match, as this takes longer than the rest of the start."""
         return re.compile("|".join(map(_regex, self._at_top)) or r"(?!)", re.IGNORECASE)
 
-    def match(self, where: str) -> bool:
-        """Return whether a place, relative to the root, is guarded or in a guarded folder."""
-        if self.anywhere.intersection(where.casefold().split("/")):
+    def match(self, path: str) -> bool:
+        """Return whether a path, relative to the root, is guarded or in a guarded folder."""
+        if self.anywhere.intersection(path.casefold().split("/")):
             return True
-        return self.may_match_in(where) and bool(self._pattern.match(where))
+        return self.may_match_in(path) and bool(self._pattern.match(path))
 
-    def may_match_in(self, where: str) -> bool:
-        """Return whether a place may be or contain a guarded file, ignoring names guarded `anywhere`."""
-        return self._tops is None or where.partition("/")[0].casefold() in self._tops
+    def may_match_in(self, path: str) -> bool:
+        """Return whether a path may be or contain a guarded file, ignoring names guarded `anywhere`."""
+        return self._tops is None or path.partition("/")[0].casefold() in self._tops
 
-    def runs_later(self, where: str) -> bool:
+    def runs_later(self, path: str) -> bool:
         """Return whether a path is guarded, or makes git run programs."""
-        return self.match(where) or bool(_GIT_CONFIG_FILE.match(where))
-
-
-_ANYWHERE = re.compile(r"\*\*/([^*?/]+)")
-_GIT_CONFIG_FILE = re.compile(
-    r"(?:.*/)?\.git(?:/(?:.*/)?(?:config|config\.worktree|commondir|hooks/.*|info/attributes))?\Z", re.IGNORECASE
-)
+        return self.match(path) or bool(guarded_patterns.GIT_FILE.match(path))
 
 
 def _regex(pattern: str) -> str:
@@ -149,51 +118,11 @@ def _regex(pattern: str) -> str:
     return f"(?:{''.join(wildcards.get(part, re.escape(part)) for part in parts)})(?:/|\\Z)"
 
 
-# The configuration of a repository -------------------------------------------------------------------------------
-
-# Entries that name neither a program nor another path, by section. Only unquoted lines in git's own format count.
-_HARMLESS = {
-    "core": "repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol",
-    "user": "name|email",
-    "init": "defaultbranch",
-    "extensions": "objectformat|refstorage",
-    "remote": "url|pushurl|fetch|tagopt",
-    "branch": "remote|merge|rebase",
-    "submodule": "url|active",
-}
-_SECTION = re.compile(r'\[([a-z]+)(?: "(?!.*\.\.)[^"\\\]\n]*")?\]', re.IGNORECASE)
-_ENTRY = re.compile(r"\s*([a-z]+) = (?!-)([^\"\\#;\x00-\x1f\x7f]*)", re.IGNORECASE)
-_UNWRITABLE = tuple(os.strerror(number).encode() for number in (errno.EROFS, errno.EBUSY))
-_MODULES = {"submodule": "path|url|branch|ignore|shallow|fetchrecursesubmodules"}  # the same for .gitmodules
-_MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
-
-
-def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> bytes:
-    """Return a repository's configuration without the lines that can run programs."""
-    kept, section = [], ""
-    for line in data.decode("utf-8", "replace").split("\n"):
-        if section_match := _SECTION.fullmatch(line):
-            section = section_match[1].lower()
-        elif entry := _ENTRY.fullmatch(line):
-            if not re.fullmatch(harmless.get(section, "(?!)"), entry[1].lower()) or "::" in entry[2]:
-                continue
-        elif line and not re.match(r"\s*[#;]", line):
-            return _MINIMAL  # rather than guess how git reads it
-        kept.append(line)
-    return "\n".join(kept).encode("utf-8", "replace")
-
-
-_PATH_ENTRY = re.compile(rb"^\s*(hookspath|path)\s*=\s*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE)
-
-
-# Watching the files --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """Hold an accepted state of a guarded file: stamp, permissions, and content (a link's target, None if too large).
+class _FileState:
+    """Hold the state of a guarded file: its stamp, permissions and content (of a link: its target).
 
-    For anything but a file, `mode` is its type. A file that is too large has a `digest` instead of content.
+    For anything but a file, `mode` is its type. A file too large to keep has a `digest` in place of its content.
     """
 
     stamp: Stamp
@@ -201,51 +130,57 @@ class _Kept:
     data: bytes | None
     digest: bytes = b""
 
+    def is_same(self, other: _FileState) -> bool:
+        """Return whether both have the same permissions and content."""
+        return (self.mode, self.data, self.digest) == (other.mode, other.data, other.digest)
+
 
 class GuardedFiles:
     """Watch the guarded files of a workspace while programs run in it. Any thread may use it.
 
-    `opened` opens a folder without following links. The agent's own files are `hidden`: programs cannot reach them, and
-    a file put in the place of a missing one is removed. Removed files are moved to the folder `apart`, or deleted if it
-    is None. With `enforced`, the sandbox makes the `read_only` places read-only for programs, so that only the user can
-    have changed them.
+    `open_folder` opens a folder without following links. The agent's own files are `hidden`: programs cannot reach
+    them, and a file put in the place of a missing one is removed. Removed files are moved to the folder `quarantine`,
+    or deleted if it is None. With `enforced`, the sandbox makes the `read_only` paths read-only for programs, so that
+    only the user can have changed them.
     """
 
     def __init__(
         self,
         root: Path,
-        opened: Callable[[str], AbstractContextManager[int]],
+        open_folder: Callable[[str], AbstractContextManager[int]],
         hidden: Collection[str],
         changes: Iterable[str] = (),
-        apart: Path | None = None,
+        quarantine: Path | None = None,
     ) -> None:
         self._program = tuple(program_in(root))
         self.names = GuardedNames((*self._program, *changes))
         self.enforced = False
         self.read_only: tuple[str, ...] = ()
         self._root = root
-        self._opened = opened
-        self._hidden = {place.casefold(): place for place in hidden}
-        self._apart = apart
+        self._open_folder = open_folder
+        self._hidden = {path.casefold(): path for path in hidden}
+        self._quarantine = quarantine
         self._lock = threading.Lock()
-        self._running = 0
-        self._known: dict[str, _Kept] = {}
-        self._covered: set[str] = set()  # the agent's own places that existed when the programs began
-        self._gitdirs: set[str] = set()
-        self._own: set[str] = set()  # repositories made by programs, and files leading to them
-        self._closed: dict[str, Stamp] = {}  # unreadable before a program ran
-        self._restores_permissions = False  # whether to undo a program's change of permissions
-        self._named: set[str] = set()  # places in the configuration of the user's repositories
-        self._listed: dict[str, tuple[Stamp, Mapping[str, bool]]] = {}
-        self._folders: dict[str, list[str]] = {}  # subfolders, and names guarded anywhere
+        self._running = 0  # programs
         self._report: list[str] = []
-        self._places: dict[str, int] = {}  # open folders of this program, and those above
+        # What was found before the programs began:
+        self._accepted: dict[str, _FileState] = {}
+        self._unreadable: dict[str, Stamp] = {}
+        self._existing_hidden: set[str] = set()
+        self._configured: set[str] = set()  # paths that the configuration of the user's repositories names
+        self._program_folders: dict[str, int] = {}  # descriptors of this program's folders, and of those above
+        # What the scans have found:
+        self._git_dirs: set[str] = set()
+        self._made: set[str] = set()  # repositories made by programs, and files leading to them
+        self._listings: dict[str, tuple[Stamp, Mapping[str, bool]]] = {}
+        self._relevant: dict[str, list[str]] = {}  # subfolders, and names guarded anywhere, by folder
+        self._restores_permissions = False  # whether to undo a program's change of permissions
 
     def begin(self) -> None:
         """Accept the present files as the user's, unless another program is already running."""
         with self._lock:
             if not self._running:
-                self._accept()
+                self._accept_all()
             self._running += 1
 
     def end(self) -> None:
@@ -260,22 +195,22 @@ class GuardedFiles:
             self._revert()
 
     def refused(self, output: bytes) -> list[str]:
-        """Return a line for each read-only place named in a program's write errors."""
+        """Return a line for each read-only path named in a program's write errors."""
         lines = [line for line in output.splitlines() if line.rstrip().endswith(_UNWRITABLE)]
         return [
-            f"{place} could not be written."
-            for place in self.read_only
-            if any(os.fsencode(place) in line for line in lines)
+            f"{path} could not be written."
+            for path in self.read_only
+            if any(os.fsencode(path) in line for line in lines)
         ]
 
-    def accept(self, places: Iterable[str]) -> None:
-        """Accept the files at these places as the user's, after an allowed change."""
+    def accept(self, paths: Iterable[str]) -> None:
+        """Accept these files as the user's, after an allowed change."""
         with self._lock:
-            for where in filter(self.names.runs_later, places):
-                self._known.pop(where, None)
+            for path in filter(self.names.runs_later, paths):
+                self._accepted.pop(path, None)
                 with suppress(OSError):
-                    if current := self._snapshot(where, (self._root / where).lstat()):
-                        self._known[where] = current
+                    if state := self._state_of(path, (self._root / path).lstat()):
+                        self._accepted[path] = state
 
     def take_report(self) -> list[str]:
         """Return a line for each file reverted since the last call."""
@@ -283,167 +218,191 @@ class GuardedFiles:
             lines, self._report = self._report, []
         return lines
 
-    def is_guarded(self, where: str) -> bool:
-        """Return whether writing to a place needs the user's permission. A HEAD makes a folder a repository."""
-        parts = where.split("/")
-        if self.names.runs_later(where) or where in self._named:
-            return True
-        if parts[-1] == "HEAD" and ".git" not in parts:
+    def is_guarded(self, path: str) -> bool:
+        """Return whether writing to a path needs the user's permission. A HEAD makes a folder a repository."""
+        parts = path.split("/")
+        if self.names.runs_later(path) or path in self._configured or (parts[-1] == "HEAD" and ".git" not in parts):
             return True
         above = (self._root.joinpath(*parts[:end]) for end in range(len(parts)))
         return any(os.path.isdir(folder / "objects") and os.path.isdir(folder / "refs") for folder in above)  # noqa: PTH112 - Path's raise where nobody may look
 
     # Scanning ----------------------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        self._closed, self._restores_permissions = {}, False
-        for place in [*self._places]:
-            os.close(self._places.pop(place))
-        if not self.enforced:
-            above = {str(above) for place in self._program for above in (Path(place), *Path(place).parents)}
-            for place in sorted(above - {"."}):
-                with suppress(OSError):
-                    self._places[place] = os.open(self._root / place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        self._covered = {place for place in self._hidden.values() if os.path.lexists(self._root / place)}
+    def _accept_all(self) -> None:
+        """Accept every guarded file as it is, and determine what programs may only read."""
+        self._unreadable, self._restores_permissions = {}, False
+        self._hold_program_folders()
+        self._existing_hidden = {path for path in self._hidden.values() if os.path.lexists(self._root / path)}
         found = self._scan()
-        self._known = {where: kept for where, status in found.items() if (kept := self._snapshot(where, status))}
-        self._closed |= {where: stamp_of(status) for where, status in found.items() if where not in self._known}
-        users = self._gitdirs - self._own
-        configs = [(gitdir, self._known.get(place_in(gitdir, "config"))) for gitdir in users]
-        self._named = {
-            posixpath.normpath(posixpath.join(base, os.fsdecode(path).strip()))
-            for gitdir, kept in configs if kept
-            for _, path in _PATH_ENTRY.findall(kept.data or b"")
-            for base in (gitdir, posixpath.dirname(gitdir))  # of included files, and of hooks
-        }  # fmt: skip
-        hooks = [place_in(gitdir, "hooks") for gitdir in users]
-        places = {*filter(None, map(self._read_only_place, found)), *(p for p in hooks if (self._root / p).is_dir())}
-        self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MAX_READ_ONLY_PLACES])
+        states = {path: self._state_of(path, status) for path, status in found.items()}
+        self._accepted = {path: state for path, state in states.items() if state}
+        self._unreadable |= {path: stamp_of(found[path]) for path, state in states.items() if not state}
+        users = self._git_dirs - self._made
+        self._configured = set()
+        for git_dir in users:
+            config = self._accepted.get(path_in(git_dir, "config"))
+            for _, entry in guarded_patterns.GIT_PATH_ENTRY.findall((config and config.data) or b""):
+                for base in (git_dir, posixpath.dirname(git_dir)):  # of included files, and of hooks
+                    self._configured.add(posixpath.normpath(posixpath.join(base, os.fsdecode(entry).strip())))
+        hooks = [path_in(git_dir, "hooks") for git_dir in users]
+        paths = {*filter(None, map(self._read_only_path, found)), *(p for p in hooks if (self._root / p).is_dir())}
+        self.read_only = tuple(sorted(paths, key=lambda path: (path.count("/"), path))[:_MAX_READ_ONLY_PATHS])
 
-    def _read_only_place(self, where: str) -> str:
+    def _hold_program_folders(self) -> None:
+        """Open this program's folders unless the sandbox protects them, so that they can be found wherever moved."""
+        for path in [*self._program_folders]:
+            os.close(self._program_folders.pop(path))
+        if not self.enforced:
+            folders = {str(folder) for path in self._program for folder in (Path(path), *Path(path).parents)}
+            for folder in sorted(folders - {"."}):
+                with suppress(OSError):
+                    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+                    self._program_folders[folder] = os.open(self._root / folder, flags)
+
+    def _read_only_path(self, path: str) -> str:
         """Return the path to make read-only for a guarded file, or '' in a repository made by a program."""
-        gitdir = self._gitdir_of(where)
-        if gitdir is not None:
-            hooks = place_in(gitdir, "hooks")
-            return "" if gitdir in self._own else hooks if where.startswith(f"{hooks}/") else where
-        parts = where.split("/")
+        git_dir = self._git_dir_of(path)
+        if git_dir is not None:
+            hooks = path_in(git_dir, "hooks")
+            return "" if git_dir in self._made else hooks if path.startswith(f"{hooks}/") else path
+        parts = path.split("/")
         tops = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
-        top = next((top for top in tops if self.names.match(top) or top in self._named), where)
-        return "" if top in self._own else top
+        top = next((top for top in tops if self.names.match(top) or top in self._configured), path)
+        return "" if top in self._made else top
 
-    def _gitdir_of(self, where: str) -> str | None:
+    def _git_dir_of(self, path: str) -> str | None:
         """Return the innermost repository that has this file as its configuration, hook or info."""
-        within = (gitdir for gitdir in self._gitdirs if where.startswith(f"{gitdir}/") or not gitdir)
-        found = max(within, key=len, default=None)
-        rest = where[len(found) + bool(found) :] if found is not None else ""
-        return found if rest in _GIT_FILES or rest.startswith(("hooks/", "info/")) or rest == "hooks" else None
+        around = (git_dir for git_dir in self._git_dirs if path.startswith(f"{git_dir}/") or not git_dir)
+        git_dir = max(around, key=len, default=None)
+        rest = path[len(git_dir) + bool(git_dir) :] if git_dir is not None else ""
+        return git_dir if rest in _GIT_FILES or rest.startswith(("hooks/", "info/")) or rest == "hooks" else None
 
     def _scan(self) -> dict[str, os.stat_result]:
         """Return the existing guarded files. Also record the repositories."""
         found: dict[str, os.stat_result] = {}
-        self._gitdirs = set()
-        queue, scanned = deque([("", False)]), 0
-        while queue and scanned < MAX_SCANNED_ENTRIES:
-            where, guarded = queue.popleft()
-            entries = self._entries(where)
+        self._git_dirs = set()
+        pending, scanned = deque([("", False)]), 0  # folders, and whether all in them is guarded
+        while pending and scanned < MAX_SCANNED_ENTRIES:
+            folder, all_guarded = pending.popleft()
+            entries = self._entries(folder)
             scanned += len(entries)
-            is_dot_git = where.rpartition("/")[2].casefold() == ".git"
+            is_dot_git = folder.rpartition("/")[2].casefold() == ".git"
             if is_dot_git or entries.keys() >= _REPOSITORY or entries.keys() >= _WORKTREE:
-                self._gitdirs.add(where)
-                self._scan_git(where, entries, found)
-            may_match = guarded or not where or bool(self._named) or self.names.may_match_in(where)
-            may_match = may_match or any(place.rpartition("/")[0] == where.casefold() for place in self._hidden)
-            for name in entries if may_match else self._folders[where]:
-                path = place_in(where, name)
-                inner = guarded or name.casefold() in self.names.anywhere
-                inner = inner or (may_match and (self.names.match(path) or path in self._named))
-                if is_draft(path) or path in self._covered:
+                self._git_dirs.add(folder)
+                self._scan_git(folder, entries, found)
+            may_match = all_guarded or not folder or bool(self._configured) or self.names.may_match_in(folder)
+            may_match = may_match or any(path.rpartition("/")[0] == folder.casefold() for path in self._hidden)
+            for name in entries if may_match else self._relevant[folder]:
+                path = path_in(folder, name)
+                if is_draft(path) or path in self._existing_hidden:
                     continue
-                inner = inner or path.casefold() in self._hidden
+                is_guarded = (
+                    all_guarded
+                    or name.casefold() in self.names.anywhere
+                    or (may_match and (self.names.match(path) or path in self._configured))
+                    or path.casefold() in self._hidden
+                )
                 if not entries[name] or (self.enforced and path in self._program):  # large, and already read-only
-                    if inner or name.casefold() == ".git":
-                        self._note(path, found)
+                    if is_guarded or name.casefold() == ".git":
+                        self._add(path, found)
                 elif not is_dot_git or name in ("modules", "worktrees"):
-                    queue.append((path, inner))
+                    pending.append((path, is_guarded))
         return found
 
-    def _scan_git(self, gitdir: str, entries: Mapping[str, bool], found: dict[str, os.stat_result]) -> None:
+    def _scan_git(self, git_dir: str, entries: Mapping[str, bool], found: dict[str, os.stat_result]) -> None:
         """Add the files of a repository that make git run programs."""
         for name, is_folder in entries.items():
-            if name in _GIT_FILES or (name == "hooks" and not is_folder):
-                self._note(place_in(gitdir, name), found)
-            elif name == "hooks":
-                for hook in self._entries(place_in(gitdir, name)):
+            if name == "hooks" and is_folder:
+                for hook in self._entries(path_in(git_dir, name)):
                     if not hook.endswith(".sample"):
-                        self._note(place_in(gitdir, f"{name}/{hook}"), found)
-        self._note(place_in(gitdir, "info/attributes"), found)
+                        self._add(path_in(git_dir, f"{name}/{hook}"), found)
+            elif name in _GIT_FILES or name == "hooks":
+                self._add(path_in(git_dir, name), found)
+        self._add(path_in(git_dir, "info/attributes"), found)
         for name in (*entries, "logs/HEAD"):  # through a link, the user's next commit would write elsewhere
-            if (self._root / gitdir / name).is_symlink():
-                self._note(place_in(gitdir, name), found)
+            if (self._root / git_dir / name).is_symlink():
+                self._add(path_in(git_dir, name), found)
 
-    def _note(self, where: str, found: dict[str, os.stat_result]) -> None:
+    def _add(self, path: str, found: dict[str, os.stat_result]) -> None:
         with suppress(OSError):
-            found[where] = (self._root / where).lstat()
+            found[path] = (self._root / path).lstat()
 
-    def _entries(self, where: str) -> Mapping[str, bool]:
+    def _entries(self, folder: str) -> Mapping[str, bool]:
         """Return the names in a folder, and whether each is a folder. Return nothing for an unreadable folder."""
         try:
-            stamp = stamp_of((self._root / where).lstat())
-            if (known := self._listed.get(where)) and known[0] == stamp:
+            stamp = stamp_of((self._root / folder).lstat())
+            if (known := self._listings.get(folder)) and known[0] == stamp:
                 return known[1]
-            if not os.access(self._root / where, os.R_OK | os.X_OK):
-                self._restore_permissions(where, stamp)
-            with self._opened(where or ".") as folder, os.scandir(folder) as entries:
+            if not os.access(self._root / folder, os.R_OK | os.X_OK):
+                self._restore_permissions(folder, stamp)
+            with self._open_folder(folder or ".") as descriptor, os.scandir(descriptor) as entries:
                 names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
             names, stamp = {}, (0, 0, 0, 0, time.time_ns())
-        noted = {".git", *self.names.anywhere}
-        self._folders[where] = [name for name, is_folder in names.items() if is_folder or name.casefold() in noted]
+        relevant = {".git", *self.names.anywhere}
+        self._relevant[folder] = [name for name, is_dir in names.items() if is_dir or name.casefold() in relevant]
         if time.time_ns() - stamp[4] > _RACY_NS:
-            self._listed[where] = stamp, names
+            self._listings[folder] = stamp, names
         return names
 
-    def _restore_permissions(self, where: str, stamp: Stamp) -> None:
-        """Restore the user's permissions on a path, as a program may remove them to hide its changes."""
-        if not self._restores_permissions:
-            self._closed[where] = stamp
-        elif self._closed.get(where) != stamp:
-            with held(None, self._root / where) as (place, status):
+    def _restore_permissions(self, path: str, stamp: Stamp | None = None) -> None:
+        """Restore the user's permissions on a path, as a program may remove them to hide its changes.
+
+        Before programs run, record its `stamp` instead: a path that the user made unreadable stays so.
+        """
+        if stamp and not self._restores_permissions:
+            self._unreadable[path] = stamp
+        elif not stamp or self._unreadable.get(path) != stamp:
+            with held(None, self._root / path) as (place, status):
                 os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)  # noqa: PTH101 - no path of Python's
 
-    def _snapshot(self, where: str, status: os.stat_result) -> _Kept | None:
-        """Return the present state of a file, or None for a folder or a missing file."""
-        known = self._known.get(where)
-        if known and known.stamp == stamp_of(status):
+    def _state_of(self, path: str, status: os.stat_result) -> _FileState | None:
+        """Return the state of a path with this status, or None for a folder, or a missing or unreadable file."""
+        stamp, kind = stamp_of(status), stat.S_IFMT(status.st_mode)
+        known = self._accepted.get(path)
+        if known and known.stamp == stamp:
             return known
-        folder, _, name = where.rpartition("/")
-        with suppress(OSError), self._opened(folder or ".") as parent:
-            if stat.S_ISLNK(status.st_mode):
-                return _Kept(stamp_of(status), stat.S_IFLNK, os.fsencode(os.readlink(name, dir_fd=parent)))
-            if stat.S_ISREG(status.st_mode):
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                with os.fdopen(os.open(name, flags, dir_fd=parent), "rb") as file:
-                    data = file.read(_MAX_KEPT_BYTES + 1)
-                    if len(data) <= _MAX_KEPT_BYTES:
-                        return _Kept(stamp_of(status), status.st_mode & 0o777, data)
-                    digest = str(status.st_size).encode()
-                    if not self.enforced and (
-                        known.stamp[2] == status.st_size if known else not self._restores_permissions
-                    ):
-                        of_program = any(Path(where).is_relative_to(place) for place in self._program)
-                        if of_program or status.st_size <= _MAX_DIGEST_BYTES:
-                            file.seek(0)
-                            digest = hashlib.file_digest(file, "sha256").digest()
-                return _Kept(stamp_of(status), status.st_mode & 0o777, None, digest)
-            if not stat.S_ISDIR(status.st_mode):  # a pipe: a program at its other end would answer
-                return _Kept(stamp_of(status), stat.S_IFMT(status.st_mode), None)
+        folder, _, name = path.rpartition("/")
+        if kind == stat.S_IFDIR:
+            return None
+        with suppress(OSError), self._open_folder(folder or ".") as parent:
+            if kind == stat.S_IFLNK:
+                return _FileState(stamp, kind, os.fsencode(os.readlink(name, dir_fd=parent)))
+            if kind != stat.S_IFREG:  # a pipe: a program at its other end would answer
+                return _FileState(stamp, kind, None)
+            flags, mode = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, status.st_mode & 0o777
+            with os.fdopen(os.open(name, flags, dir_fd=parent), "rb") as file:
+                data = file.read(_MAX_KEPT_BYTES + 1)
+                if len(data) <= _MAX_KEPT_BYTES:
+                    return _FileState(stamp, mode, data)
+                # A digest tells apart files of the same size. If there is nothing to compare, the size will do.
+                may_compare = known.stamp[2] == status.st_size if known else not self._restores_permissions
+                of_program = any(Path(path).is_relative_to(place) for place in self._program)
+                if self.enforced or not may_compare or not (of_program or status.st_size <= _MAX_DIGEST_BYTES):
+                    return _FileState(stamp, mode, None, str(status.st_size).encode())
+                file.seek(0)
+                return _FileState(stamp, mode, None, hashlib.file_digest(file, "sha256").digest())
         return None
 
     # Restoring --------------------------------------------------------------------------------------------------
 
+    def _revert(self) -> None:
+        """Bring everything that programs have changed back to its allowed state."""
+        git_dirs_before, self._restores_permissions = self._git_dirs, True
+        self._restore_program()
+        found = self._scan()
+        self._made = (self._made | (self._git_dirs - git_dirs_before)) & {*self._git_dirs, *found}
+        for path in sorted(found.keys() | self._accepted.keys()):
+            self._revert_file(path, found.get(path))
+        for path in {*self._hidden.values()} - self._existing_hidden:  # folders made in the place of a missing file
+            for folder, _, _ in os.walk(self._root / path, topdown=False):
+                above, _, name = os.path.relpath(folder, self._root).rpartition("/")
+                with suppress(OSError), self._open_folder(above or ".") as parent:
+                    os.rmdir(name, dir_fd=parent)
+
     def _restore_program(self) -> None:
         """Move this program's own folders back, and move anything in their place aside."""
-        for place, descriptor in self._places.items():  # parents come first
+        for place, descriptor in self._program_folders.items():  # parents come first
             path = self._root / place
             with suppress(OSError):
                 if os.path.samestat(os.fstat(descriptor), path.lstat()):
@@ -452,101 +411,95 @@ class GuardedFiles:
             try:
                 for folder in (*reversed(there.parents), there, *reversed(path.parents)):
                     if folder.is_relative_to(self._root) and not os.access(folder, os.W_OK | os.X_OK):
-                        self._restore_permissions(os.path.relpath(folder, self._root), (0, 0, 0, 0, 0))
+                        self._restore_permissions(os.path.relpath(folder, self._root))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileNotFoundError):  # deleted meanwhile
-                    there.rename(f"{spare}.own")
-                with suppress(FileNotFoundError):
-                    path.rename(spare)
-                with suppress(FileNotFoundError):
-                    Path(f"{spare}.own").rename(path)
+                for source, target in (there, f"{spare}.own"), (path, spare), (Path(f"{spare}.own"), path):
+                    with suppress(FileNotFoundError):  # deleted meanwhile
+                        source.rename(target)
                 self._report.append(f"{place} was restored; its replacement was moved to {spare}.")
             except OSError as error:
                 self._report.append(f"{place} would run as the user later; it cannot be removed: {error.strerror}.")
 
-    def _revert(self) -> None:
-        before, self._restores_permissions = self._gitdirs, True
-        self._restore_program()
-        found = self._scan()
-        self._own = (self._own | (self._gitdirs - before)) & {*self._gitdirs, *found}
-        for where in sorted(found.keys() | self._known.keys()):
-            known, now = self._known.get(where), None
-            if where in found and (now := self._snapshot(where, found[where])) is None:
-                if stat.S_ISREG(found[where].st_mode):
-                    with suppress(OSError):
-                        self._restore_permissions(where, stamp_of(found[where]))
-                        now = self._snapshot(where, (self._root / where).lstat())
-                if now is None:
-                    continue
-            if now and known and (known.mode, known.data, known.digest) == (now.mode, now.data, now.digest):
-                continue
-            by_user = self.enforced and self._read_only_place(where) in self.read_only
-            stays = by_user or (not now and self._gitdir_of(where) in self._own)
-            target = now if stays else self._target(where, now, known)
-            if target is not now:
-                self._replace(where, now, target)
-            elif now:
-                self._known[where] = now
-            else:
-                self._known.pop(where, None)
-        for place in self._hidden.values():
-            for folder, _, _ in os.walk(self._root / place, topdown=False) if place not in self._covered else ():
-                above, _, name = os.path.relpath(folder, self._root).rpartition("/")
-                with suppress(OSError), self._opened(above or ".") as parent:
-                    os.rmdir(name, dir_fd=parent)  # made in the place of a missing file
+    def _revert_file(self, path: str, status: os.stat_result | None) -> None:
+        """Bring a path with this status, or a missing path, back to its allowed state."""
+        known, now = self._accepted.get(path), None
+        if status is not None:
+            now = self._state_of(path, status)
+            if now is None and stat.S_ISREG(status.st_mode):
+                with suppress(OSError):
+                    self._restore_permissions(path, stamp_of(status))
+                    now = self._state_of(path, (self._root / path).lstat())
+            if now is None:
+                return
+        if now and known and now.is_same(known):
+            return
+        by_user = self.enforced and self._read_only_path(path) in self.read_only
+        stays = by_user or (not now and self._git_dir_of(path) in self._made)
+        allowed = now if stays else self._allowed_state(path, now, known)
+        if allowed is not now:
+            self._replace(path, now, allowed)
+        elif now:
+            self._accepted[path] = now
+        else:
+            self._accepted.pop(path, None)
 
-    def _target(self, where: str, now: _Kept | None, known: _Kept | None) -> _Kept | None:
+    def _allowed_state(self, path: str, now: _FileState | None, known: _FileState | None) -> _FileState | None:
         """Return the allowed state of a path now in state `now`: the same, another, or none."""
         if now is None:
             return known
-        folder, _, name = where.rpartition("/")
+        folder, _, name = path.rpartition("/")
         data = now.data if now.data is not None and now.mode != stat.S_IFLNK else b"\0"
-        is_own = self._gitdir_of(where) in self._own
-        if name.casefold() == ".git" or (is_own and name == "commondir"):
+        is_made = self._git_dir_of(path) in self._made
+        if name.casefold() == ".git" or (is_made and name == "commondir"):
             target = os.fsdecode(data).removeprefix("gitdir:").strip()
-            if "\0" in target or os.path.relpath(self._root / folder / target, self._root) not in self._gitdirs:
+            if "\0" in target or os.path.relpath(self._root / folder / target, self._root) not in self._git_dirs:
                 return known
-            self._own |= set() if known else {where}
+            self._made |= set() if known else {path}
             return now
-        if is_own and name == "config":
-            reduced = harmless_config(data)
-            return now if reduced == data else _Kept(now.stamp, 0o644, reduced)
-        if where == ".gitmodules" and not known and harmless_config(data, _MODULES) == data:
+        if is_made and name == "config":
+            reduced = guarded_patterns.harmless_config(data)
+            return now if reduced == data else _FileState(now.stamp, 0o644, reduced)
+        if (
+            path == ".gitmodules"
+            and not known
+            and guarded_patterns.harmless_config(data, guarded_patterns.HARMLESS_IN_GITMODULES) == data
+        ):
             return now
-        return now if is_own and name == "attributes" else known  # harmless without drivers in the configuration
+        return now if is_made and name == "attributes" else known  # harmless without drivers in the configuration
 
-    def _replace(self, where: str, now: _Kept | None, target: _Kept | None) -> None:
-        folder, _, name = where.rpartition("/")
-        known, copy_note = self._known.pop(where, None), ""
+    def _replace(self, path: str, now: _FileState | None, allowed: _FileState | None) -> None:
+        """Restore or remove a file, and report it. Removed folder permissions are restored before a second attempt."""
+        folder, _, name = path.rpartition("/")
+        known, copy_note = self._accepted.pop(path, None), ""
         for may_retry in (True, False):
             try:
-                with self._opened(folder or ".") as parent:
-                    copy_note = copy_note or (self._keep_copy(name, now) if now else "")
-                    if target and target.data is not None:
-                        replace_in(parent, name, target.data, target.mode)
-                        if fresh := self._snapshot(where, os.stat(name, dir_fd=parent, follow_symlinks=False)):
-                            self._known[where] = fresh
+                with self._open_folder(folder or ".") as parent:
+                    copy_note = copy_note or (self._copy_to_quarantine(name, now) if now else "")
+                    if allowed and allowed.data is not None:
+                        replace_in(parent, name, allowed.data, allowed.mode)
+                        if state := self._state_of(path, os.stat(name, dir_fd=parent, follow_symlinks=False)):
+                            self._accepted[path] = state
                     elif now:
                         os.unlink(name, dir_fd=parent)
                 break
             except OSError as error:
                 if may_retry and isinstance(error, PermissionError):
                     with suppress(OSError):
-                        self._restore_permissions(folder, (0, 0, 0, 0, 0))
+                        self._restore_permissions(folder)
                 elif now:
-                    self._report.append(f"{where} would run as the user later; it cannot be removed: {error.strerror}.")
+                    self._report.append(f"{path} would run as the user later; it cannot be removed: {error.strerror}.")
                 if not may_retry:
                     return
-        gone = not target or target.data is None
-        outcome = "removed" if gone else "restored" if target is known else "reduced to harmless entries"
-        self._report.append(f"{where} was {outcome}{copy_note}.")
+        gone = not allowed or allowed.data is None
+        outcome = "removed" if gone else "restored" if allowed is known else "reduced to harmless entries"
+        self._report.append(f"{path} was {outcome}{copy_note}.")
 
-    def _keep_copy(self, name: str, now: _Kept) -> str:
-        """Keep a copy of a file to be removed. Return a note on its path. Raises OSError."""
-        if self._apart is None:
+    def _copy_to_quarantine(self, name: str, now: _FileState) -> str:
+        """Copy a file that is to be removed. Return a note on the path of the copy. Raises OSError."""
+        if self._quarantine is None:
             return ""
-        self._apart.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = self._apart / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}-{name}"
+        self._quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = self._quarantine / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}-{name}"
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as copy:
             copy.write(now.data if now.data is not None else b"(more than can be kept)\n")
         return f"; the program's version is in {target}"

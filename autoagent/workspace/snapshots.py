@@ -3,10 +3,10 @@
 A snapshot is a tree of git objects outside the workspace: files with permissions, symbolic links, and folders, even
 empty ones. Workspace files are never run or interpreted. A repository inside is stored like any other files.
 
-Not stored, and left alone by a restore: files over LARGEST_FILE, everything beyond MOST_BYTES or MOST_ENTRIES, folders
-deeper than DEEPEST, unreadable entries of other users, devices, sockets and pipes. Owners, times, extended attributes,
-hard links and setuid/setgid bits are not stored either. The latter would lend the restoring user's rights. A change
-within RACY_NS of a scan that keeps size and times is only seen by the next scan.
+Not stored, and left alone by a restore: files over MAX_FILE_BYTES, everything beyond MAX_BYTES or MAX_ENTRIES, folders
+deeper than MAX_DEPTH, unreadable entries of other users, devices, sockets and pipes. Owners, times, hard links,
+extended attributes and setuid/setgid bits are not stored either, as the latter would lend the restoring user's rights.
+A change within RACY_NS of a scan that keeps size and times is only seen by the next scan.
 
 Around a command that runs no program, only the changes reported by the kernel are scanned (see changes).
 """
@@ -31,19 +31,19 @@ from autoagent.core.errors import StateError
 from autoagent.core.frozen import dataclass
 from autoagent.workspace.changes import Changes
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, shown
-from autoagent.workspace.guarded import Stamp, place_in, stamp_of
+from autoagent.workspace.guarded import Stamp, path_in, stamp_of
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
 
-LARGEST_FILE = 32 << 20  # bytes
-MOST_BYTES = 512 << 20  # all files of one snapshot
-MOST_ENTRIES = 20_000  # files, links and folders of one snapshot together
+MAX_FILE_BYTES = 32 << 20
+MAX_BYTES = 512 << 20  # all files of one snapshot
+MAX_ENTRIES = 20_000  # files, links and folders of one snapshot together
 MANY_FILES = 3_000  # to read in one scan, which takes about a second
-DEEPEST = 100  # nested folders
+MAX_DEPTH = 100  # nested folders
 RACY_NS = 50_000_000  # a file changed more recently may change again with the same time: the clock ticks every few ms
 
 _FOLDER, _LINK, _ABSENT = 0o040000, 0o120000, 0o160000  # modes of git; the last is a submodule: a name, no content
 _FOLDER_BITS = 0o3777  # with setgid and sticky, for shared folders; on a file, setgid lends rights
-_TOO_MANY = f"the workspace has more than {MOST_ENTRIES:,} entries"
+_TOO_MANY = f"the workspace has more than {MAX_ENTRIES:,} entries"
 _CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a cache as of bford.info/cachedir; a virtual environment
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -156,7 +156,7 @@ class Snapshots:
             StateError: part of the snapshot is missing or damaged, or a file cannot be written.
         """
         before = self.take()
-        self._check(before, tree)
+        self._check_objects(before, tree)
         restoration = _Restoration(self._workspace, self._objects, self._tree)
         restoration.run("", before, tree)
         self._workspace.watch.accept(restoration.changed)
@@ -184,7 +184,7 @@ class Snapshots:
             return into
         old, new, tree = self._tree(base.id) if _is_folder(base) else {}, self._tree(own.id), dict(self._tree(into.id))
         for name in sorted(changed_names(old, new)):
-            path = place_in(where, name)
+            path = path_in(where, name)
             node = self._merged(path, old.get(name), new.get(name), tree.pop(name, None), conflicts)
             if node is not None:
                 tree[name] = node
@@ -193,7 +193,7 @@ class Snapshots:
 
     def check(self, tree: str) -> None:
         """Raise StateError if a restoration from now would miss an object."""
-        self._check(self.take(), tree)
+        self._check_objects(self.take(), tree)
 
     # Taking ------------------------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Snapshots:
         return scan
 
     def _restore_access(self, where: str) -> bool:
-        """Restore the user's permissions on a folder that was readable in the last scan. Return whether it is done."""
+        """Restore the user's permissions on a folder that the last scan could read. Return whether they changed."""
         above, _, name = where.rpartition("/")
         with suppress(OSError), self._workspace.folder(above or ".") as parent, held(parent, name) as (place, status):
             if stat.S_IMODE(status.st_mode) & stat.S_IRWXU != stat.S_IRWXU:
@@ -237,7 +237,7 @@ class Snapshots:
     def _list(self, descriptor: int, where: str, scan: _Scan) -> dict[str, int]:
         """Scan the non-folders of a folder. Return its folders with their modes. Raises OSError.
 
-        Beyond MOST_ENTRIES a folder is left out as a whole, but of the workspace itself only single entries.
+        Beyond MAX_ENTRIES a folder is left out as a whole, but of the workspace itself only single entries.
         """
         scan.trees[where] = tree = {}
         scan.stamps[where] = stamps = {}
@@ -245,19 +245,20 @@ class Snapshots:
         before = self._scan.stamps.get(where, {})
         with os.scandir(descriptor) as entries:
             for entry in entries:
-                if (known := before.get(entry.name)) and scan.entries < MOST_ENTRIES:
+                if (known := before.get(entry.name)) and scan.entries < MAX_ENTRIES:
+                    stamp, node = known
+                    size = stamp[2]
                     with suppress(OSError):
-                        fits = scan.bytes + known[0][2] <= MOST_BYTES
-                        if fits and stamp_of(entry.stat(follow_symlinks=False)) == known[0]:
-                            tree[entry.name], stamps[entry.name] = known[1], known
+                        if scan.bytes + size <= MAX_BYTES and stamp_of(entry.stat(follow_symlinks=False)) == stamp:
+                            tree[entry.name], stamps[entry.name] = node, known
                             scan.entries += 1
-                            scan.bytes += known[0][2]
+                            scan.bytes += size
                             continue
-                path = place_in(where, entry.name)
+                path = path_in(where, entry.name)
                 if self._workspace.is_protected(path):
                     continue
                 scan.entries += 1
-                if scan.entries > MOST_ENTRIES:
+                if scan.entries > MAX_ENTRIES:
                     scan.limited = True
                     if where:
                         raise OSError(errno.E2BIG, _TOO_MANY)
@@ -266,7 +267,7 @@ class Snapshots:
                     continue
                 with suppress(FileNotFoundError):  # deleted since the folder was listed
                     status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(status.st_mode) and path.count("/") < DEEPEST:
+                    if stat.S_ISDIR(status.st_mode) and path.count("/") < MAX_DEPTH:
                         folders[path] = _FOLDER | status.st_mode & _FOLDER_BITS
                     else:
                         self._add_entry(descriptor, entry.name, where, status, scan)
@@ -274,7 +275,7 @@ class Snapshots:
 
     def _add_entry(self, parent: int, name: str, where: str, status: os.stat_result, scan: _Scan) -> None:
         """Add an entry that is not a folder to scan. Raises FileNotFoundError."""
-        path = place_in(where, name)
+        path = path_in(where, name)
         if reason := _reason_to_skip(status, scan):
             scan.left_out[path] = reason
             scan.trees[where][name] = _absent(reason, status)
@@ -311,7 +312,7 @@ class Snapshots:
             scan.trees[where], scan.stamps[where] = {**last.trees[where]}, {**last.stamps[where]}
             with suppress(OSError), self._workspace.folder(where or ".") as descriptor:
                 for name in names:
-                    path = place_in(where, name)
+                    path = path_in(where, name)
                     if self._workspace.is_protected(path):
                         continue
                     scan.left_out.pop(path, None)
@@ -319,7 +320,7 @@ class Snapshots:
                     scan.bytes -= known[0][2] if (known := scan.stamps[where].pop(name, None)) else 0
                     with suppress(FileNotFoundError):
                         status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                        if stat.S_ISDIR(status.st_mode) or scan.entries >= MOST_ENTRIES:
+                        if stat.S_ISDIR(status.st_mode) or scan.entries >= MAX_ENTRIES:
                             return None
                         scan.entries += 1
                         self._add_entry(descriptor, name, where, status, scan)
@@ -357,7 +358,7 @@ class Snapshots:
                 return trees[name]
         return self._objects.read_tree(name)
 
-    def _check(self, before: str, after: str) -> None:
+    def _check_objects(self, before: str, after: str) -> None:
         for _, _, node in self._differences(before, after):
             if node is not None and node.mode != _ABSENT:
                 self._objects.read("blob", node.id)
@@ -369,7 +370,7 @@ class Snapshots:
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         for name in sorted(changed_names(old, new)):
             old_node, new_node = old.get(name), new.get(name)
-            path = place_in(where, name)
+            path = path_in(where, name)
             folders = [node.id if _is_folder(node) else "" for node in (old_node, new_node)]
             if any(folders):
                 yield from self._differences(folders[0], folders[1], path)
@@ -396,7 +397,7 @@ class _Restoration:
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         differing = []
         for name in sorted(changed_names(old, new)):
-            path = place_in(where, name)
+            path = path_in(where, name)
             if not self._is_skipped(path, old.get(name), new.get(name)):
                 differing.append((name, path, old.get(name), new.get(name)))
         try:
@@ -454,16 +455,16 @@ class _Restoration:
 
 def _reason_to_skip(status: os.stat_result, scan: _Scan) -> str:
     if stat.S_ISDIR(status.st_mode):
-        return f"it is more than {DEEPEST} folders deep"
+        return f"it is more than {MAX_DEPTH} folders deep"
     if stat.S_ISLNK(status.st_mode):
         return ""
     if not stat.S_ISREG(status.st_mode):
         return "it is not a file"
-    if status.st_size > LARGEST_FILE:
-        return f"it is larger than {LARGEST_FILE >> 20} MB"
-    if scan.bytes + status.st_size > MOST_BYTES:
+    if status.st_size > MAX_FILE_BYTES:
+        return f"it is larger than {MAX_FILE_BYTES >> 20} MB"
+    if scan.bytes + status.st_size > MAX_BYTES:
         scan.limited = True
-        return f"the files are more than {MOST_BYTES >> 20} MB together"
+        return f"the files are more than {MAX_BYTES >> 20} MB together"
     return ""
 
 
@@ -499,7 +500,7 @@ def _content(parent: int, name: str) -> tuple[bytes, int]:
                 os.chmod(place, stat.S_IMODE(status.st_mode))  # noqa: PTH101
     try:
         status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE:
+        if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES:
             data = os.read(descriptor, status.st_size + 1)
             if len(data) == status.st_size:
                 return data, stat.S_IFREG | status.st_mode & 0o777

@@ -14,7 +14,7 @@ from server import ScriptedServer
 from autoagent.core.errors import SettingsError
 from autoagent.session.autogpt import UNUSED
 from autoagent.session.migration import carry_out, plan
-from autoagent.workspace.snapshots import LARGEST_FILE
+from autoagent.workspace.snapshots import MAX_FILE_BYTES
 
 DOTENV = """OPENAI_API_KEY=sk-of-the-old-folder-0123456789
 SMART_LLM_MODEL=test-model
@@ -230,7 +230,7 @@ def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> Non
     here, note = home.folder / "new", home.folder / "old/auto_gpt_workspace/notes/a.txt"
     here.mkdir()
     planned = plan(home.folder / "old", here)
-    os.truncate(note, LARGEST_FILE + 1)
+    os.truncate(note, MAX_FILE_BYTES + 1)
     with pytest.raises(SettingsError, match=r"a\.txt: has grown over 32 MB"):
         carry_out(planned, here, print)
     assert [path.name for path in here.rglob("*.txt")] == []

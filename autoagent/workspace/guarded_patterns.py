@@ -1,0 +1,70 @@
+"""Declare the files that later run as the user, and the entries of a git configuration that run nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+PATTERNS = (
+    ".gitmodules", ".gitconfig", ".envrc", ".husky/", ".pre-commit-config.yaml",
+    ".vscode/", ".idea/", ".zed/", ".devcontainer/", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el",
+    ".emacs", ".emacs.d/", ".claude/", ".codex/", ".cursor/", ".gemini/", ".mcp.json",
+    ".hg/hgrc", ".jj/repo/config.toml", ".helix/", ".fleet/", ".nova/", ".lvimrc", ".opencode/", "opencode.json",
+    ".aider.conf.yml", ".mise.toml", "mise.toml", ".mvn/", ".bundle/config",
+    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo/", ".bazelrc",
+    ".mise/", "mise/", ".config/mise/", ".config/mise.toml", ".mise.local.toml", "mise.local.toml", "bunfig.toml",
+    "uv.toml", "rust-toolchain", "rust-toolchain.toml", "tools/bazel", ".bazeliskrc", ".dir-locals-2.el",
+    "lefthook.yml", "lefthook.yaml", "lefthook-local.yml", ".lefthook.yml", ".lefthook-local.yml", ".overcommit.yml",
+    ".kiro/", ".windsurf/", ".roo/", ".continue/", ".amazonq/", ".qwen/", ".junie/", ".trae/", "crush.json",
+    ".crush.json", "sitecustomize.py", "usercustomize.py", ".pdbrc", ".Rprofile", ".pryrc", ".irbrc", ".gdbinit",
+    ".lldbinit", ".Renviron", ".ghci", ".ocamlinit", ".iex.exs", ".erlang", ".octaverc", "startup.m",
+    "jupyter_config.py", "jupyter_server_config.py", "jupyter_lab_config.py", "jupyter_notebook_config.py",
+    ".profile", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".bashrc", ".zshenv", ".zprofile",
+    ".zshrc", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc", ".xprofile", ".xinitrc",
+    ".xsession", ".xsessionrc", ".pam_environment", ".tmux.conf", ".screenrc", ".ssh/", ".local/bin/",
+    ".local/share/applications/", ".local/share/systemd/", ".config/autostart/", ".config/fish/", ".config/git/",
+    ".config/systemd/", ".config/environment.d/", ".hgrc", ".config/hg/", ".config/jj/", ".vim/", ".config/nvim/",
+    ".config/emacs/", ".config/tmux/", ".config/zsh/", ".config/nushell/", ".bashrc.d/", ".bash_completion",
+    ".local/share/bash-completion/", ".local/lib/", ".ipython/", ".gnupg/", ".docker/config.json", ".kube/config",
+    ".config/Code/", ".docker/cli-plugins/", ".oh-my-zsh/", ".p10k.zsh", ".config/starship.toml", ".xonshrc",
+    ".config/kitty/", ".config/alacritty/", ".config/wezterm/", ".wezterm.lua", ".lessfilter", ".mailcap",
+    ".config/gh/", ".aws/config", ".config/i3/", ".config/sway/", ".config/hypr/", ".config/plasma-workspace/",
+    ".config/direnv/", "**/ai_settings.yaml", "**/prompt_settings.yaml", "**/plugins_config.yaml", "**/azure.yaml",
+)  # fmt: skip
+"""At the top of the workspace. The last line holds the program's own files, at any depth: they shape later runs."""
+
+# Files of a repository that make git run programs, and its folder itself.
+GIT_FILE = re.compile(
+    r"(?:.*/)?\.git(?:/(?:.*/)?(?:config|config\.worktree|commondir|hooks/.*|info/attributes))?\Z", re.IGNORECASE
+)
+GIT_PATH_ENTRY = re.compile(rb"^\s*(hookspath|path)\s*=\s*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE)
+
+# Entries that name neither a program nor another path, by section. Only unquoted lines in git's own format count.
+_HARMLESS = {
+    "core": "repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol",
+    "user": "name|email",
+    "init": "defaultbranch",
+    "extensions": "objectformat|refstorage",
+    "remote": "url|pushurl|fetch|tagopt",
+    "branch": "remote|merge|rebase",
+    "submodule": "url|active",
+}
+_SECTION = re.compile(r'\[([a-z]+)(?: "(?!.*\.\.)[^"\\\]\n]*")?\]', re.IGNORECASE)
+_ENTRY = re.compile(r"\s*([a-z]+) = (?!-)([^\"\\#;\x00-\x1f\x7f]*)", re.IGNORECASE)
+HARMLESS_IN_GITMODULES = {"submodule": "path|url|branch|ignore|shallow|fetchrecursesubmodules"}
+_MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
+
+
+def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> bytes:
+    """Return a repository's configuration without the lines that can run programs."""
+    kept, section = [], ""
+    for line in data.decode("utf-8", "replace").split("\n"):
+        if section_match := _SECTION.fullmatch(line):
+            section = section_match[1].lower()
+        elif entry := _ENTRY.fullmatch(line):
+            if not re.fullmatch(harmless.get(section, "(?!)"), entry[1].lower()) or "::" in entry[2]:
+                continue
+        elif line and not re.match(r"\s*[#;]", line):
+            return _MINIMAL  # rather than guess how git reads it
+        kept.append(line)
+    return "\n".join(kept).encode("utf-8", "replace")
