@@ -32,20 +32,18 @@ TEXT_FORM = (  # for models without an enforced schema
 
 def arguments(spec: CommandSpec) -> dict[str, Any]:
     """Return the schema of the `args` object of a command."""
-    return _object(
-        {p.name: parameter(p) for p in spec.parameters}, required=[p.name for p in spec.parameters if p.required]
-    )
+    required = [p.name for p in spec.parameters if p.required]
+    return object_schema({p.name: parameter(p) for p in spec.parameters}, required)
 
 
 def reply(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS) -> dict[str, Any]:
     """Return the schema of a whole reply: the named thoughts, then a command with its arguments."""
     commands = [
-        _object({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}, ["name", "args"])
-        for spec in specs
+        object_schema({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}) for spec in specs
     ]
-    thoughts = _object({name: {"type": "string"} for name in thought_names}, list(thought_names))
+    thoughts = object_schema({name: {"type": "string"} for name in thought_names})
     members = {"thoughts": thoughts} if thought_names else {}
-    return _object({**members, "command": {"anyOf": commands}}, [*members, "command"])
+    return object_schema({**members, "command": {"anyOf": commands}})
 
 
 def tools(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
@@ -77,5 +75,7 @@ def parameter(spec: Parameter) -> dict[str, Any]:
     return schema
 
 
-def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+def object_schema(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+    """Return the schema of an object with these properties, all or some of them `required`, and no others."""
+    required = [*properties] if required is None else required
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from autoagent.core.command_schema import object_schema
 from autoagent.core.errors import ModelError
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
             name: {"type": KINDS[kind][0]} if isinstance(kind, str) else {"enum": [*kind]}
             for name, kind in output.items()
         }
-        schema = {"type": "object", "properties": kinds, "required": [*kinds], "additionalProperties": False}
+        schema = object_schema(kinds)
 
         def fit(found: Any) -> Any:
             if not isinstance(found, dict) or found.keys() != kinds.keys():

@@ -33,21 +33,7 @@ UNKNOWN_WINDOW = 8192  # tokens, if neither the table nor the server gives the w
 
 _REASONING_ROOM = 16_000  # tokens added to a reply's limit, as reasoning counts towards it
 
-# Optional parts of a request, and how servers without support name them in errors.
-_OPTIONAL: Mapping[str, re.Pattern[str]] = {
-    name: re.compile(rf"(?<![\w-])({words})(?![\w-])", re.I)
-    for name, words in {
-        "strict": "strict",
-        "parallel_tool_calls": "parallel[_ ]tool[_ ]calls",
-        "tool_choice": "tool[_ ]choice",
-        "stream_options": "stream[_ ]options|include_usage",
-        "stream": "stream|streaming",
-        "max_completion_tokens": "max_completion_tokens",
-        "max_tokens": "max_tokens",
-        "temperature": "temperature",
-    }.items()
-}
-# The same for ways of asking. An unsupported way is replaced by the next.
+# Ways of asking, and how servers without support name them in errors. An unsupported way is replaced by the next.
 _CARRIER: Mapping[Asking, re.Pattern[str]] = {
     "tools": re.compile(r"\b(tools?|functions?|tool[_ -](use|call\w*|choice)|function[_ -]call\w*)\b", re.I),
     "schema": re.compile(r"response[_ ]format|json[_ ]?schema|structured[_ ]output|grammar|\bschema\b", re.I),
@@ -63,12 +49,7 @@ _WINDOW_KEYS = ("max_model_len", "context_length", "context_window", "max_contex
 _PROBE_MESSAGES = (Message("user", "Are you ready? Answer with one word, yes or no."),)
 _PROBE_TOKENS = 64
 _THINKING_PROBE_TOKENS = 2048  # if thinking used up the first limit
-_READY = {
-    "type": "object",
-    "properties": {"ready": {"type": "string", "enum": ["yes", "no"]}},
-    "required": ["ready"],
-    "additionalProperties": False,
-}
+_READY = command_schema.object_schema({"ready": {"type": "string", "enum": ["yes", "no"]}})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +92,8 @@ class OpenAIModel:
         self._capabilities = Capabilities(cache)
         self._listener = listener
         self._prompt_asking: Asking | None = None  # the way of asking that this process's prompts assume
-        self._blind = False  # it rejected images
+        self._is_blind = False  # it rejected images
+
         self._was_reprobed = False  # probed again in this process
         self._pending_usage = Usage()  # of probes and interrupted answers, reported by no completion
 
@@ -158,22 +140,20 @@ class OpenAIModel:
         asking = self._asking(listener) if commands or schema else "text"
         if not commands and asking == "tools":
             asking = "text"
-        on_text = listener.text if listener else _ignore
         max_reply = asked["max_tokens"] + self.reasoning_room
         max_reply = min(max_reply, asked.get("at_most") or max_reply)
-        first: Refused | None = None
-        answers: list[str] = []
+        first_refusal: Refused | None = None
+        changes: list[str] = []  # of the way of asking
         while True:
             sent = self._adapt(messages, asking, commands)
             parameters = self._request_parameters(asking, commands, schema)
             if self._temperature is not None and "temperature" in asked:
                 parameters = {**parameters, "temperature": asked["temperature"]}
             try:
-                answer, retries = self._ask(sent, parameters, max_reply, on_text, listener)
+                answer, retries = self._ask(sent, parameters, max_reply, listener, shown=True)
             except Refused as refusal:
-                first = first or refusal
-                fallback = self._fallback(asking, first, listener)
-                answers.append(f"{first}; {_change_note(fallback)}")
+                first_refusal = first_refusal or refusal
+                fallback, reason = self._fallback(asking, first_refusal, listener), str(first_refusal)
             else:
                 # Some servers silently ignore tools or a schema.
                 obeys = asking == "text" or answer.calls or "{" in answer.text or answer.truncated
@@ -182,13 +162,13 @@ class OpenAIModel:
                 if (fallback := self._reprobe(listener)) == asking:
                     break
                 self._pending_usage += self._usage(sent, parameters, answer)
-                message = f"{self._endpoint.host} no longer answers requests made by {asking}"
-                answers.append(f"{message}; {_change_note(fallback)}")
+                reason = f"{self._endpoint.host} no longer answers requests made by {asking}"
+            changes.append(f"{reason}; from now on it is asked by {fallback} (AUTOAGENT_ASKING overrides this)")
             asking = fallback
         if commands and asking != self._capability.asking and not self._overrides.asking:
             self._note(asking=asking)
         usage = self._usage(sent, parameters, answer)
-        return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *answers))
+        return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *changes))
 
     def take_usage(self) -> Usage:
         usage, self._pending_usage = self._pending_usage, Usage()
@@ -208,31 +188,32 @@ class OpenAIModel:
 
         A refusal that does not mention the way of asking still rules it out if the same request passes without it.
         """
-        is_supported = False
-        for asking, (asked, obeyed) in _PROBES.items():
+        takes_text = False
+        for asking, (parameters, obeys) in _PROBES.items():
+            is_supported = False
             try:
-                answer = self._probe_once(asked, listener)
+                is_supported = obeys(self._answer_to_probe(parameters, listener))
             except Refused as refusal:
-                if _CARRIER[asking].search(refusal.said):
+                if takes_text or _CARRIER[asking].search(refusal.said):
                     continue
-                if not is_supported:
-                    try:
-                        self._try({}, _PROBE_TOKENS, listener)
-                    except Refused:  # plain text is rejected too, so the fault lies elsewhere
-                        raise refusal from None
-                    is_supported = True
-                    with contextlib.suppress(Refused):  # the fault may have been temporary
-                        if obeyed(self._probe_once(asked, listener)):
-                            return asking
-                continue
-            if obeyed(answer):
+                try:
+                    self._answer_to_probe({}, listener)
+                except Refused:  # plain text is rejected too, so the fault lies elsewhere
+                    raise refusal from None
+                takes_text = True
+                with contextlib.suppress(Refused):  # the fault may have been temporary
+                    is_supported = obeys(self._answer_to_probe(parameters, listener))
+            if is_supported:
                 return asking
         return "text"
 
-    def _probe_once(self, parameters: Mapping[str, Any], listener: Listener | None) -> ResponseParts:
-        answer = self._try(parameters, _PROBE_TOKENS, listener)
-        if answer.truncated and (answer.thought or not answer.text):
-            answer = self._try(parameters, _THINKING_PROBE_TOKENS, listener)
+    def _answer_to_probe(self, parameters: Mapping[str, Any], listener: Listener | None) -> ResponseParts:
+        """Return the answer to a probe, asked again with a higher limit if thinking has used up the first."""
+        for limit in (_PROBE_TOKENS, _THINKING_PROBE_TOKENS):
+            answer, _ = self._ask(_PROBE_MESSAGES, parameters, limit + self.reasoning_room, listener)
+            self._pending_usage += self._usage(_PROBE_MESSAGES, parameters, answer)
+            if not parameters or not (answer.truncated and (answer.thought or not answer.text)):
+                break
         return answer
 
     def _reprobe(self, listener: Listener | None) -> Asking:
@@ -271,54 +252,55 @@ class OpenAIModel:
             parts.append(command_schema.TEXT_FORM)
         return [*before, dataclasses.replace(last, content="\n\n".join(parts))]
 
-    def _try(self, parameters: Mapping[str, Any], max_tokens: int, listener: Listener | None) -> ResponseParts:
-        answer, _ = self._ask(_PROBE_MESSAGES, parameters, max_tokens + self.reasoning_room, _ignore, listener)
-        self._pending_usage += self._usage(_PROBE_MESSAGES, parameters, answer)
-        return answer
-
     def _ask(
         self,
         messages: Sequence[Message],
         parameters: Mapping[str, Any],
         max_tokens: int,
-        on_text: Callable[[str], None],
         listener: Listener | None,
+        *,
+        shown: bool = False,
     ) -> tuple[ResponseParts, tuple[str, ...]]:
-        """Return the answer and the reasons for retries. Rejected optional parts are left out from then on."""
+        """Return the answer and the reasons for retries. Rejected optional parts are left out from then on.
+
+        The listener receives the text if it is to be `shown`.
+        """
+        on_text = listener.text if shown and listener else lambda text: None
         answer = ResponseParts(on_text)
 
         def read(content_type: str, chunks: Iterable[bytes]) -> ResponseParts:
             answer.read(content_type, chunks)
             return answer
 
-        def given_up() -> None:
+        def give_up() -> None:
             nonlocal answer
             self._pending_usage += self._usage(messages, parameters, answer)
             answer = ResponseParts(on_text)
 
-        without, blind = (*self._capability.without, *(wire.IMAGES,) * self._blind), ""
+        without = [*self._capability.without, *([wire.IMAGES] if self._is_blind else [])]
         is_known = self._capability.asking is not None
+        notes: list[str] = []
         while True:
             body = self._body(messages, parameters, max_tokens, without)
             try:
                 answer, retries = self._endpoint.post(
-                    "/chat/completions", body, read, listener, is_known=is_known, on_charge=given_up
+                    "/chat/completions", body, read, listener, is_known=is_known, on_charge=give_up
                 )
+                break
             except Refused as refusal:
-                name = _refused_parameter(refusal, body) or wire.refused(refusal.said, messages, without)
+                name = wire.refused_parameter(refusal, body) or wire.refused_feature(refusal.said, messages, without)
                 if name is None:
                     raise
-                without = (*without, name)
+                without.append(name)
                 if name == wire.IMAGES:
-                    blind = f"{self.name} takes no images ({refusal}); they are left out"
-                continue
-            self._blind = self._blind or bool(blind)
-            lasting = tuple(name for name in without if name != wire.IMAGES)  # image support is probed anew in each run
-            if lasting != self._capability.without:
-                self._note(without=lasting)  # only now is it certain that leaving them out helped
-            if answer.thought and not self._capability.thinks:
-                self._note(thinks=True)
-            return answer, (*retries, *filter(None, (blind,)))
+                    notes.append(f"{self.name} takes no images ({refusal}); they are left out")
+        self._is_blind = wire.IMAGES in without
+        lasting = tuple(name for name in without if name != wire.IMAGES)  # image support is probed anew in each run
+        if lasting != self._capability.without:
+            self._note(without=lasting)  # only now is it certain that leaving them out helped
+        if answer.thought and not self._capability.thinks:
+            self._note(thinks=True)
+        return answer, (*retries, *notes)
 
     def _body(
         self, messages: Sequence[Message], parameters: Mapping[str, Any], max_tokens: int, excluded: Collection[str]
@@ -327,7 +309,7 @@ class OpenAIModel:
         limit = next((name for name in (reversed(limits) if self._reasons else limits) if name not in excluded), None)
         body: dict[str, Any] = {
             "model": self.name,
-            "messages": wire.written(messages, excluded if "tools" in parameters else (*excluded, wire.TOOL_MESSAGES)),
+            "messages": wire.to_json(messages, excluded if "tools" in parameters else (*excluded, wire.TOOL_MESSAGES)),
             "stream": True,
             "stream_options": {"include_usage": True},
             **parameters,
@@ -387,10 +369,10 @@ class OpenAIModel:
         """Return the parameters that request one of these commands, or an answer matching the schema."""
         thoughts = command_schema.THOUGHTS if self.style.thinks else ()
         if asking == "tools" and commands:
-            return _with_tools(command_schema.tools(commands, thoughts))
+            return wire.with_tools(command_schema.tools(commands, thoughts))
         if asking == "schema" and commands:
-            return _with_schema("reply", _strict(command_schema.reply(commands, thoughts)))
-        return _with_schema("answer", _strict(schema)) if asking == "schema" and schema else {}
+            return wire.with_schema("reply", wire.strict(command_schema.reply(commands, thoughts)))
+        return wire.with_schema("answer", wire.strict(schema)) if asking == "schema" and schema else {}
 
     @property
     def _capability(self) -> Capability:
@@ -398,33 +380,6 @@ class OpenAIModel:
 
     def _note(self, **found: Any) -> None:
         self._capabilities.put(self._endpoint.base_url, self.name, dataclasses.replace(self._capability, **found))
-
-
-def _change_note(asking: Asking) -> str:
-    return f"from now on it is asked by {asking} (AUTOAGENT_ASKING overrides this)"
-
-
-def _with_tools(tools: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
-
-
-def _with_schema(name: str, bound: dict[str, Any]) -> dict[str, Any]:
-    json_schema = {"name": name, "strict": True, "schema": bound}
-    return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
-
-
-def _strict(node: Any) -> Any:
-    """Return the schema for strict decoding: every property is required, and optional values may be null."""
-    if isinstance(node, list):
-        return [_strict(part) for part in node]
-    if not isinstance(node, dict):
-        return node
-    strict = {key: _strict(value) for key, value in node.items()}
-    if strict.get("type") == "object" and (properties := strict.get("properties")) is not None:
-        for name in properties.keys() - strict["required"]:
-            properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
-        strict["required"] = list(properties)
-    return strict
 
 
 def _says_ready(text: str) -> bool:
@@ -438,23 +393,8 @@ def _says_ready(text: str) -> bool:
 _ANSWER = {"type": "function", "function": {"name": "answer", "description": "Answer", "parameters": _READY}}
 _PROBES: Mapping[Asking, tuple[dict[str, Any], Callable[[ResponseParts], bool]]] = {  # the best way first
     "tools": (
-        _with_tools([_ANSWER]),
+        wire.with_tools([_ANSWER]),
         lambda answer: any(call.name == "answer" and _says_ready(call.arguments) for call in answer.calls),
     ),
-    "schema": (_with_schema("probe", _READY), lambda answer: _says_ready(answer.text)),
+    "schema": (wire.with_schema("probe", _READY), lambda answer: _says_ready(answer.text)),
 }
-
-
-def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
-    """Return the optional parameter that a refusal blames, or mentions first."""
-    present = {name for name in _OPTIONAL if name in body}
-    if "strict" in body.get("response_format", {}).get("json_schema", {}):
-        present.add("strict")
-    if refusal.param in present:
-        return refusal.param
-    mentions = {name: match.start() for name in present if (match := _OPTIONAL[name].search(refusal.said))}
-    return min(mentions, key=mentions.__getitem__) if mentions else None
-
-
-def _ignore(text: str) -> None:
-    """Ignore a piece of text."""

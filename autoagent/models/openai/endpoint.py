@@ -47,8 +47,8 @@ Read = Callable[[str, Iterable[bytes]], T]
 
 ERROR_LIMIT = 100_000  # bytes read of a refusal
 MAX_REDIRECTS = 20
-END_SECONDS = 0.1  # for the end of a complete answer; waiting longer would cost more than a new connection
-LONGEST = 30.0  # seconds without a message to the user
+END_SECONDS = 0.1  # to wait for the end of a complete answer; a new connection costs less than waiting longer
+MAX_QUIET_SECONDS = 30.0  # without a message to the user
 
 _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter require the same request, with its body
 
@@ -90,9 +90,9 @@ class _RefusedAnswer(Exception):
 class Endpoint:
     """Hold the endpoint and its connections, shared by its models and embedders.
 
-    `silence`: seconds that one request may stay silent, or 0 for a default that depends on whether the server is local.
-    `around` sends each request, given how to heed a listener while it waits and how to send. Raises SettingsError if
-    the base URL is no http address, SetupError if the key for OpenAI's own endpoint is missing or malformed.
+    `silence`: seconds that a request may stay silent, or 0 for a default that depends on whether the server is local.
+    `around` wraps each request: it is called with a function that heeds the listener, and a function that sends. Raises
+    SettingsError if the base URL is no http address, SetupError if the key is malformed, or missing for OpenAI.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ class Heartbeat:
         self._host = host
         self._patience = patience
         self._listener = listener
-        self._interval = min(LONGEST, max(1.0, patience / 2))
+        self._interval = min(MAX_QUIET_SECONDS, max(1.0, patience / 2))
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self.heard()
@@ -384,7 +384,7 @@ def _host(base_url: str) -> str:
         parts = urlsplit(base_url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         (parts.hostname or "").encode("idna")  # as in a DNS lookup
-    except ValueError:  # UnicodeError is one
+    except ValueError:  # UnicodeError too
         usable = False
     if not usable:
         raise SettingsError(f"OPENAI_BASE_URL is {base_url!r}; it must be an address such as http://localhost:8080/v1")

@@ -17,10 +17,10 @@ from typing import Any
 
 _PACKAGE = "openai"
 _LATE = ("types", "lib")
-_LIB_HELPERS = ("pydantic_function_tool", "pydantic_responses_function_tool")  # that the package itself accesses
+_LIB_HELPERS = ("pydantic_function_tool", "pydantic_responses_function_tool")  # accessed by the package itself
 _lock = threading.Lock()
 _import_lock = threading.RLock()  # held while a late package's code runs; a single lock, since they access each other
-_importing: set[str] = set()  # their names
+_importing: set[str] = set()  # the late packages whose code runs
 
 
 class _Late(ModuleType):
@@ -46,7 +46,7 @@ class _Late(ModuleType):
 
     def _run(self) -> None:
         spec = self.__spec__
-        assert spec.loader is not None, "only what has one is made late"
+        assert spec.loader is not None, "see _install_late_packages"
         _importing.add(spec.name)
         try:
             spec.loader.exec_module(self)

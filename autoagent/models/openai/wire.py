@@ -1,18 +1,19 @@
-"""Convert the messages of a prompt into a form that the endpoint accepts.
+"""Build a request in a form that the endpoint accepts, and recognize what a refusal is about.
 
-Chat templates refuse messages they cannot render with an error about roles. The messages then go in a plainer form,
-found by retrying like refused parameters.
+Chat templates refuse messages they cannot render with an error about roles. The messages are then sent in a plainer
+form, and without any parameters that the endpoint refuses.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from autoagent.core.model import Message, without_calls
+from autoagent.models.openai.refusals import Refused
 from autoagent.text.sanitize import valid
 
 # Optional features of messages, the most valuable last.
@@ -32,8 +33,23 @@ _TOOL_MESSAGES = re.compile(  # the key `"message"` in every refusal does not co
 _IMAGES = re.compile(r"image|vision|visual|multi-?modal|mmproj|content\W+(part|type|must be a? ?string)", re.I)
 _NO_SYSTEM = re.compile(r"(?<!optional )\b(system|developer)\b|only user and assistant", re.I)
 
+# Optional parts of a request, and how servers without support name them in errors.
+_OPTIONAL: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(rf"(?<![\w-])({words})(?![\w-])", re.I)
+    for name, words in {
+        "strict": "strict",
+        "parallel_tool_calls": "parallel[_ ]tool[_ ]calls",
+        "tool_choice": "tool[_ ]choice",
+        "stream_options": "stream[_ ]options|include_usage",
+        "stream": "stream|streaming",
+        "max_completion_tokens": "max_completion_tokens",
+        "max_tokens": "max_tokens",
+        "temperature": "temperature",
+    }.items()
+}
 
-def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[str, Any]]:
+
+def to_json(messages: Sequence[Message], without: Collection[str]) -> list[dict[str, Any]]:
     """Return the messages as JSON values, without the features in `without`."""
     if IMAGES in without:
         messages = [
@@ -46,10 +62,10 @@ def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[
     if SYSTEM in without and len(messages) > 1 and messages[0].role == "system":
         merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}")
         messages = [merged, *messages[2:]]
-    return [_to_json(message) for message in messages]
+    return [_message_to_json(message) for message in messages]
 
 
-def refused(said: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
+def refused_feature(said: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
     """Return the feature of these messages that a refusal is about, or None."""
     if any(message.images for message in messages) and IMAGES not in without and _IMAGES.search(said):
         return IMAGES
@@ -63,6 +79,17 @@ def refused(said: str, messages: Sequence[Message], without: Collection[str]) ->
     return TOOL_MESSAGES if has_tools and _TOOL_MESSAGES.search(said) else None
 
 
+def refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
+    """Return the optional parameter that a refusal blames, or mentions first."""
+    present = {name for name in _OPTIONAL if name in body}
+    if "strict" in body.get("response_format", {}).get("json_schema", {}):
+        present.add("strict")
+    if refusal.param in present:
+        return refusal.param
+    mentions = {name: match.start() for name in present if (match := _OPTIONAL[name].search(refusal.said))}
+    return min(mentions, key=mentions.__getitem__) if mentions else None
+
+
 def _with_bridges(messages: Sequence[Message]) -> list[Message]:
     bridged: list[Message] = []
     for message in messages:
@@ -73,7 +100,7 @@ def _with_bridges(messages: Sequence[Message]) -> list[Message]:
 
 
 @lru_cache(maxsize=2048)  # most messages repeat from the previous prompt; results are not mutated
-def _to_json(message: Message) -> dict[str, Any]:
+def _message_to_json(message: Message) -> dict[str, Any]:
     content = valid(message.content)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.answers, "content": content}
@@ -87,3 +114,28 @@ def _to_json(message: Message) -> dict[str, Any]:
         for call in message.calls
     ]
     return {"role": message.role, "content": content or None, "tool_calls": calls}
+
+
+def with_tools(tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the parameters that require a call of one of these tools."""
+    return {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
+
+
+def with_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters that require an answer matching this schema."""
+    json_schema = {"name": name, "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+
+
+def strict(node: Any) -> Any:
+    """Return the schema for strict decoding: every property is required, and optional values may be null."""
+    if isinstance(node, list):
+        return [strict(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    schema = {key: strict(value) for key, value in node.items()}
+    if schema.get("type") == "object" and (properties := schema.get("properties")) is not None:
+        for name in properties.keys() - schema["required"]:
+            properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
+        schema["required"] = list(properties)
+    return schema
