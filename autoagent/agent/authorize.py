@@ -17,19 +17,17 @@ from autoagent.core.task import Outcome, Status
 from autoagent.text.sanitize import shorten
 
 _EARLIER_PREFIX = "earlier: "  # before the name of who allowed a rejected end, so that nobody is asked twice
-
 _MAX_COMPARED = 20_000  # bytes compared of a file about to be overwritten
-
 MAX_LOGGED_PREVIEW = 100_000  # characters of a preview
 
 
 def lines_lost(before: str, after: str) -> int:
-    """Return how many lines of a file a new text of it leaves out, 0 if these are few, or are only changed."""
-    there, new = (
+    """Return how many lines of a file its new text omits, or 0 if they are few or only changed."""
+    old, new = (
         [line.strip() for line in text[:_MAX_COMPARED].splitlines() if line.strip()] for text in (before, after)
     )
-    lost = sum(line not in new and not get_close_matches(line, new, n=1) for line in there)
-    return lost if lost > max(1, len(there) / 2) else 0
+    lost = sum(line not in new and not get_close_matches(line, new, n=1) for line in old)
+    return lost if lost > max(1, len(old) / 2) else 0
 
 
 class Authorization:
@@ -42,16 +40,13 @@ class Authorization:
         self._listener = listener
         self.interruptible = policy.interruptible
         self._warned_of: set[str] = set()  # the user's files that a small model wanted to delete
-        self._has_deleted = False  # it has deleted one of these
+        self._has_deleted = False  # it has deleted such a file
 
     def authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """Return the proposal to run, with arguments the user may have changed, or None if it is refused."""
         state, proposal = self._state, self._propose(call)
-        if earlier := state.loop_guard.barred(replace(proposal, call=state.logged(call))):
-            reason = refusal(earlier, state.failing())
-            yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
-            return None
-        if reason := self._reckless_write(proposal):
+        earlier = state.loop_guard.barred(replace(proposal, call=state.logged(call)))
+        if reason := refusal(earlier, state.failing()) if earlier else self._reckless_write(proposal):
             yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
             return None
         proposed = call
@@ -87,7 +82,7 @@ class Authorization:
         """Return why a small model may not overwrite or delete this file, or '' if it may.
 
         Small models send an addition in place of the whole file, and delete a file to remove its lines. Deleting is
-        refused once per file, until the model has deleted one anyway.
+        refused once per file, until the model has deleted a file anyway.
         """
         effects, state = proposal.spec.effects, self._state
         if not state.start.style.guided or effects is None:
@@ -95,7 +90,7 @@ class Authorization:
         if proposal.risk == "irreversible" and any(p.meaning == "entry" for p in proposal.spec.parameters):
             path = self._tools.context.workspace.display(str(next(iter(proposal.call.args.values()))))
             self._has_deleted = self._has_deleted or path in self._warned_of
-            if self._has_deleted or (path in state.work.changed and self._is_new(path)):
+            if self._has_deleted or self._made(path):
                 return ""
             self._warned_of.add(path)
             return (
@@ -107,7 +102,7 @@ class Authorization:
         path_arg, text = map(str, list(proposal.call.args.values())[:2])
         workspace = self._tools.context.workspace
         path, size = workspace.display(path_arg), workspace.size(path_arg)
-        if not size or (path in state.work.changed and self._is_new(path)):
+        if not size or self._made(path):
             return ""
         if path not in state.work.handled:
             return f"{path} is there already, and you have not read it. Read it first, or write to another file."
@@ -119,10 +114,11 @@ class Authorization:
             "append_to_file. To replace the whole file, delete it first."
         )
 
-    def _is_new(self, path: str) -> bool:
-        """Return whether a file appeared after work on the goals began, as far as known."""
+    def _made(self, path: str) -> bool:
+        """Return whether the run made this file, as far as known."""
+        work, snapshots = self._state.work, self._tools.snapshots
         with suppress(StateError):  # the user has deleted the snapshots since
-            return self._tools.snapshots is None or self._tools.snapshots.read(self._state.work.base, path) is None
+            return path in work.changed and (snapshots is None or snapshots.read(work.base, path) is None)
         return True
 
     def interrupted(self) -> Events:

@@ -72,21 +72,19 @@ class Budget:
     def add(self, event: events.Event) -> None:
         """Apply one event."""
         self.time.add(event)
+        self.add_spending(event)
         match event:
             case events.Resumed():
                 self._own_commands = self._own_requests = 0
-            case events.Thought() | events.Rejected() | events.Spent() | events.Answered():
-                if not isinstance(event, events.Spent) and event.usage.completion:
-                    self._replies.append(event.usage.completion)
-                self._own_usage += event.usage
-                self._own_usd += event.usage.cost or 0.0
+            case events.Thought() | events.Rejected() | events.Answered() if event.usage.completion:
+                self._replies.append(event.usage.completion)
             case events.Started():
                 self._own_commands += 1
             case events.Prompted():
                 self._own_requests += 1
 
-    def add_former(self, event: events.Event) -> None:
-        """Add the spending of a sub-agent from an earlier process."""
+    def add_spending(self, event: events.Event) -> None:
+        """Add the money and tokens of an event alone, as for a sub-agent of an earlier process."""
         if isinstance(event, (events.Thought, events.Rejected, events.Spent, events.Answered)):
             self._own_usage += event.usage
             self._own_usd += event.usage.cost or 0.0
@@ -118,8 +116,8 @@ class Budget:
         """Return a sub-agent's budget: this fraction of the remainder, but all of the time; None if nothing remains."""
         self._absorb()
         limits, committed = self.limits, self._committed
-        describe = limits.commands - committed.commands
-        commands = max(int(describe * part), min(1, describe - 1))
+        remaining = limits.commands - committed.commands
+        commands = max(int(remaining * part), min(1, remaining - 1))
         share_limits = RunLimits(
             usd=(limits.usd - committed.usd) * part,
             tokens=int((limits.tokens - committed.tokens) * part),
@@ -171,9 +169,7 @@ class Budget:
 
     @property
     def _reserved(self) -> RunLimits:
-        if not self._is_open:
-            return RunLimits(self.usd, self.tokens, commands=self.commands, requests=self.requests)
-        limits = self.limits
+        limits = self.limits if self._is_open else RunLimits()
         return RunLimits(
             max(limits.usd, self.usd),
             max(limits.tokens, self.tokens),

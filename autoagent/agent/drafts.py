@@ -39,16 +39,16 @@ from autoagent.text.file_forms import definitions_lost, digest
 from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
-_MOST = 6  # drafts
-_ENOUGH = 3  # that agree
-_TESTS_AT_MOST = 10.0  # seconds: slower tests do not run with each draft
-_FAILURE = 600  # last characters of a failing test's output
-_EMPTY = ("", "{}", "[]")  # the texts of files without content
-_REPLY = 600  # tokens
-_REASON = 120  # tokens
-_SHARE = 3  # the files may take one part in three of the window, and the drafts of the time that is left
-_WARM = 0.7  # the temperature of all drafts but the first
-_SECONDS = 15.0  # that a draft may take, as announced
+_MAX_DRAFTS = 6
+_ENOUGH = 3  # drafts that agree
+_MAX_TEST_SECONDS = 10.0  # slower tests do not run with each draft
+_MAX_FAILURE_OUTPUT = 600  # last characters of a failing test
+_EMPTY_TEXTS = ("", "{}", "[]")  # of files without content
+_REPLY_TOKENS = 600
+_REASON_TOKENS = 120
+_SHARE_DIVISOR = 3  # the files may take a third of the window, and the drafts a third of the remaining time
+_TEMPERATURE = 0.7  # of all drafts but the first
+_EXPECTED_SECONDS = 15.0  # of a draft, as announced
 _SYSTEM = """Only the standard library of Python is installed.
 
 Response Format:
@@ -59,15 +59,15 @@ _WHY = "Say in two short sentences why it fails, and what has to be changed in w
 
 
 Outcome = tuple[tuple[str, str], ...]
-"""The digests of the files that a draft has changed, with their paths; '' for one that is gone."""
+"""The paths of the files that a draft has changed, with their digests; '' for a deleted file."""
 
 
 @dataclass(slots=True)
 class _Attempts:
     """Hold the files that the drafts see, the tests and programs that try them out, and the results.
 
-    `replies` holds the usable drafts, each with whether it is a program, by whether it passes the tests and the files
-    it leaves.
+    `replies` holds the usable drafts by whether they pass the tests and by their outcome, and marks those that are
+    programs.
     """
 
     files: Mapping[str, str]
@@ -77,18 +77,18 @@ class _Attempts:
     replies: dict[tuple[bool, Outcome], list[tuple[bool, str]]] = field(default_factory=lambda: defaultdict(list))
 
     def best(self) -> tuple[bool, list[str]]:
-        """Return whether any draft passes the tests, and of these, or of all, the most that leave the same files.
+        """Return whether any draft passes the tests, and the best group of drafts with the same outcome.
 
-        Programs and texts that agree go first, then programs: texts alone agree more often on wrong files.
+        Only drafts that pass count, if there are any. Groups with programs and texts are best, then groups of
+        programs: texts alone agree more often on wrong files.
         """
         passes = any(passes for passes, _ in self.replies)
-        groups = [alike for (passing, _), alike in self.replies.items() if passing == passes]
-        best = max(
-            groups,
-            key=lambda alike: (len(alike) > 1, _differ(alike), sum(is_program for is_program, _ in alike)),
-            default=[],
-        )
-        return passes, [text for _, text in best]
+
+        def rank(group: list[tuple[bool, str]]) -> tuple[bool, bool, int]:
+            return len(group) > 1, _is_mixed(group), sum(is_program for is_program, _ in group)
+
+        groups = [group for (passing, _), group in self.replies.items() if passing == passes]
+        return passes, [text for _, text in max(groups, key=rank, default=[])]
 
 
 class Drafts:
@@ -104,21 +104,21 @@ class Drafts:
         self._user = user
 
     def reply(self) -> Generator[Event, None, Completion | None]:
-        """Return the reply with the first draft of those that agree, or that passes failed tests. None if none does."""
-        if not self._due():
+        """Return the first draft that agrees with others or passes failed tests as a reply, or None."""
+        if not self._is_due():
             return None
         state, entries = self._state, entries_of(self._context.workspace)
         files = texts_for_drafts(entries, self._context.workspace, state)
-        is_long = sum(map(state.count, files.values())) > self._call.model.window // _SHARE
+        is_long = sum(map(state.count, files.values())) > self._call.model.window // _SHARE_DIVISOR
         if not files or is_long or not self._commands(files, ()):
             return None
         began = self._policy.clock()
         runs = run_tests(self._context, self._policy, entries, state.start.task)
         failed = [run for run in runs if run.fails]
         paths = tuple(path for run in failed for path in run.paths)
-        outputs = [state.guard.quote(state.log.masked(run.output)[-_FAILURE:]) for run in failed]
+        outputs = [state.guard.quote(state.log.masked(run.output)[-_MAX_FAILURE_OUTPUT:]) for run in failed]
         failures = [f"\n\n{run.title}:\n```\n{output}\n```" for run, output in zip(failed, outputs, strict=True)]
-        if self._policy.clock() - began > _TESTS_AT_MOST:
+        if self._policy.clock() - began > _MAX_TEST_SECONDS:
             runs = [run for run in runs if not run.is_of_tests]
         attempts, interrupted = _Attempts(files, runs, began), False
         try:
@@ -129,13 +129,13 @@ class Drafts:
             if is_signal(error):
                 raise
             yield state.record(Retried(reason=f"There is no further draft: {error}"))
-        passes, alike = (False, []) if interrupted else attempts.best()
+        passes, best = (False, []) if interrupted else attempts.best()
         is_fix = passes and any(run.fails for run in runs)
-        agree = len(alike) if is_fix or len(alike) > 1 else 0
+        agree = len(best) if is_fix or len(best) > 1 else 0
         yield state.record(Drafted(drafts=attempts.count, agree=agree, shown=tuple(files), failed=paths))
-        if interrupted:  # what the user says now, the drafts have not known
+        if interrupted:  # after the drafts, which did not know what the user says now
             yield from self._user.interrupted()
-        return Completion(alike[0], Usage()) if agree else None
+        return Completion(best[0], Usage()) if agree else None
 
     def _draft(self, attempts: _Attempts, specs: Sequence[CommandSpec], failures: str) -> Generator[Event, None, None]:
         """Ask for drafts and try them out, until enough agree or the time is short. Raises as Model.complete."""
@@ -144,11 +144,11 @@ class Drafts:
         for number, spec in enumerate(specs):
             spent = self._policy.clock() - attempts.began
             limit = self._policy.budget.check_time(attempts.began + spent)
-            if number and (spent + spent / number) * _SHARE > spent + limit:
+            if number and (spent + spent / number) * _SHARE_DIVISOR > spent + limit:
                 break  # another draft would leave too little time for the work itself
             text = yield from self._ask(files, spec, failures, notes, number)
             with self._policy.interruptible():
-                is_program, trial = self._tried(text, spec, runs)
+                is_program, trial = self._try_out(text, spec, runs)
             attempts.count += 1
             if trial is None:
                 continue
@@ -157,14 +157,14 @@ class Drafts:
             notes += "".join(f" {name} is not installed: do without it." for name in trial.missing if name not in notes)
             outcome = self._outcome(trial, files)
             passes = trial.passes or (may_fail and not any(map(code_block.is_code, trial.changed)))
-            if not outcome or lost or trial.fails or not passes or _is_no_work(trial, files):
+            if not outcome or lost or trial.fails or not passes or _is_worthless(trial, files):
                 continue
-            alike = attempts.replies[trial.passes, outcome]
-            alike.append((is_program, text))
-            if trial.passes and (len(alike) == _ENOUGH or _differ(alike)):
+            group = attempts.replies[trial.passes, outcome]
+            group.append((is_program, text))
+            if trial.passes and (len(group) == _ENOUGH or _is_mixed(group)):
                 break
 
-    def _due(self) -> bool:
+    def _is_due(self) -> bool:
         state, work, history = self._state, self._state.work, self._state.history
         untouched = work.tree == work.base if work.tree else not work.changed
         return (
@@ -180,10 +180,10 @@ class Drafts:
         )
 
     def _commands(self, files: Mapping[str, str], failed: Collection[str]) -> list[CommandSpec]:
-        """Return the command that each draft has to use; none where no program may run.
+        """Return the command that each draft has to use, or none if no program may run.
 
-        Some are programs, others the text of one file that the goals name, or that is there and has not `failed`. Texts
-        of code come first.
+        Some drafts are programs. The others are the text of one file that the goals name, or of an existing file that
+        has not `failed`. If there is code, its texts come first.
         """
         specs = [(spec.brief(), spec.effects) for spec in self._registry.specs if spec.effects is not None]
         programs = [s for s, does in specs if does.runs_programs and any(p.code == CODE for p in s.parameters)]
@@ -193,7 +193,7 @@ class Drafts:
         paths = tuple(path for path in dict.fromkeys([*files, *named]) if path not in failed)
         code = tuple(path for path in paths if code_block.is_code(path) and path in files)
         if not programs or not writers or not paths:
-            return programs[:1] * _MOST
+            return programs[:1] * _MAX_DRAFTS
         bound = [replace(p, choices=code or paths) if p.meaning == "path" else p for p in writers[0].parameters]
         program, text = programs[0], replace(writers[0], parameters=tuple(bound))
         if code:
@@ -203,24 +203,31 @@ class Drafts:
     def _ask(
         self, files: Mapping[str, str], spec: CommandSpec, failures: str, notes: str, number: int
     ) -> Generator[Event, None, str]:
-        """Return a draft, '' for one that was cut off. Raises as Model.complete."""
+        """Return a draft, or '' if it was cut off. Raises as Model.complete."""
         note = f" {code_block.NOTE}" if self._call.model.style.blocks else ""
         goals = "\n".join(f"{n}. {goal.text}" for n, goal in enumerate(self._state.start.task.goals, 1))
         texts = "\n\n".join(f"The file {shown(path)}:\n```\n{text.rstrip()}\n```" for path, text in files.items())
         task = f"{texts}{failures}\n\nThe goals:\n{goals}"
-        activity, warmth = f"trying the work in a copy ({number + 1})", _WARM if number else 0.0
-        ask = partial(Question, purpose=PURPOSE, activity=activity, seconds=_SECONDS, temperature=warmth)
+        ask = partial(
+            Question,
+            purpose=PURPOSE,
+            activity=f"trying the work in a copy ({number + 1})",
+            seconds=_EXPECTED_SECONDS,
+            temperature=_TEMPERATURE if number else 0.0,
+        )
         is_text = spec.effects is not None and spec.effects.writes_whole
         if failures and is_text:
-            reason = yield from self._call.insist(ask([Message("user", f"{task}\n\n{_WHY}")], reply_tokens=_REASON))
+            reason = yield from self._call.insist(
+                ask([Message("user", f"{task}\n\n{_WHY}")], reply_tokens=_REASON_TOKENS)
+            )
             task += f"\n\nWhat is wrong:\n{reason.text.strip()}"
         asked = f"{task}\n\n{_TEXT if is_text else _PROGRAM}{notes}"
         messages = [Message("system", f"{_SYSTEM}{note}"), Message("user", asked)]
-        answered = yield from self._call.insist(ask(messages, reply_tokens=_REPLY, commands=(spec,)))
+        answered = yield from self._call.insist(ask(messages, reply_tokens=_REPLY_TOKENS, commands=(spec,)))
         return "" if answered.truncated else answered.text
 
-    def _tried(self, text: str, asked: CommandSpec, runs: Sequence[TrialRun]) -> tuple[bool, Trial | None]:
-        """Try a draft out. Return whether it is a program, and no trial of one that cannot be read, run or placed."""
+    def _try_out(self, text: str, asked: CommandSpec, runs: Sequence[TrialRun]) -> tuple[bool, Trial | None]:
+        """Try a draft out. Return whether it is a program, and its trial, or None if it cannot be used."""
         try:
             call = parse(Completion(text, Usage()), self._registry.check, f"{self._state.step}").call
         except ReplyError:
@@ -241,18 +248,19 @@ class Drafts:
         return tuple((path, now) for path, text, now in found if text is None or now != digest(path, files.get(path)))
 
 
-def _differ(alike: Sequence[tuple[bool, str]]) -> bool:
+def _is_mixed(group: Sequence[tuple[bool, str]]) -> bool:
     """Return whether both programs and texts are among these drafts."""
-    return len({is_program for is_program, _ in alike}) > 1
+    return len({is_program for is_program, _ in group}) > 1
 
 
-def _is_no_work(trial: Trial, files: Mapping[str, str]) -> bool:
-    """Return whether a draft leaves a file without content, without most of the lines that its code had, or as a copy
-    of another one: for the text that was asked for, a small model copies the file that it is about.
+def _is_worthless(trial: Trial, files: Mapping[str, str]) -> bool:
+    """Return whether a draft leaves a file empty, without most lines of its code, or as a copy of another file.
+
+    Asked for a text about a file, a small model may copy that file.
     """
-    kept = [text.split() for path, text in files.items() if path not in trial.changed]
+    unchanged = [text.split() for path, text in files.items() if path not in trial.changed]
     for path, text in trial.changed.items():
         lost = lines_lost(files.get(path, ""), text or "") if code_block.is_code(path) else 0
-        if text is not None and (lost or text.split() in kept or text.strip() in _EMPTY):
+        if text is not None and (lost or text.split() in unchanged or text.strip() in _EMPTY_TEXTS):
             return True
     return False

@@ -108,16 +108,22 @@ def _render_call(
 
 
 def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count) -> str:
-    """Render a reply in the response format. Long arguments keep head and tail.
+    """Render a reply in the response format, with code after the object if it was written there.
 
-    If a schema enforces the format, the first thought suffices. A small model is shown none, since it would repeat
-    it and its action.
+    Long arguments keep head and tail. If a schema enforces the format, the first thought suffices. A small model is
+    shown none, since it would repeat it and its action.
     """
     names = () if not start.style.thinks else THOUGHTS if start.asking == "text" else THOUGHTS[:1]
     thoughts = {"thoughts": {name: getattr(event.thoughts, name) for name in names}} if names else {}
+    found = code_block.split(event.text)
+    block = found[1] if found else None
+    coded = next((name for name, value in event.call.args.items() if block and value == block.code), "")
 
     def render(args: Mapping[str, Any]) -> str:
-        return _format_reply(event, args, thoughts)
+        place = {coded: code_block.PLACE} if coded in args else {}
+        command = {"name": event.call.name, "args": {**args, **place}}
+        text = json.dumps({**thoughts, "command": command}, ensure_ascii=False)
+        return code_block.join(text, CodeBlock(block.language, args[coded])) if block and place else text
 
     whole = render(event.call.args)
     if fits(whole, limit, count):
@@ -125,21 +131,6 @@ def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count)
     room = max(16, (limit - count(render({}))) // max(1, len(event.call.args)))
     args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
     return shorten(render(args), limit, count)
-
-
-def _format_reply(event: Thought, args: Mapping[str, Any], thoughts: Mapping[str, Any]) -> str:
-    """Render a reply with these arguments, with its code after the object if it was written so."""
-
-    def reply(args: Mapping[str, Any]) -> str:
-        return json.dumps({**thoughts, "command": {"name": event.call.name, "args": args}}, ensure_ascii=False)
-
-    if found := code_block.split(event.text):
-        block = found[1]
-        for name, value in event.call.args.items():
-            if value == block.code and name in args:
-                text = reply({**args, name: code_block.PLACE})
-                return code_block.join(text, CodeBlock(block.language, args[name]))
-    return reply(args)
 
 
 def elide_code(event: Thought, text: str, block: CodeBlock) -> Thought:

@@ -12,7 +12,7 @@ from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
-from autoagent.core.services import ONE_HOST, BackgroundProcess
+from autoagent.core.services import ONE_HOST, BackgroundProcess, ProcessExit
 from autoagent.core.task import GoalVerdict, Outcome, Status
 from autoagent.workspace.gate import Workspace
 
@@ -108,12 +108,11 @@ class Execution:
             with suppress(StateError):  # the user has deleted the snapshots since
                 changed = self._snapshots.changed(before, state.work.tree)
         if executables := [path for path in changed if self._context.workspace.watch.names.runs_later(path)]:
-            text = (
-                f"Look at {', '.join(executables)}: a command that was cut off may have written what runs as you later."
-            )
+            names = ", ".join(executables)
+            text = f"Look at {names}: a command that was cut off may have written what runs as you later."
             yield state.record(SystemNotice(text=text))
-        result, interrupted = Result(call.id, False, MAY_HAVE_RUN, state.guard.cut_off(call, changed)), False
-        known = False
+        result = Result(call.id, False, MAY_HAVE_RUN, state.guard.cut_off(call, changed))
+        known = interrupted = False
         try:
             with self._user.interruptible():
                 found = self._registry.after_crash(call, self._context)
@@ -177,13 +176,13 @@ class Execution:
     def _check_goals(self) -> Generator[Event, None, bool]:
         """Run the goals' checks and report changes. Return False if Ctrl-C interrupted them."""
         state = self._state
+
+        def run(check: str) -> ProcessExit:
+            return self._context.sandbox.run(["/bin/sh", "-c", check])
+
         try:
             with self._user.interruptible():
-                outcomes = list(
-                    state.work.check(
-                        lambda check: self._context.sandbox.run(["/bin/sh", "-c", check]), lambda: state.guard.printed
-                    )
-                )
+                outcomes = list(state.work.check(run, lambda: state.guard.printed))
         except KeyboardInterrupt:
             yield from self._user.interrupted()
             return False
@@ -248,12 +247,14 @@ class Ending:
             )
         if failing := self._state.work.unmet(self._state.guard.quote, abandoned):
             return _reject_end(result, failing)
-        proofs = {number: self._proof(number, abandoned) for number in range(len(goals))}
+        met = self._state.work.met
+        proofs: dict[int, Proof] = {n: "checked" if met.get(n) else "claimed" for n in range(len(goals))}
+        proofs |= dict.fromkeys(abandoned, "unmet")
         verdicts: tuple[GoalVerdict, ...] = ()
         if self._judge and (unproven := [n for n, proof in proofs.items() if proof == "claimed"]):
             was_warned = self._state.work.was_warned
             verdicts = yield from self._judge(unproven, workspace, meta.finished or "")
-            proofs |= {one.goal: "shown" for one in verdicts if one.finding == "met" and one.goal in unproven}
+            proofs |= {v.goal: "shown" for v in verdicts if v.finding == "met" and v.goal in unproven}
             unmet = [verdict for verdict in verdicts if verdict.finding == "not met"]
             if unmet and not was_warned:
                 return _reject_end(result, self._objection(unmet))
@@ -277,21 +278,17 @@ class Ending:
             status = Status.UNVERIFIED
         return Outcome(status, meta.finished, meta.goals)
 
-    def _proof(self, number: int, abandoned: set[int]) -> Proof:
-        if number in abandoned:
-            return "unmet"
-        return "checked" if self._state.work.met.get(number) else "claimed"
-
     def _objection(self, unmet: Sequence[GoalVerdict]) -> str:
         """List the goals that seem unmet. Quotes from files and programs may come from outside."""
         quote = self._state.guard.quote
         goals, style = self._state.start.task.goals, self._state.start.style
-        lines = [
-            f"Goal {one.goal + 1} ({goals[one.goal].text}) seems not met: {quote(one.why) or 'no reason given'}"
-            for one in unmet
-        ]
-        if not style.reasons:  # without a judgement per goal, this is a fault of the whole work
-            lines = list(dict.fromkeys(quote(one.why) for one in unmet))
+        if style.reasons:
+            lines = [
+                f"Goal {v.goal + 1} ({goals[v.goal].text}) seems not met: {quote(v.why) or 'no reason given'}"
+                for v in unmet
+            ]
+        else:  # without a judgement per goal, this is a fault of the whole work
+            lines = list(dict.fromkeys(quote(v.why) for v in unmet))
         hint = _HINT_GUIDED if style.guided else _HINT
         return "\n".join(["Not ended yet. A check of your work found:", *lines, hint])
 

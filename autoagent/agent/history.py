@@ -18,18 +18,8 @@ import math
 from collections import Counter, deque
 from dataclasses import replace
 
-from autoagent.agent.exchanges import (
-    Exchange,
-    ResultText,
-    by_reply,
-    elide_code,
-    fit,
-    messages_of,
-    one_line,
-    render,
-    tokens_of,
-    unquoted,
-)
+from autoagent.agent import exchanges
+from autoagent.agent.exchanges import Exchange, ResultText, one_line
 from autoagent.core import events
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, Shares, reply_tokens, share_out, without_calls
@@ -115,11 +105,11 @@ class History:
         if self._started.style.writes_file:
             opening = opening.replace(OPENING, FILE_OPENING, 1)
         messages = [Message("user", opening)]
-        for reply in by_reply(self._exchanges):
+        for reply in exchanges.by_reply(self._exchanges):
             if reply[-1] is self._exchanges[-1]:
-                messages += messages_of(reply)
+                messages += exchanges.messages_of(reply)
             else:  # complete: it will not change
-                reply[0].rendered = reply[0].rendered or tuple(messages_of(reply))
+                reply[0].rendered = reply[0].rendered or tuple(exchanges.messages_of(reply))
                 messages += reply[0].rendered
         if not self._started.native and any(message.calls for message in messages):
             messages = without_calls(messages)
@@ -166,7 +156,7 @@ class History:
 
     @property
     def memorable(self) -> str:
-        """Return the newest step as a text to remember, with thought and command apart, or ''.
+        """Return the newest step as a text to remember, or ''.
 
         Refused replies and calls, results that memory already holds, the final review and the end are not remembered.
         Outside text has no marks here. The caller marks the whole.
@@ -174,11 +164,11 @@ class History:
         newest = self._exchanges[-1] if self._exchanges else None
         if newest is None or not newest.worth:
             return ""
-        assert isinstance(self._newest, events.Thought), "only what was called has a result"
+        assert isinstance(self._newest, events.Thought), "only a call has a result"
         thought, call = one_line(self._newest.thoughts.text, 300), one_line(str(self._newest.call), 600)
-        parts = [f"Thought: {thought}"] if thought else []
+        lines = [f"Thought: {thought}"] if thought else []
         verb = "Done" if newest.outcome_known else "Not known to be done"
-        return "\n".join([*parts, f"{verb}: {call}", *newest.texts])
+        return "\n".join([*lines, f"{verb}: {call}", *newest.texts])
 
     @property
     def topic(self) -> str:
@@ -317,8 +307,8 @@ class History:
 
     def _open(self, reply: events.Thought | events.Rejected) -> None:
         self._newest, self._results = reply, []
-        rendered = render(reply, self._started, self._message_limit, self._count)
-        tokens = tokens_of(rendered, self._count)
+        rendered = exchanges.render(reply, self._started, self._message_limit, self._count)
+        tokens = exchanges.tokens_of(rendered, self._count)
         exchange = Exchange(reply.run, reply.step, rendered, tokens=tokens, continues=self._waiting > 0)
         if isinstance(reply, events.Thought):
             exchange.call = reply.call
@@ -334,7 +324,7 @@ class History:
             text = self._add_result(result)
             self._trim(self.shares.history)
             return text
-        _, text = fit(result, self._message_limit, self._count)
+        _, text = exchanges.fit(result, self._message_limit, self._count)
         self._set_opening(f"{self._opening}\n\n{text}")
         return text
 
@@ -344,7 +334,7 @@ class History:
     def _add_result(self, result: ResultText) -> str:
         newest = self._exchanges[-1]
         limit = self._page_limit if result.is_paged else self._message_limit
-        text, rendered = fit(result, min(limit, self._half_of_remainder), self._count)
+        text, rendered = exchanges.fit(result, min(limit, self._half_of_remainder), self._count)
         tokens = self._count(rendered) + 1
         (newest.user if isinstance(newest.reply, str) or not result.is_extra else newest.extra).append(rendered)
         newest.texts.append(f"{result.heading} {text}" if result.marks else rendered)
@@ -392,7 +382,8 @@ class History:
 
     def _detach(self, name: str) -> None:
         """Replace an attachment by a note that it was attached."""
-        rendered, note = self._attachments.pop(name, ""), f"{name} was attached, and the user has taken it back."
+        note = f"{name} was attached, and the user has taken it back."
+        rendered = self._attachments.pop(name, "")
         self._images.pop(name, None)
         if rendered and rendered in self._opening:
             self._set_opening(self._opening.replace(rendered, note))
@@ -405,20 +396,19 @@ class History:
     def _returned(self, event: events.Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
-        meta, is_paged = event.meta, event.meta.page is not None
-        read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
-        outcome = event.outcome
+        meta, outcome = event.meta, event.outcome
         if meta.failed:
             self._hide_code()
-        brief = unquoted(event.text)
+        marks = None
         if source := meta.untrusted:
-            marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            self._add(ResultText(defuse(event.text), marks, f"{name} {outcome}:", is_paged=is_paged, read_on=read_on))
-            brief = f"(text from {name_source(source, _MAX_SOURCE)})"
+            text, marks = defuse(event.text), Marks.of(event.text, source, run=event.run, step=event.step)
+            heading, brief = f"{name} {outcome}:", f"(text from {name_source(source, _MAX_SOURCE)})"
         else:
-            named_by_call = self._started.native and outcome == "returned"
-            heading = "" if named_by_call else f"{name} {outcome}: "
-            self._add(ResultText(event.text, None, heading, is_paged=is_paged, read_on=read_on))
+            is_named_by_call = self._started.native and outcome == "returned"
+            heading = "" if is_named_by_call else f"{name} {outcome}: "
+            text, brief = event.text, exchanges.unquoted(event.text)
+        read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
+        self._add(ResultText(text, marks, heading, is_paged=meta.page is not None, read_on=read_on))
         if exchange:
             ends = meta.put_off or meta.finished is not None
             exchange.worth = not (ends or meta.repeat or meta.kept)
@@ -437,7 +427,7 @@ class History:
         """Omit the code of a failed program for a small model, which would write it again unchanged."""
         newest = self._newest
         if self._started.style.guided and isinstance(newest, events.Thought) and (at := code_block.split(newest.text)):
-            self._newest = elide_code(newest, *at)
+            self._newest = exchanges.elide_code(newest, *at)
             self._render_newest()
 
     def _note_outcome(self, outcome: str) -> None:
@@ -457,7 +447,9 @@ class History:
         while len(self._exchanges) > 1 and self.tokens > target // 3:
             oldest = self._exchanges.popleft()
             self._tokens -= oldest.tokens
-            self._summarise(oldest)
+            line = f"{oldest.step}. {one_line(oldest.summary, 240)}"
+            self._summary.append(line)
+            self._summary_tokens += self._count(line) + 1
         self._fade_summary()
         self._write_opening()
         self._trimmed_to = self.tokens
@@ -488,17 +480,12 @@ class History:
         assert self._newest is not None, "it was opened by a reply"
         newest = self._exchanges[-1]
         self._tokens -= newest.tokens
-        newest.reply = render(self._newest, self._started, self._message_limit, self._count)
-        newest.tokens = tokens_of(newest.reply, self._count)
+        newest.reply = exchanges.render(self._newest, self._started, self._message_limit, self._count)
+        newest.tokens = exchanges.tokens_of(newest.reply, self._count)
         newest.user, newest.extra, newest.texts = [], [], []
         self._tokens += newest.tokens
         for result in self._results:
             self._add_result(result)
-
-    def _summarise(self, exchange: Exchange) -> None:
-        line = f"{exchange.step}. {one_line(exchange.summary, 240)}"
-        self._summary.append(line)
-        self._summary_tokens += self._count(line) + 1
 
     def _fade_summary(self) -> None:
         """Reduce surplus summary lines to a count per command."""
@@ -510,9 +497,8 @@ class History:
     def _write_opening(self) -> None:
         lines = ["Commands used before, in short:"] if self._summary else [OPENING]
         if self._faded_counts:
-            lines.append(
-                "Long ago: " + ", ".join(f"{name} ({n} times)" for name, n in self._faded_counts.most_common(12))
-            )
+            counts = (f"{name} ({n} times)" for name, n in self._faded_counts.most_common(12))
+            lines.append(f"Long ago: {', '.join(counts)}")
         text, room = "\n".join([*lines, *self._summary]), self._limit // 4
         for rendered in self._attachments.values():  # attachments stay while there is room
             room -= self._count(rendered)

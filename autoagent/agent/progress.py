@@ -66,7 +66,7 @@ class Standstill:
         self._state: Literal["", "new", "old"] = ""  # what the running command led to, or '' if unknown
         self._changes: set[Hashable] = set()  # outcomes of steps that changed files
         self._rest: set[Hashable] = set()  # outcomes of other steps since the last change that was progress
-        self._outcomes_sans_numbers: set[Hashable] = set()  # the same without numbers, since the last new state
+        self._numberless: set[Hashable] = set()  # the same without numbers, since the last new state
         self._newest: dict[str, Hashable] = {}  # outcome of each call when it last ran
         # Since the last progress: outcomes with their counts, the last outcome, the steps, and their weight.
         self._times: Counter[Hashable] = Counter()
@@ -97,7 +97,7 @@ class Standstill:
             case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
                 self._changes.clear()
                 self._rest.clear()
-                self._outcomes_sans_numbers.clear()
+                self._numberless.clear()
                 self._reset()
 
     @property
@@ -124,9 +124,11 @@ class Standstill:
             self._compare(call, event)
 
     def _compare(self, call: Call, event: events.Returned) -> None:
-        """Return whether this step brought anything new."""
+        """Count this step, or reset the count if it brought anything new."""
         meta, changed = event.meta, event.meta.changed
         has_failed = not event.ok or meta.failed
+        spec = self._specs.get(call.name)
+        is_read_only = spec is not None and spec.risk == "read"
         subject = call.name if has_failed else call.key  # the same failure of another call is not new
         text = strip_varying(event.text)
         outcome = _fingerprint(repr((subject, text, changed)))
@@ -135,22 +137,22 @@ class Standstill:
         seen = self._changes if changed else self._rest
         is_progress = bool(changed) and self._state == "new"
         if is_progress:
-            self._outcomes_sans_numbers.clear()  # a new count of remaining work is progress
+            self._numberless.clear()  # a new count of remaining work is progress
         if outcome in seen or (changed and self._state == "old"):
             if meta.waits is not None:
                 self._count(outcome, _UNIT // WAITS_PER_STEP if meta.waits else _UNIT, weight_of_repeat=0)
             else:  # appending the same line for ever changes files too, so it counts
                 self._count(outcome, weight_of_repeat=0 if is_progress else 1)
-        elif numberless_key in self._outcomes_sans_numbers and has_failed:
+        elif numberless_key in self._numberless and has_failed:
             self._count(outcome, weight_of_repeat=0)
-        elif numberless_key in self._outcomes_sans_numbers and not self._is_read_only(call):
+        elif numberless_key in self._numberless and not is_read_only:  # of a read, a new number is news
             self._count(outcome, _UNIT // NUMBERS_PER_STEP, weight_of_repeat=0)
         else:
             if changed:
                 self._rest.clear()  # everything may be read again
             self._reset(outcome)
         seen.add(outcome)
-        self._outcomes_sans_numbers.add(numberless_key)
+        self._numberless.add(numberless_key)
         self._newest[call.key] = outcome
 
     def _count_outside(self, outside: Hashable) -> None:
@@ -178,11 +180,6 @@ class Standstill:
         self._steps = self._weight = self._level = 0
         self.alarm = ""
 
-    def _is_read_only(self, call: Call) -> bool:
-        """Return whether the command is declared read-only, so that a number in its result is news."""
-        spec = self._specs.get(call.name)
-        return spec is not None and spec.risk == "read"
-
 
 _END = "end"
 
@@ -202,7 +199,7 @@ def _strip_arguments(call: Call, text: str) -> str:
     return text
 
 
-MAX_QUOTED = 200  # of an earlier result, when a repeat is refused
+MAX_QUOTED = 200  # characters of an earlier result, when a repeat is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +261,7 @@ class LoopGuard:
         match event:
             case events.Thought() | events.Started():
                 self._pending = event.call  # as requested, then as it runs
-            case events.Rejected() if event.command:  # its values are not known yet: another command has to come first
+            case events.Rejected() if event.command:  # a template, whose values need another command first
                 self.barred_names.add(event.command)
             case events.Decided(allowed=False, by="loop guard") if self._pending:
                 self._note_repeat(self._pending)
@@ -278,8 +275,10 @@ class LoopGuard:
                 self._repeated_change = False
                 self.barred_names.add(self._pending.name)
             case events.Returned() if self._pending:
-                failed_again = self._note_failure(self._pending, event)
-                self.barred_names = {self._pending.name} if failed_again else set()
+                earlier = self._results.get(self._pending.key)
+                # A rejected end may be worded differently if it quotes outside text.
+                is_same = earlier and (event.put_off or earlier.digest == _fingerprint(event.text))
+                self.barred_names = {self._pending.name} if earlier and is_same and not earlier.ok else set()
                 self._repeated_key, self._repeated_change = "", False
                 self._returned(self._pending, event)
             case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
@@ -322,14 +321,6 @@ class LoopGuard:
         key = call.key
         insists, self._repeated_key = self._repeated_key == key, key
         return insists
-
-    def _note_failure(self, call: Call, event: events.Returned) -> bool:
-        """Return whether the call failed as before with nothing changed in between.
-
-        A rejected end may be worded differently where it quotes outside text.
-        """
-        earlier = self._results.get(call.key)
-        return earlier is not None and not earlier.ok and (event.put_off or earlier.digest == _fingerprint(event.text))
 
     def _returned(self, call: Call, event: events.Returned) -> None:
         key, digest = call.key, _fingerprint(event.text)

@@ -10,27 +10,15 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, zip_longest
-from typing import Any
+from itertools import accumulate, chain, zip_longest
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.history import History
 from autoagent.agent.side_call import MAX_SECONDS, Question, SideCall
 from autoagent.agent.state import Events, Policy, State
+from autoagent.core import events
 from autoagent.core.errors import ModelError, StateError, StopRun
-from autoagent.core.events import (
-    AgentMessage,
-    Answered,
-    Event,
-    Feedback,
-    Recalled,
-    Remembered,
-    Retried,
-    Returned,
-    Rewound,
-    Tainted,
-    Thought,
-)
+from autoagent.core.events import Answered, Event, Recalled, Remembered, Retried, Rewound, Tainted
 from autoagent.core.memory import PRIVATE, RUN_RECORD, LeftOut, Origin, Recall, RetrievedMemory
 from autoagent.core.model import Message
 from autoagent.core.protocols import Memory
@@ -92,15 +80,16 @@ class StepMemory:
             return
         self._core_changes = memory.core_changes
         try:
-            core = [memory_id for memory_id in memory.core() if memory_id.id not in history.dropped]
+            core = [remembered for remembered in memory.core() if remembered.id not in history.dropped]
         except StateError as error:
             yield state.record(Retried(reason=f"The core of the memory cannot be read: {error}"))
             return
-        fitting = core_fitting(core, history.shares.core, state.count, self._clock())
-        if [(one.id, one.text) for one in core[:fitting]] == [(one.id, one.text) for one in history.core]:
+        room = core_fitting(core, history.shares.core, state.count, self._clock())
+        shown, cut = core[:room], core[room:]
+        if [(m.id, m.text) for m in shown] == [(m.id, m.text) for m in history.core]:
             return
-        cut = tuple(LeftOut(one.id, 0.0, "no room in the core") for one in core[fitting:])
-        yield from self._record(Recalled(query="", memories=tuple(core[:fitting]), left_out=cut, core=True))
+        left_out = tuple(LeftOut(m.id, 0.0, "no room in the core") for m in cut)
+        yield from self._record(Recalled(query="", memories=tuple(shown), left_out=left_out, core=True))
 
     def _recall(
         self, queries: Sequence[str], quota: int, exclude: Collection[int], *, lasting: bool = False
@@ -133,13 +122,9 @@ class StepMemory:
         fitting = len(recollection_lines(best, room, state.count, now=self._clock()))
         cut = [LeftOut(memory.id, memory.score, "no room in the prompt", memory.evidence) for memory in best[fitting:]]
         memories = tuple(sorted(best[:fitting], key=lambda memory: -memory.t))  # newest first
-        best_ids = {memory.id for memory in best}
-        others = {
-            candidate.id: candidate
-            for recall in recalls
-            for candidate in recall.left_out
-            if candidate.id not in best_ids
-        }
+        others = {candidate.id: candidate for recall in recalls for candidate in recall.left_out}
+        for memory in best:
+            others.pop(memory.id, None)
         rejected = (*cut, *sorted(others.values(), key=lambda other: -other.score))[:MAX_LEFT_OUT]
         if not memories and not rejected and not (lasting and history.lasting):
             return ()
@@ -148,7 +133,7 @@ class StepMemory:
         return (yield from self._record(event))
 
     def _record(self, event: Recalled) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """Record the recalled memories with their labels, and return it with secrets masked."""
+        """Record the recalled memories with their labels, and return them with secrets masked."""
         recalled = self._state.record(event)
         yield recalled
         assert isinstance(recalled, Recalled)
@@ -225,14 +210,11 @@ class StepMemory:
             return
         history = History(state.count)
         missing: dict[str, int] = {}
-        rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
-        for event in effective(state.log.events(), rewinds):
-            if event.agent == state.key:
-                history.add(event)
+        for event in _effective_events(state):
+            history.add(event)
+            if isinstance(event, Remembered) and event.store == store:
                 text = history.memorable
-                if not isinstance(event, Remembered) or event.store != store or not text:
-                    continue
-                if self._memory.has_lost(event.memory, place, text):
+                if text and self._memory.has_lost(event.memory, place, text):
                     missing.setdefault(text, event.step)
         for text, step in missing.items():
             yield from self._add(text, "step", state.guard.origin, step=step)
@@ -247,16 +229,18 @@ class StepMemory:
         step: int | None = None,
         replaces: int | None = None,
     ) -> Events:
-        state, place = self._state, self._state.memory_run(self._state.log.run)
-        record: dict[str, Any] = {
-            "kind": kind,
-            "run": place,
-            "step": state.step if step is None else step,
-            "durable": durable,
-        }
+        state = self._state
 
         def add() -> int | None:
-            id = self._memory.add(text, source=origin.source, trusted=origin.trusted, **record)
+            id = self._memory.add(
+                text,
+                kind=kind,
+                source=origin.source,
+                trusted=origin.trusted,
+                run=state.memory_run(state.log.run),
+                step=state.step if step is None else step,
+                durable=durable,
+            )
             if id is not None and replaces is not None:
                 self._memory.supersede(replaces, id)
             return id
@@ -280,6 +264,12 @@ class StepMemory:
         yield from state.charge("embedding", self._memory.take_usage())
 
 
+def _effective_events(state: State) -> Iterator[Event]:
+    """Return this agent's events in the log, without those of steps that were taken back."""
+    rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
+    return (event for event in effective(state.log.events(), rewinds) if event.agent == state.key)
+
+
 def _clauses(text: str) -> list[str]:
     """Split a goal into clauses, since a memory seldom fits all of it."""
     parts = re.split(r"[.;:,\n]\s+|\s(?:and|und|et)\s", text)
@@ -300,9 +290,8 @@ def _interleave(recalls: Sequence[Recall]) -> list[RetrievedMemory]:
     """Return the best memory of each recall, then the second best, and so on, without duplicates."""
     ranks = zip_longest(*(recall.memories for recall in recalls))
     memories: dict[int, RetrievedMemory] = {}
-    for memory in chain.from_iterable(ranks):
-        if memory is not None:
-            memories.setdefault(memory.id, memory)
+    for memory in filter(None, chain.from_iterable(ranks)):
+        memories.setdefault(memory.id, memory)
     return list(memories.values())
 
 
@@ -331,10 +320,8 @@ class Distillation:
 
     def _ask(self, outcome: Outcome) -> Generator[Event, None, Answered | None]:
         state = self._state
-        rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
-        events = (event for event in effective(state.log.events(), rewinds) if event.agent == state.key)
-        room = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR)
-        candidates = replaceable(state.history)
+        room, candidates = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR), replaceable(state.history)
+        events = _effective_events(state)
         prompt = facts_prompt(state.start.task, outcome.reason, events, candidates, room, state.count)
         activity = "keeping the facts of the run"
         question = Question([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
@@ -378,7 +365,7 @@ the place of one of these begins with "- [replaces N] ", with its number for N.
 
 
 def replaceable(history: History) -> list[RetrievedMemory]:
-    """Return the memories that new facts may replace: none of the user's, none from outside."""
+    """Return the memories that new facts may replace, but none of the user's and none from outside."""
     return [
         memory
         for memory in history.lasting
@@ -404,18 +391,18 @@ def facts_prompt(
     )
 
 
-def _steps(events: Iterable[Event]) -> Iterator[str]:
+def _steps(recorded: Iterable[Event]) -> Iterator[str]:
     """Yield a line or two for each notable step, feedback and notice."""
-    asked: Thought | None = None
-    for event in events:
+    asked: events.Thought | None = None
+    for event in recorded:
         match event:
-            case Thought():
+            case events.Thought():
                 asked = event
-            case Feedback():
+            case events.Feedback():
                 yield f"The user said: {shorten(event.text, _MAX_STEP_LENGTH)}"
-            case AgentMessage():
+            case events.AgentMessage():
                 yield f"{event.heading} {_quote(event.text, event.meta.untrusted, event)}"
-            case Returned() if asked is not None:
+            case events.Returned() if asked is not None:
                 meta = event.meta
                 if meta.repeat or meta.kept or meta.finished is not None or event.put_off:
                     continue
@@ -434,16 +421,7 @@ def _fit(lines: Sequence[str], room: int, count: Count) -> list[str]:
     sizes = [count(line) + 1 for line in lines]
     if sum(sizes) <= room:
         return list(lines)
-    first = _fitting_count(sizes, room // _OLDEST_DIVISOR)
-    last = _fitting_count(sizes[first:][::-1], room - sum(sizes[:first]))
+    first = sum(used <= room // _OLDEST_DIVISOR for used in accumulate(sizes))
+    last = sum(used <= room - sum(sizes[:first]) for used in accumulate(reversed(sizes[first:])))
     omitted = len(lines) - first - last
     return [*lines[:first], f"({omitted} steps are left out here)", *lines[len(lines) - last :]]
-
-
-def _fitting_count(sizes: Sequence[int], room: int) -> int:
-    used = 0
-    for number, cost in enumerate(sizes):
-        used += cost
-        if used > room:
-            return number
-    return len(sizes)

@@ -25,8 +25,8 @@ MAX_LOCAL_SECONDS = 300.0  # for a local model, which is slow and costs nothing
 class Question:
     """Hold a question to a model: messages, purpose in the log, status line and longest reply in tokens.
 
-    `schema` is the JSON schema of the answer, for models that support one, `commands` those of which it is to
-    use one, `temperature` its own instead of the model's. `seconds` is the expected duration to announce, or 0 if an
+    `schema` is the JSON schema of the answer, for models that support schemas. If there are `commands`, the answer must
+    use one of them. `temperature` replaces the model's. `seconds` is the expected duration to announce, or 0 if an
     event follows soon.
     """
 
@@ -41,7 +41,7 @@ class Question:
 
 
 def is_signal(error: BaseException) -> bool:
-    """Return whether an error ends the run because a signal did."""
+    """Return whether an error means that a signal ended the run."""
     return isinstance(error, StopRun) and error.outcome.status is Status.INTERRUPTED
 
 
@@ -51,7 +51,7 @@ class SideCall:
     def __init__(self, state: State, model: Model, policy: Policy, listener: Listener) -> None:
         self._state = state
         self._budget = policy.budget
-        self.model = model  # that answers
+        self.model = model
         self._clock = policy.clock
         self._interruptible = policy.interruptible
         self._listener = listener
@@ -71,7 +71,7 @@ class SideCall:
             return "interrupted"
 
     def insist(self, question: Question) -> Generator[Event, None, Answered]:
-        """Record and return the answer as it is in the log. Raises as Model.complete, or KeyboardInterrupt."""
+        """Record and return the answer as logged. Raises as Model.complete, or KeyboardInterrupt."""
         try:
             completion = self._complete(question)
         finally:

@@ -67,7 +67,7 @@ class RunStats:
                 self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)
         self._attribute_usage(event)
         if event.agent:
-            self._workers_budget.add_former(event)
+            self._workers_budget.add_spending(event)
             return
         self._agent_budget.add(event)
         self.step = max(self.step, event.step)
@@ -97,18 +97,13 @@ class RunStats:
         """Add the usage in an event to its model."""
         if isinstance(event, events.RunStarted):
             self._models[event.agent] = event.model
-        elif (
-            isinstance(event, (events.Thought, events.Rejected, events.Answered, events.Spent))
-            and event.usage != Usage()
-        ):
-            model = self._models.get(event.agent) or self.model
-            if isinstance(event, (events.Answered, events.Spent)) and event.purpose in (
-                *self.commands,
-                EMBEDDING,
-                VERIFICATION,
-            ):
-                model = event.purpose
-            self.by_model[model] = self.by_model.get(model, Usage()) + event.usage
+        elif isinstance(event, (events.Thought, events.Rejected, events.Answered, events.Spent)):
+            name = self._models.get(event.agent) or self.model
+            purpose = "" if isinstance(event, (events.Thought, events.Rejected)) else event.purpose
+            if purpose in (*self.commands, EMBEDDING, VERIFICATION):
+                name = purpose
+            if event.usage != Usage():
+                self.by_model[name] = self.by_model.get(name, Usage()) + event.usage
 
     def _count_lines(self, path: str, diff: str) -> None:
         signs = [line[:1] for line in diff.split("\n")[2:]]

@@ -35,14 +35,14 @@ class Surroundings:
 
     Attributes:
         names: all workspace paths, or None if unknown or too many to bind arguments to.
-        text: for the prompt, without names from outside.
-        faulty: whether a check fails, a changed file does not match its type, or an end was rejected and nothing has
-            changed since; and the agent still works.
+        text: the description for the prompt, without names from outside.
+        faulty: whether the agent is still at work on a fault: a check fails, a changed file does not match its type, or
+            an end was rejected and nothing has changed since.
         repeats: whether it is faulty, and a call was repeated with nothing changed in between.
         cut: whether part of a result is omitted, and the agent knows how to read it.
         unread: unread files that the goals mention. At its beginning, the agent may only read these.
-        goals: their number.
-        settled: whether the work is done as several drafts did it. Nothing is left but the end.
+        goals: the number of goals.
+        settled: whether a draft that others agree with was carried out, so that only the end is left.
     """
 
     names: tuple[str, ...] | None = None
@@ -60,9 +60,8 @@ class Surroundings:
         return fitting or list(specs)
 
     def _excludes(self, spec: CommandSpec) -> bool:
-        if (self.faulty or self.unread) and spec.effects is not None and spec.effects.ends_run:
-            return True
-        if self.settled and not (spec.effects is not None and spec.effects.ends_run):
+        ends_run = spec.effects is not None and spec.effects.ends_run
+        if (self.settled and not ends_run) or (ends_run and (self.faulty or self.unread)):
             return True
         if self.unread and spec.risk != "read":  # a small model invents the contents of unread files
             return True
@@ -113,22 +112,16 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
     mentioned = mentioned_names(goals, [entry.path for entry in files])[:_MAX_MENTIONED]
     unread = tuple(path for path in mentioned if path not in work.handled)
     matches = [*describe_groups(goals, names), *describe_lines(goals, _readable(own_entries, workspace, state))]
+    contents = [f"{shown(path)} now holds:\n{text.rstrip()}" for path, text in texts if text]
     return Surroundings(
-        tuple(entry.path for entry in entries) if len(entries) <= _MAX_ENTRIES else None,
-        "\n".join(
-            [
-                _file_list(own_entries),
-                *matches,
-                *(f"{shown(p)} now holds:\n{t.rstrip()}" for p, t in texts if t),
-                *malformed,
-            ]
-        ),
-        faulty,
-        faulty and work.repeats,
-        state.history.mentions_paging,
-        unread if not work.changed and work.idle < len(mentioned) + _SPARE_READS else (),
-        len(state.start.task.goals),
-        not faulty and bool(work.drafted and work.drafted.agree) and work.idle == 0 and bool(work.changed),
+        names=tuple(entry.path for entry in entries) if len(entries) <= _MAX_ENTRIES else None,
+        text="\n".join([_file_list(own_entries), *matches, *contents, *malformed]),
+        faulty=faulty,
+        repeats=faulty and work.repeats,
+        cut=state.history.mentions_paging,
+        unread=unread if not work.changed and work.idle < len(mentioned) + _SPARE_READS else (),
+        goals=len(state.start.task.goals),
+        settled=not faulty and bool(work.drafted and work.drafted.agree) and work.idle == 0 and bool(work.changed),
     )
 
 
@@ -147,14 +140,12 @@ def texts_for_drafts(entries: Sequence[WorkspaceEntry], workspace: Workspace, st
 def _file_list(entries: Sequence[WorkspaceEntry]) -> str:
     if not entries:
         return "In the workspace: nothing yet."
-    names = [_as_listed(entry) for entry in entries[:_MAX_NAMES]]
+    names = []
+    for entry in entries[:_MAX_NAMES]:
+        name = shown(f"{entry.path}/" if entry.kind == "folder" else entry.path)
+        names.append(f"{name} (empty)" if entry.kind == "file" and not entry.size else name)
     suffix = ", and more" if len(entries) > _MAX_NAMES else ""
     return f"In the workspace: {', '.join(names)}{suffix}."
-
-
-def _as_listed(entry: WorkspaceEntry) -> str:
-    name = shown(f"{entry.path}/" if entry.kind == "folder" else entry.path)
-    return f"{name} (empty)" if entry.kind == "file" and not entry.size else name
 
 
 def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:

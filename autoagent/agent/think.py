@@ -110,11 +110,6 @@ class ModelTurn:
         state.save_checkpoint()
         return prompt
 
-    @property
-    def _offered(self) -> list[CommandSpec]:
-        specs = self._state.loop_guard.offered(self._state.work.loaded_of(self._registry.specs))
-        return self._around.bind(specs) if self._state.start.style.guided else specs
-
     def _estimate(self, prompt: Prompt) -> tuple[int, int]:
         """Estimate the prompt and its reply in the endpoint's tokens."""
         history = self._state.history
@@ -123,8 +118,12 @@ class ModelTurn:
 
     def _complete(self, prompt: Prompt) -> Completion:
         """Ask the model within the remaining limits. A retry that would exceed them ends the run."""
-        budget = self._state.budget
+        state, budget = self._state, self._state.budget
         sent, reply = self._estimate(prompt)
+        offered: Sequence[CommandSpec] = ()
+        if not state.start.style.writes_file:
+            offered = state.loop_guard.offered(state.work.loaded_of(self._registry.specs))
+            offered = self._around.bind(offered) if state.start.style.guided else offered
 
         def before_retry(reason: str) -> None:
             self._pending_usage += self._model.take_usage()
@@ -134,8 +133,8 @@ class ModelTurn:
 
         return self._model.complete(
             prompt.messages,
-            commands=() if self._state.start.style.writes_file else self._offered,
-            max_tokens=self._state.history.reply_tokens,
+            commands=offered,
+            max_tokens=state.history.reply_tokens,
             at_most=budget.allowance(sent, self._model.price),
             listener=LimitedListener(self._listener, lambda: budget.check_time(self._clock()), before_retry),
         )

@@ -4,7 +4,7 @@ Tests follow pytest's naming convention, and run with pytest if available, else 
 files that the goals name. The copy lies in the sandbox's private temporary folder, so that its files are no result of
 the run.
 
-They cannot change the workspace itself, not by its absolute path or through links in it either.
+They cannot change the workspace itself, neither by its absolute path nor through links in it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from autoagent.agent.state import Policy
 
 _TIMEOUTS = {True: 60.0, False: 10.0}  # for all tests, and for a program
-_DRAFT_TIMEOUT = 20.0  # for a draft with the programs that follow it, and again for tests: the most that a loop costs
+_DRAFT_TIMEOUT = 20.0  # for a draft and the programs after it, and again for tests
 _MAX_PROGRAMS = 3
 _MAX_NAMED = 10  # tests in the title
 _MAX_ENTRIES = 5_000
 _TRACEBACK = b"Traceback (most recent call last)"
-_MOST_TEXT = 200_000  # bytes of all files that a draft may change
+_MAX_CHANGED_BYTES = 200_000  # all files that a draft changes
 _MISSING = re.compile(r"No module named '(\w+)")
 TEST_SETTINGS = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml"})
-_NO_TESTS = 5  # pytest's exit status where no file holds a test
+_NO_TESTS = 5  # pytest's exit status if the files contain no tests
 
-# Neither script takes a module from the workspace, where it starts (-I).
-# Copy only readable regular files: the sandbox hides files behind a device.
+# Both scripts start in the workspace, but import no module from it (-I). Only readable regular files are copied, as the
+# sandbox hides files behind a device.
 _COPY = """
 import hashlib, importlib.util, json, os, shutil, subprocess, sys, tempfile
 place = tempfile.mkdtemp()
@@ -68,8 +68,8 @@ sys.exit(status if status >= 0 else 1)
 """
 )
 
-# The answer is one line of JSON, so that what a draft prints is not taken for it. A draft can still forge it: it is
-# read as text from a stranger, and is no evidence.
+# The answer is the last line, in JSON, so that it is not mistaken for the output of a draft. A draft can still forge
+# it, so it counts as untrusted text and is no evidence.
 _DRAFT = (
     _COPY
     + """
@@ -121,10 +121,10 @@ print(json.dumps({"fails": fails, "passes": passes, "printed": printed, "changed
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Hold the result of a draft in a copy: the texts of the files that differ, None for a deleted file.
+    """Hold the result of a draft in a copy: the texts of the changed files, None for a deleted file.
 
     It `fails` if the draft, or a program that the goals name, ended with an error, and `passes` if the tests then pass.
-    `missing` are the modules that were not installed.
+    `missing` lists the modules that were not installed.
     """
 
     changed: Mapping[str, str | None]
@@ -195,7 +195,7 @@ def try_out(context: Context, path: str, text: str, tests: Sequence[str], progra
 
     The programs run after it, then the tests. Return None if that cannot be done, or takes too long.
     """
-    excluded, numbers = "/".join(sorted({*NOT_ENTERED})), [str(_MOST_TEXT), str(len(tests))]
+    excluded, numbers = "/".join(sorted({*NOT_ENTERED})), [str(_MAX_CHANGED_BYTES), str(len(tests))]
     argv = [context.python, "-I", "-B", "-c", _DRAFT, excluded, CODE_FOLDER, path, *numbers, *tests, *programs]
     seconds = _DRAFT_TIMEOUT * (2 if tests else 1)
     try:

@@ -21,6 +21,7 @@ from autoagent.agent.evidence import Evidence, collect, contains, defuse_titles
 from autoagent.agent.side_call import Question, SideCall
 from autoagent.agent.state import Policy, State, Tools
 from autoagent.agent.trial_run import TEST_SETTINGS, TrialRun, entries_of, run_tests
+from autoagent.core.command_schema import object_schema
 from autoagent.core.events import Event, Retried, Verified
 from autoagent.core.model import Message
 from autoagent.core.task import VERIFICATION, VERIFIER, GoalVerdict
@@ -54,29 +55,16 @@ Answer with one JSON object and nothing else:
 If an absence decides it, leave `evidence` empty, and name in `absent_file` the file that is not there, or the file \
 that does not contain `absent_text`, a text from below or from the goals."""
 
-_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "goals": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "n": {"type": "integer"},
-                    "why": {"type": "string"},
-                    "verdict": {"type": "string", "enum": ["met", "not met", "cannot tell"]},
-                    "evidence": {"type": "string"},
-                    "absent_file": {"type": "string"},
-                    "absent_text": {"type": "string"},
-                },
-                "required": ["n", "why", "verdict", "evidence", "absent_file", "absent_text"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["goals"],
-    "additionalProperties": False,
+_STRING = {"type": "string"}
+_VERDICT = {
+    "n": {"type": "integer"},
+    "why": _STRING,
+    "verdict": {**_STRING, "enum": ["met", "not met", "cannot tell"]},
+    "evidence": _STRING,
+    "absent_file": _STRING,
+    "absent_text": _STRING,
 }
+_SCHEMA = object_schema({"goals": {"type": "array", "items": object_schema(_VERDICT)}})
 
 
 class Verification:
@@ -171,7 +159,7 @@ def _by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mapping[str, 
     except ValueError:
         verdicts = None
     valid = [verdict for verdict in verdicts if isinstance(verdict, dict)] if isinstance(verdicts, list) else []
-    by_goal = {one["n"]: one for one in valid if isinstance(one.get("n"), int)}
+    by_goal = {verdict["n"]: verdict for verdict in valid if isinstance(verdict.get("n"), int)}
     default = valid[0] if len(valid) == len(numbers) == 1 else {}
     return [(number, by_goal.get(number + 1) or default) for number in numbers]
 

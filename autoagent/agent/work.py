@@ -29,7 +29,7 @@ class Work:
         failed: paths changed by a failed program, or that hold its code.
         handled: workspace paths that the run has read or changed.
         idle: commands since the newest change, or since an end was rejected.
-        repeats: whether one of these occurred twice.
+        repeats: whether one of these commands occurred twice.
         tree: the newest snapshot of the workspace.
         before: the newest snapshot when the last command started.
         base: the snapshot when work on the present goals began, or ''.
@@ -44,7 +44,7 @@ class Work:
         call: the call that is requested and neither refused nor done.
         started: whether it started, so that its effects are unknown.
         waiting: further calls of a reply, until the user speaks or drops a memory behind them, or the model has to
-            check whether one of them ran.
+            check whether any of them ran.
         returned: a result whose step was not finished.
         remembers: whether the run stored a memory.
         newest_memory: the highest id of those, by store.
@@ -200,13 +200,12 @@ class Work:
             except CommandError as error:
                 yield events.Checked(goal=number, met=False, output=str(error))
                 continue
-            end_reason = (
-                (end.limit and f"stopped at the limit of {end.limit}") or end.signal or f"exit status {end.status}"
-            )
+            limit = f"stopped at the limit of {end.limit}" if end.limit else ""
             output = end.output.decode("utf-8", "replace").strip()
             cut = output if len(output) <= MAX_CHECK_OUTPUT else f"…{output[-MAX_CHECK_OUTPUT:]}"
+            text = f"{limit or end.signal or f'exit status {end.status}'}. {cut}".strip()
             data = labels().to_json() if end.status != 0 and end.output.strip() else {}
-            yield events.Checked(goal=number, met=end.status == 0, output=f"{end_reason}. {cut}".strip(), data=data)
+            yield events.Checked(goal=number, met=end.status == 0, output=text, data=data)
 
     def change_notice(self, event: events.Checked, quote: Callable[[str], str] = str) -> str:
         """Describe the news in an outcome: a goal whose state or check output changed, before it is added.
@@ -224,11 +223,13 @@ class Work:
 
     def failing(self, quote: Callable[[str], str] = str) -> str:
         """Name in one line the goals whose checks fail, with output that needs no marks."""
-        outputs = {number: self._outputs[number] for number, met in self.met.items() if not met}
-        suffixes = {number: f": {output}" if quote(output) == output else "." for number, output in outputs.items()}
-        return " ".join(
-            f"The check of goal {number + 1} fails{' '.join(suffix.split())}" for number, suffix in suffixes.items()
-        )
+        sentences = []
+        for number, met in self.met.items():
+            if not met:
+                output = self._outputs[number]
+                detail = f": {' '.join(output.split())}" if quote(output) == output else "."
+                sentences.append(f"The check of goal {number + 1} fails{detail}")
+        return " ".join(sentences)
 
     def unmet(self, quote: Callable[[str], str] = str, abandoned: Collection[int] = ()) -> str:
         """Explain why the run may not end yet, with the checks' output, quoted as in `change_notice`.
@@ -248,7 +249,7 @@ class Work:
         self._started = self._ending = ("", "")
 
     def _outdate_drafts(self) -> None:
-        """Let drafts and failed tests say nothing of the goals: the user has said more, or taken the work back."""
+        """Discard the results of drafts and failed tests: the user has said more, or taken the work back."""
         self.drafted = self.drafted and replace(self.drafted, agree=0, failed=())
 
     def _returned(self, event: events.Returned) -> None:

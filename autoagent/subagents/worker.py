@@ -204,7 +204,7 @@ class Mailbox:
 
     def take_up(self, event: Event) -> None:
         """Apply an event of a sub-agent from an earlier process."""
-        self._budget.add_former(event)
+        self._budget.add_spending(event)
         self.former.setdefault(event.agent, SubAgentState(event.agent)).add(event)
         if event.agent.isdecimal():
             self._started = max(self._started, int(event.agent))
