@@ -1,7 +1,7 @@
 """Find near-duplicates by their vectors, and corrections by their words. Pure functions.
 
-A word of change and a shared name are no correction. So the rule sees one thing only: the same words but for one
-number, date or name, where the sentence equates its subject with that value ("The port is 5433", "PORT=5433"). A
+Words such as "now" or a shared name do not make a correction. The only corrections are sentences with the same words
+except for a number, date or name that the sentence equates with its subject ("The port is 5433", "PORT=5433"). A
 relation ("listens on port 80", "is at 8:00", "works on Alpha") and a label ("Error: E1187") may hold for several values
 at once, and are left alone.
 """

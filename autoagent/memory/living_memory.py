@@ -48,10 +48,10 @@ from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_EN
 from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank
 from autoagent.memory.store_base import Skip
 
-DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # kept deliberately: such a memory may supersede another
+DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately: such a memory may supersede another
 MAX_COMPARED = 12  # memories by meaning, and as many by words, compared with a new memory
-DRAWS_PER_MEMORY = 3  # as some of them never fade
-_MAX_TRIES = 10  # to delete a memory during concurrent changes
+DRAWS_PER_MEMORY = 3  # as some memories never fade
+_MAX_TRIES = 10  # to delete a memory despite concurrent changes
 MAX_PASSAGE = 400  # characters of a memory in a prompt
 NO_HOOKS = RecallHooks()
 
@@ -127,8 +127,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     """Apply the rules to a store. Satisfies Memory.
 
     `clock` returns seconds since the epoch. `journal` keeps the dreams. With `trusted_only`, memories from outside are
-    not recalled. `hooks` take part in a recall. `tell` hears `"forget", ids` and `"sleep", ids, dream`. Methods
-    raise as those of the store do.
+    not recalled. `hooks` take part in a recall. `tell` is called with `"forget", ids` and `"sleep", ids, dream`.
+    Methods raise as those of the store do.
     """
 
     def __init__(
@@ -198,8 +198,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         if not stats.id:  # such a store never loses acknowledged changes
             return False
         first = next(iter(texts.parts(text)), None)
-        owners = (*self.store.of([memory]), *self.store.of([memory], trash=True))
-        return memory > stats.last or any(m.run != run and m.text != first for m in owners)
+        present = (*self.store.of([memory]), *self.store.of([memory], trash=True))
+        return memory > stats.last or any(m.run != run and m.text != first for m in present)
 
     def _supersede(self, id: int, text: str, source: str) -> None:
         """Link the memories corrected by this one to it, keeping both.
@@ -219,13 +219,13 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
 
     def supersede(self, old: int, new: int) -> bool:
         """Link a memory to its newer replacement, unless it is the user's, pinned, or better trusted."""
-        pair = sorted(self.store.of({old, new}), key=lambda memory: memory.id != old)
-        if len(pair) < 2:
+        found = {memory.id: memory for memory in self.store.of({old, new})}
+        if len(found) < 2:
             return False
-        was, now = pair
-        if was.kind not in DELIBERATE_KINDS or _is_users(was) or (was.trusted and not now.trusted):
+        before, after = found[old], found[new]
+        if before.kind not in DELIBERATE_KINDS or _is_users(before) or (before.trusted and not after.trusted):
             return False
-        return self.store.change([_linked(was, new)]) == 1
+        return self.store.change([_linked(before, new)]) == 1
 
     def recall(
         self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, meant: Wanted | None = None
@@ -258,8 +258,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [memory for memory in returned if evidence[memory.id] >= USED]
         now = self._clock()
-        rising = self._strengthening(used, now) if self.rules.pushed_is_use or not pushed else []
-        fading = [] if found.problem else self._weakening(candidates.values(), now)
+        rising = self._changes_by_use(used, now) if self.rules.pushed_is_use or not pushed else []
+        fading = [] if found.problem else self._changes_by_disuse(candidates.values(), now)
         self._change(rising + fading, durable=any(change.level is None for change in fading))
         left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in barred if evidence[m.id] >= recall.gate]
         shown = (
@@ -306,11 +306,11 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
 
     def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
         """Return the memories, removing links to deleted newer memories."""
-        links = {m.superseded_by for m in memories} - {None}
-        dead = links - {m.id for m in self.store.of([link for link in links if link is not None])} if links else set()
+        links = {m.superseded_by for m in memories if m.superseded_by is not None}
+        dead = links - {m.id for m in self.store.of(links)} if links else set()
         return [replace(m, source=link_to_newer(m.source)) if m.superseded_by in dead else m for m in memories]
 
-    def _strengthening(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
+    def _changes_by_use(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of used memories, omitting a change of the time alone below the grain."""
         changes = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in used)
         grain = self.rules.grain
@@ -345,21 +345,21 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         expired = self._clock() - self.rules.trash if gone or expire else None
         made = self.store.change(changes, expired=expired, **how)
         if gone and made < len(changes):
-            left = {memory.id for memory in self.store.of(gone)}
-            gone = [id for id in gone if id not in left]
+            remaining = {memory.id for memory in self.store.of(gone)}
+            gone = [id for id in gone if id not in remaining]
         if gone and made:
             self._tell("forget", gone)
         return made
 
-    def _weakening(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
+    def _changes_by_disuse(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of the memories that lose a level or are forgotten."""
         weakened = ((memory, self.rules.weakened(memory, now)) for memory in memories)
         return [Change(m.id, (m.t, m.level), t, level) for m, (t, level) in weakened if level != m.level]
 
     def core(self) -> list[RetrievedMemory]:
         """Return the memories of the core, the most important and newest first."""
-        there = self._without_dead_links(self.store.listed(MAX_SEARCHED, of_user=True))
-        return sorted((m for m in there if m.core_rank and not self.hides(m.run)), key=lambda m: m.core_rank)
+        found = self._without_dead_links(self.store.listed(MAX_SEARCHED, of_user=True))
+        return sorted((m for m in found if m.core_rank and not self.hides(m.run)), key=lambda m: m.core_rank)
 
     def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
         """Pin a memory into the core, or take it out, unpinned."""
@@ -388,7 +388,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         """
         now = self._clock()
         drawn = self._draw(self.rules.sleep if n is None else n)
-        changes = self._weakening(drawn.values(), now)
+        changes = self._changes_by_disuse(drawn.values(), now)
         if self._change(changes, expire=True) < len(changes):  # others have used some of them meanwhile
             states = {m.id: (m.t, m.level) for m in self.store.of([change.id for change in changes])}
             changes = [change for change in changes if states.get(change.id, (now, None)) == (change.t, change.level)]
@@ -416,18 +416,19 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
 
     def nap(self) -> None:
         """Let as many random memories fade as in a sleep, without a dream."""
-        if not self.rules.pushed_is_use:  # the source's rules know no such thing
-            self._change(self._weakening(self._draw(self.rules.sleep).values(), self._clock()))
+        if not self.rules.pushed_is_use:  # MEMORY_LIFE=source has no naps
+            self._change(self._changes_by_disuse(self._draw(self.rules.sleep).values(), self._clock()))
 
     def use(self, memories: Collection[int]) -> None:
         """Strengthen memories that the agent has acted on."""
-        self.store.change(self._strengthening(self.store.of(memories), self._clock()), durable=False)
+        self.store.change(self._changes_by_use(self.store.of(memories), self._clock()), durable=False)
 
     def pin(self, memory: int, *, pinned: bool = True, public: bool = False, aside: bool | None = None) -> bool:
         """Pin a memory so that it never fades, or unpin it to level 0. Return False for an unknown id.
 
-        `public`: it may be treated like a goal. `aside`: it is no part of the core (None: as before). What becomes part
-        of it is no longer superseded. Raises StateError for an untrusted text that is to be public or part of the core.
+        `public`: it may be treated like a goal. `aside`: it is not part of the core (None: as before). A memory that
+        becomes part of it is no longer superseded. Raises StateError for an untrusted text that is to be public or part
+        of the core.
         """
         changes = []
         for m in self.store.of([memory]):

@@ -140,10 +140,10 @@ def _select(
     nearest, nearest_of = np.zeros(len(candidates)), np.zeros(len(candidates), int)
     chosen: dict[int, RetrievedMemory] = {}
     while len(chosen) < min(n, len(candidates)):
-        row = int((worth - diversity * nearest).argmax())  # of equal ones the first, which has the better score
+        row = int((worth - diversity * nearest).argmax())  # the first of equals, which has the better score
         chosen[row] = candidates[row]
         worth[row] = -math.inf
-        cosines = np.vecdot(matrix, matrix[row])  # not by `@`, whose threads have to be woken for it
+        cosines = np.vecdot(matrix, matrix[row])  # `@` would have to wake its threads
         nearest_of[cosines > nearest] = candidates[row].id
         np.maximum(nearest, cosines, out=nearest)
     others = []

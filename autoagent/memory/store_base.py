@@ -27,11 +27,11 @@ BATCH = 256  # texts embedded together, and stored in one transaction
 
 
 class StoreBase(AbstractContextManager["StoreBase"], ABC):
-    """The part of a MemoryStore that does not depend on the storage.
+    """Implement the part of a MemoryStore that does not depend on the storage.
 
-    A text longer than `texts.PART` characters becomes several memories. `put` returns the first. A memory whose vector
-    could not be made is kept, found by its words, and embedded at a later search. Each instance belongs to one thread
-    at a time. `listen` hears, in one line, about additional work of the store.
+    A text longer than `texts.PART` characters becomes several memories, of which `put` returns the first. A memory that
+    could not be embedded is kept, found by its words, and embedded at a later search. Each instance belongs to one
+    thread at a time. `listen` receives lines about additional work of the store.
     """
 
     def __init__(self, embedder: Embedder, listen: Callable[[str], None] = lambda line: None) -> None:
@@ -39,45 +39,45 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         self._listen = listen
 
     @abstractmethod
-    def _ours(self) -> AbstractContextManager[object]:
+    def _storage(self) -> AbstractContextManager[object]:
         """Open the storage if needed, and turn its errors into StateError."""
 
     @abstractmethod
-    def _not_there(self, parts: Sequence[str]) -> list[str]:
-        """Return those of these texts that are not kept."""
+    def _missing(self, parts: Sequence[str]) -> list[str]:
+        """Return the texts that are not stored."""
 
     @abstractmethod
     def _put(
         self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
     ) -> int:
-        """Store texts in one transaction, with the vectors that there are. Return the first's id.
+        """Store texts in one transaction, with their vectors if any. Return the id of the first.
 
         `known` has the fields t, stored, kind, source, trusted, run and step.
         """
 
     @abstractmethod
     def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
-        """Apply changes as MemoryStore.change does, where there is something to do."""
+        """Apply changes as MemoryStore.change does. There is something to do."""
 
     @abstractmethod
-    def _wanting(self, after: int) -> Mapping[int, str]:
-        """Return texts that have no vector by this embedder, at most BATCH, of ids above `after` in their order."""
+    def _without_vector(self, after: int) -> Mapping[int, str]:
+        """Return at most BATCH texts without a vector of this embedder, by ascending ids above `after`."""
 
     @abstractmethod
-    def _keep_vectors(self, vectors: Mapping[int, Vector]) -> None:
-        """Store vectors of kept texts, by id. One that has meanwhile got its vector, or is gone, is passed over."""
+    def _store_vectors(self, vectors: Mapping[int, Vector]) -> None:
+        """Store the vectors of memories by id. Skip memories that are gone, or already have a vector."""
 
     @abstractmethod
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
-        """Return the k memories nearest to a vector that is not zero, as Found.near."""
+        """Return the k memories nearest to a nonzero vector, as Found.near."""
 
     @abstractmethod
-    def _worded(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
+    def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         """Return the k memories that share words with the query, as Found.worded."""
 
     @abstractmethod
     def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        """Return for each of these words in how many memories it is, and how many there are, both about."""
+        """Return about how many memories contain each of these words, and about how many memories there are."""
 
     @abstractmethod
     def listed(
@@ -98,8 +98,8 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
             return None
-        with self._ours():
-            vectors = self._embedding.of_new(self._not_there(parts))
+        with self._storage():
+            vectors = self._embedding.of_new(self._missing(parts))
             fields = {"stored": known["t"], **known, "source": valid(known["source"])}
             return self._put(parts, fields, vectors, durable=durable)
 
@@ -109,19 +109,19 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         """See MemoryStore."""
         if not changes and expired is None:
             return 0
-        with self._ours():
+        with self._storage():
             return self._change(changes, whole=whole, durable=durable, expired=expired)
 
     def search(self, query: str, k: int, skip: Skip = (), wanted: Wanted | None = None) -> Found:
         """See MemoryStore. Only the first `texts.PART` characters of the query count."""
         text = valid(query)[: texts.PART]
         near: list[RetrievedMemory] = []
-        with self._ours():
-            if k < 1 or not text.strip() or not self.listed(1):  # the query is not embedded for nothing
+        with self._storage():
+            if k < 1 or not text.strip() or not self.listed(1):  # do not embed the query for nothing
                 return Found((), (), {}, {}, {}, 0)
             words = terms(text)
             counts, total = self._word_counts(words) if words else ({}, 0)
-            worded = filtered(partial(self._worded, text, skip=skip), k, wanted)
+            worded = filtered(partial(self._matching, text, skip=skip), k, wanted)
             try:
                 if (vector := self._embedding.of_query(text)).any():
                     self._embed_missing()
@@ -134,12 +134,12 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         return Found(near, worded, vectors, meaning, counts, total)
 
     def _embed_missing(self) -> None:
-        """Make the vectors that are still to be made. Raises ModelError."""
+        """Embed the memories that have no vector yet. Raises ModelError."""
         last = 0
-        while batch := self._wanting(last):
+        while batch := self._without_vector(last):
             last = max(batch)
             if vectors := self._embedding.of_kept(batch):
-                self._keep_vectors(vectors)
+                self._store_vectors(vectors)
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""Prepares texts for storage and search: valid Unicode, limited length, split into words.
+"""Prepare texts for storage and search: valid Unicode, limited length, split into words.
 
 All servers index the same words, whatever their locale. Scripts without spaces between words are indexed by pairs of
 characters.

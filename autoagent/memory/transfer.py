@@ -1,4 +1,4 @@
-"""Exports and imports a memory as files: FILE holds the texts, FILE.npy their vectors.
+"""Export and import a memory as files: FILE holds the texts, FILE.npy their vectors.
 
 FILE is JSON Lines. Its first line is a header with the counts of the rest: the memories from the oldest on, then the
 trash, then the dreams. Row i of FILE.npy is the vector of memory i. A missing vector is a zero row, and the memory says
@@ -47,7 +47,7 @@ Listen = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The vectors of one embedder by text: rows of `array`, shape (n, dim)."""
+    """Hold the vectors of one embedder by text: rows of `array`, shape (n, dim)."""
 
     embedder: str
     dim: int
@@ -57,7 +57,7 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The contents of the files. The ids of the memories are -1. `t` in the trash is the time of forgetting."""
+    """Hold the contents of the files. The ids of the memories are -1. `t` in the trash is the time of forgetting."""
 
     memories: tuple[RetrievedMemory, ...]
     trash: tuple[RetrievedMemory, ...]
@@ -67,7 +67,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of exported or imported items. Items that were already there do not count.
+    """Count exported or imported items, without those that were already stored.
 
     `doubted`: items imported as untrusted although the file calls them trusted.
     """
@@ -80,7 +80,7 @@ class Counts:
 
 
 class ImportedVectors(LazyEmbedder):
-    """Satisfies Embedder: knows the vectors of a file if they are its embedder's, and asks the embedder for others."""
+    """Use the vectors of a file if they are the embedder's, and ask the embedder for others. Satisfies Embedder."""
 
     def __init__(self, embedder: Embedder, vectors: Vectors) -> None:
         super().__init__(lambda: embedder)
@@ -99,15 +99,15 @@ class ImportedVectors(LazyEmbedder):
 def export(
     store: MemoryStore, embedder: Embedder, journal: Journal | None, path: Path, listen: Listen = lambda line: None
 ) -> Counts:
-    """Write a memory to `path`, and beside it its vectors, which `embedder` made. Each file is whole or not there.
+    """Write a memory to `path`, and its vectors by `embedder` beside it. Each file is complete or missing.
 
-    Only their owner can read them. Raises StateError if the memory cannot be read or the files not be written.
+    Only their owner can read them. Raises StateError if the memory cannot be read or a file cannot be written.
     """
     memories = sorted(store.listed(), key=lambda memory: (memory.t, memory.text))
     trash = sorted(store.listed(trash=True), key=lambda memory: (memory.t, memory.text))
     dreams = journal.dreams() if journal is not None else []
     beside = vectors_path(path)
-    with _our_errors(path), contextlib.ExitStack() as written:
+    with _as_state_errors(path), contextlib.ExitStack() as written:
         embedded, known = [False] * len(memories), None
         if memories:
             try:
@@ -124,10 +124,10 @@ def export(
         records: Iterable[dict[str, Any]] = chain(
             [{"autoagent_memory": VERSION, **counts, "vectors": known}],
             (
-                {"t": memory.t, **_known(memory), **({} if has_vector else {"vector": False})}
+                {"t": memory.t, **_fields_of(memory), **({} if has_vector else {"vector": False})}
                 for memory, has_vector in zip(memories, embedded, strict=True)
             ),
-            ({"forgotten": memory.t, **_known(memory)} for memory in trash),
+            ({"forgotten": memory.t, **_fields_of(memory)} for memory in trash),
             ({"dream": dataclasses.asdict(dream)} for dream in dreams),
         )
         lines = written.enter_context(replacing(path))
@@ -135,7 +135,7 @@ def export(
             line = json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)
             lines.write(f"{line}\n".encode())
     if known is None:
-        with _our_errors(path):
+        with _as_state_errors(path):
             beside.unlink(missing_ok=True)
     return Counts(len(memories), len(trash), len(dreams), sum(embedded))
 
@@ -148,7 +148,7 @@ def vectors_path(path: Path) -> Path:
 def _write_vectors(
     store: MemoryStore, embedder: Embedder, memories: Sequence[RetrievedMemory], file: BufferedRandom
 ) -> list[bool]:
-    """Write the vectors. Return which memories have one."""
+    """Write the vectors. Return whether each memory has one."""
     npy.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)})
     embedded = []
     for start in range(0, len(memories), BATCH):
@@ -161,20 +161,20 @@ def _write_vectors(
 
 
 _LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
-"""JSON need not escape them, but many programs take them for the end of a line."""
+"""JSON need not escape these, but many programs take them for the end of a line."""
 
 _FIELDS = {"text": str, "kind": str, "source": str, "trusted": bool, "level": int, "run": str, "step": int}
-"""What is kept of a memory beside its time, and of which JSON type it is."""
+"""The exported fields of a memory besides its times, with their JSON types."""
 
 _LARGEST = 2**31 - 1  # highest level and step that every backend can store
 
 
-def _known(memory: RetrievedMemory) -> dict[str, Any]:
+def _fields_of(memory: RetrievedMemory) -> dict[str, Any]:
     return {"stored": memory.made, **{name: getattr(memory, name) for name in _FIELDS}}
 
 
 @contextlib.contextmanager
-def _our_errors(path: Path) -> Iterator[None]:
+def _as_state_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -187,7 +187,7 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
     Raises StateError with file and line for a file that cannot be read or is incomplete, SettingsError for a special
     file.
     """
-    with _our_errors(path), open_regular(path) as file:
+    with _as_state_errors(path), open_regular(path) as file:
         _check_size(path, file)
         header = _header(path, file.readline(LONGEST_LINE + 1))
         memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
@@ -198,8 +198,8 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
         dreamt = [_dream(path, n, record) for n, record in islice(records, dreams)]
         for number, _ in records:
             raise StateError(f"{path}, line {number}: the header counts fewer lines. Export again.")
-    if (read := len(kept) + len(lost) + len(dreamt)) != (whole := memories + trash + dreams):
-        raise StateError(f"{path} ends after {read} of {whole} lines; it is not whole. Export again.")
+    if (read := len(kept) + len(lost) + len(dreamt)) != (total := memories + trash + dreams):
+        raise StateError(f"{path} ends after {read} of {total} lines; it is not whole. Export again.")
     rows = {memory.text: row for row, (memory, embedded) in enumerate(kept) if embedded}
     vectors = _vectors(path, header["vectors"], len(kept), rows, listen) if header.get("vectors") else None
     return Exported(tuple(memory for memory, _ in kept), tuple(lost), tuple(dreamt), vectors)
@@ -208,31 +208,31 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
 def import_into(store: MemoryStore, journal: Journal | None, exported: Exported, *, trusted: bool = False) -> Counts:
     """Add an export to a memory. Repeating an import, whole or partial, changes nothing more.
 
-    Unless `trusted`, a text counts as untrusted if it is not already here as trusted. A text that is already here keeps
-    the later time and the higher level, and is untrusted if either copy is. The export's trash goes to the trash,
+    Unless `trusted`, a text counts as untrusted if this memory does not already trust it. A text that is already stored
+    keeps the later time and the higher level, and is untrusted if either copy is. The export's trash goes to the trash,
     except texts remembered here.
     """
-    there = store.stats().count
-    exported, doubted = (exported, 0) if trusted else _doubted(store, exported)
+    count_before = store.stats().count
+    exported, doubted = (exported, 0) if trusted else _labelled_untrusted(store, exported)
     for start in range(0, len(exported.memories), BATCH):
         batch = exported.memories[start : start + BATCH]
         store.change([change for memory in batch for change in _put(store, memory)])
-    new = store.stats().count - there
-    forgotten = {memory.text: memory.t for memory in store.listed(trash=True)}
-    thrown = 0
+    new = store.stats().count - count_before
+    forgotten_at = {memory.text: memory.t for memory in store.listed(trash=True)}
+    trashed = 0
     for memory in exported.trash:
-        if forgotten.get(memory.text, -math.inf) >= memory.t or store.find(memory.text) is not None:
+        if forgotten_at.get(memory.text, -math.inf) >= memory.t or store.find(memory.text) is not None:
             continue
         store.change(_put(store, memory))
         if (found := store.find(memory.text)) is not None:
-            thrown += store.change([Change(found.id, (found.t, found.level), memory.t, None)])
+            trashed += store.change([Change(found.id, (found.t, found.level), memory.t, None)])
     dreams: list[Dream] = []
     if journal is not None:
-        dreamt = set(journal.dreams())
-        dreams = [dream for dream in exported.dreams if dream not in dreamt]
+        known_dreams = set(journal.dreams())
+        dreams = [dream for dream in exported.dreams if dream not in known_dreams]
         for dream in dreams:
             journal.append(dream)
-    return Counts(new, thrown, len(dreams), doubted=doubted)
+    return Counts(new, trashed, len(dreams), doubted=doubted)
 
 
 def without_untrusted(exported: Exported) -> Exported:
@@ -242,12 +242,12 @@ def without_untrusted(exported: Exported) -> Exported:
     return dataclasses.replace(exported, memories=memories, trash=trash, dreams=dreams)
 
 
-def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
-    """Return the export with no memory trusted, nor said by the user, that is not so here; and how many claim trust."""
+def _labelled_untrusted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
+    """Return the export without the trust that this memory does not share, and how many items lose theirs."""
 
     def label(memory: RetrievedMemory) -> RetrievedMemory:
-        there = store.find(memory.text)
-        if there is not None and there.trusted:
+        known = store.find(memory.text)
+        if known is not None and known.trusted:
             return memory
         return dataclasses.replace(memory, trusted=False, kind="note" if memory.kind == USER else memory.kind)
 
@@ -259,13 +259,13 @@ def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
 
 def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
     """Store an exported memory. Return the change that sets its level, if needed."""
-    there = store.find(memory.text)
-    newer = there if there is not None and there.t > memory.t else memory
+    known = store.find(memory.text)
+    newer = known if known is not None and known.t > memory.t else memory
     id = store.put(
         memory.text, t=newer.t, stored=newer.made, kind=memory.kind, source=origin_of(memory.source),
         trusted=memory.trusted, run=newer.run, step=newer.step,
     )  # fmt: skip
-    level = there.level if there is not None else 0
+    level = known.level if known is not None else 0
     return [] if id is None or memory.level <= level else [Change(id, (newer.t, level), newer.t, memory.level)]
 
 
@@ -305,7 +305,7 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
-        if kind is str and name != "text" and record[name] != valid(record[name]):  # a text is cleaned where it is kept
+        if kind is str and name != "text" and record[name] != valid(record[name]):  # texts are made valid when stored
             raise StateError(f"{path}, line {number}: {name!r} holds half of a character.")
     for when in (time, "stored"):
         t: Any = record.get(when, 0 if when == "stored" else None)  # older exports have none
@@ -325,7 +325,7 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
         check_time(dream.t)
     except ValueError as error:
         raise StateError(f"{path}, line {number}: this is not a dream: {error}.") from error
-    if dream.problem != valid(dream.problem):  # a text is cleaned where it is kept
+    if dream.problem != valid(dream.problem):  # the text is made valid when stored
         raise StateError(f"{path}, line {number}: 'problem' holds half of a character.")
     return dream
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from heapq import merge  # which leaves each of the two in its own order, be it a model's
+from heapq import merge  # keeps the order within each memory, which may be a model's
 from typing import Any
 
 from autoagent.core.errors import ModelError, StateError
@@ -16,9 +16,9 @@ from autoagent.memory.living_memory import LivingMemory
 class WiderMemory:
     """Recall from the folder's and the user's memory, storing only the kind USER in the latter. Satisfies Memory.
 
-    `find(make)` opens the user's memory, None if it is missing and not to be made. `refusal(text)` returns why nothing
-    may be added to it, '' if it may. It may ask the user. `say` hears once why the user's memory cannot be read. The
-    folder's is then recalled alone. Recalled memories of the user count as private.
+    `find(make)` opens the user's memory, or returns None if it is missing and not to be made. `refusal(text)` may ask
+    the user, and returns why the text may not be added to it, or ''. `say` reports once why the user's memory cannot be
+    read. The folder's memory is then recalled alone. Recalled memories of the user count as private.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class WiderMemory:
         return None if id is None else -id
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)  # the rest concerns the folder's alone
+        return getattr(self._own, name)  # the rest concerns the folder's memory alone
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         return memory >= 0 and self._own.has_lost(memory, run, text)

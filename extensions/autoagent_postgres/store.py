@@ -100,7 +100,7 @@ class PostgresStore(StoreBase):
     def close(self) -> None:
         self._session.close()
 
-    def _ours(self) -> AbstractContextManager[None]:
+    def _storage(self) -> AbstractContextManager[None]:
         return nullcontext()  # the session turns errors into ours, in each of its transactions
 
     # What is kept -----------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class PostgresStore(StoreBase):
 
         return self._session.run(work)
 
-    def _not_there(self, parts: Sequence[str]) -> list[str]:
+    def _missing(self, parts: Sequence[str]) -> list[str]:
         hashes = {texts.hash_of(part): part for part in parts}
         query = "SELECT hash FROM memories WHERE hash = ANY(%s) AND forgotten IS NULL"
         there = {row[0] for row in self._rows(query, (list(hashes),))}
@@ -192,7 +192,7 @@ class PostgresStore(StoreBase):
         found = (_recollection(row[:-1], 1.0 - row[-1]) for row in rows)
         return [memory for memory in found if memory.score > 0]  # that of a zero vector is NaN, which no 0 is below
 
-    def _worded(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
+    def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MOST_WORDS])
         there = {f"'{word}'": n for word, n in counts.items() if n}
         if not there:
@@ -215,14 +215,14 @@ class PostgresStore(StoreBase):
 
     # Texts to vectors -------------------------------------------------------------------------------------------
 
-    def _wanting(self, after: int) -> dict[int, str]:
+    def _without_vector(self, after: int) -> dict[int, str]:
         query = (
             "SELECT v.memory, m.text FROM vectors v JOIN memories m ON m.id = v.memory "
             "WHERE v.space = %s AND v.vector IS NULL AND v.memory > %s ORDER BY v.memory LIMIT %s"
         )
         return {id: plain(text) for id, text in self._rows(query, (self._space().id, after, BATCH))}
 
-    def _keep_vectors(self, vectors: Mapping[int, Vector]) -> None:
+    def _store_vectors(self, vectors: Mapping[int, Vector]) -> None:
         space = self._space()
 
         def work(db: Connection) -> None:
@@ -240,7 +240,7 @@ class PostgresStore(StoreBase):
             cast, indexed = self._session.run(lambda db: _indexed(db, dim))
             self._own_space = _Space(id, cast)
             if made and before and (count := self._count()):
-                self._embedding.tell_anew(before[0][0], before[0][1], count)
+                self._embedding.report_change(before[0][0], before[0][1], count)
             if made and not indexed:
                 self._listen(
                     f"The vectors of {name} have {dim} values, more than this server's pgvector can index: each "

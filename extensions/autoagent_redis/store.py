@@ -47,7 +47,7 @@ class RedisStore(StoreBase):
         self._session.close()
 
     @contextmanager
-    def _ours(self) -> Iterator[None]:
+    def _storage(self) -> Iterator[None]:
         """Return Redis, its errors made ours. Looked at before it
         is first used: what it cannot find it is not to be given.
         """
@@ -74,12 +74,12 @@ class RedisStore(StoreBase):
 
     @property
     def _records(self) -> Records:
-        assert self._opened is not None, "only within `_ours`"
+        assert self._opened is not None, "only within `_storage`"
         return self._opened
 
     # What is kept -----------------------------------------------------------------------------------------------
 
-    def _not_there(self, parts: Sequence[str]) -> list[str]:
+    def _missing(self, parts: Sequence[str]) -> list[str]:
         there = self._client.hmget(self._key("ids"), [texts.hash_of(part) for part in parts])
         return [part for part, id in zip(parts, there, strict=True) if id is None]
 
@@ -125,7 +125,7 @@ class RedisStore(StoreBase):
         return id, group
 
     def find(self, text: str) -> RetrievedMemory | None:
-        with self._ours():
+        with self._storage():
             id = self._client.hget(self._key("ids"), texts.hash_of(valid(text)))
             found = self._memories([int(id)] if id is not None else [])
             return next(iter(found.values()), None)
@@ -175,7 +175,7 @@ class RedisStore(StoreBase):
         return group
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
-        with self._ours():
+        with self._storage():
             count = int(self._client.zcount(self._key("levels"), "-inf", f"({below}"))
             pipeline = self._client.pipeline(transaction=False)
             for rank in random.sample(range(count), min(max(n, 0), count)):
@@ -184,13 +184,13 @@ class RedisStore(StoreBase):
             return [memory for memory in found.values() if memory.level < below]
 
     def of(self, ids: Collection[int], *, trash: bool = False) -> list[RetrievedMemory]:
-        with self._ours():
+        with self._storage():
             return list(self._memories(sorted(ids), trash=trash).values())
 
     def listed(
         self, limit: int = -1, offset: int = 0, *, of_user: bool = False, trash: bool = False
     ) -> list[RetrievedMemory]:
-        with self._ours():
+        with self._storage():
             if of_user:
                 pinned = self._client.zrange(self._key("levels"), PINNED, "+inf", byscore=True)
                 theirs = {int(member) for member in (*pinned, *self._client.smembers(self._key("of_user")))}
@@ -209,7 +209,7 @@ class RedisStore(StoreBase):
         """Return the figures; the bytes are estimated from the
         newest memories and their vectors, without the word index.
         """
-        with self._ours():
+        with self._storage():
             spaces = {int(number): name.decode() for name, number in self._client.hgetall(self._key("spaces")).items()}
             newest = max(spaces, default=0)
             embedder, _, dim = spaces.get(newest, " 0").rpartition(" ")
@@ -232,7 +232,7 @@ class RedisStore(StoreBase):
         scores = {id: float(np.frombuffer(kept[id], FLOAT) @ vector) for id in sorted(kept)}
         return self._in_order({id: score for id, score in scores.items() if score > 0}), len(members) < count
 
-    def _worded(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
+    def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MOST_WORDS])
         there = {word: n for word, n in counts.items() if n}
         weights = {self._key("w", word): w for word, w in texts.weights(there, MOST_MATCHES, total).items()}
@@ -258,7 +258,7 @@ class RedisStore(StoreBase):
         return dict(zip(words, map(int, pipeline.execute()), strict=True)), self._count()
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
-        with self._ours():
+        with self._storage():
             return self._kept_vectors(ids)
 
     def _kept_vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
@@ -269,7 +269,7 @@ class RedisStore(StoreBase):
 
     # Texts to vectors -------------------------------------------------------------------------------------------
 
-    def _wanting(self, after: int) -> dict[int, str]:
+    def _without_vector(self, after: int) -> dict[int, str]:
         key = self._key("want", self._space())
         if not after:
             self._client.zunionstore(key, {key: 0})  # the copies that older versions made have other scores
@@ -277,7 +277,7 @@ class RedisStore(StoreBase):
         members = self._client.zrange(key, start, "+", bylex=True, offset=0, num=BATCH)
         return {id: memory.text for id, memory in self._memories(map(int, members)).items()}
 
-    def _keep_vectors(self, vectors: Mapping[int, Vector]) -> None:
+    def _store_vectors(self, vectors: Mapping[int, Vector]) -> None:
         space, groups = self._space(), []
         for id, memory in self._memories(vectors).items():
             key = self._key("m", id)
@@ -306,7 +306,7 @@ class RedisStore(StoreBase):
                 if count and (there := self._count()):
                     before = max(spaces, key=lambda name: int(spaces[name])).decode()
                     old, _, old_dim = before.rpartition(" ")
-                    self._embedding.tell_anew(old, int(old_dim), there)
+                    self._embedding.report_change(old, int(old_dim), there)
         return self._own_space
 
     # Redis ------------------------------------------------------------------------------------------------------

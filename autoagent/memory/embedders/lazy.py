@@ -8,12 +8,12 @@ from functools import cached_property
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 
-UNKNOWN = (0.2, 0.8)  # an embedder that declares no scale has to be near indeed
+UNKNOWN_SCALE = (0.2, 0.8)  # strict, for an embedder that declares no scale
 
 
 def scale_of(embedder: Embedder) -> tuple[float, float]:
     """Return the cosines of unrelated and of clearly related texts."""
-    unrelated, related = getattr(embedder, "scale", UNKNOWN)
+    unrelated, related = getattr(embedder, "scale", UNKNOWN_SCALE)
     return float(unrelated), float(related)
 
 

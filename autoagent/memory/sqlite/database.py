@@ -1,9 +1,9 @@
-"""The SQLite side of the store: tables, opening, and write locks between processes.
+"""Open the store's SQLite database, create and upgrade its tables, and lock writes between processes.
 
-memories: the texts and their fields, the source of truth; all else can be rebuilt. words: the full-text index of the
-texts as `spaced` has them, stemmed, updated in the same transactions. trash: forgotten memories, whole, with the time
-they were forgotten. spaces: every embedder ever used; its vectors are in `vectors-ID.f32`. vectors: the row of a
-memory's vector in a space; `row` is NULL while it is missing. blocks: the checksum of each block of rows of a space.
+memories: the texts and their fields, the source of truth. Everything else can be rebuilt. words: the stemmed full-text
+index of the texts, after `spaced`, updated in the same transactions. trash: forgotten memories, with the time they were
+forgotten. spaces: every embedder ever used, with its vectors in `vectors-ID.f32`. vectors: the row of a memory's vector
+in a space. It is NULL while missing. blocks: the checksum of each block of rows of a space.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from autoagent.memory.texts import spaced
 
 FILE = "memory.db"
 LOCK = "lock"
-PAGE = 1024  # bytes; a new memory changes a row here and there, and each time the whole page is written
-CACHE = 16_384  # KiB of pages kept in memory, as they are read: texts and words of a recall lie far apart
-VERSION = 4  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
+PAGE = 1024  # bytes; small, as a new memory changes scattered rows, and each whole page is written
+CACHE = 16_384  # KiB of cached pages, as the texts and words of a recall lie far apart
+VERSION = 4  # of the tables, in SQLite's user_version; a newer version is refused, an older version upgraded
 
 TABLES = """
 CREATE TABLE memories (
@@ -65,7 +65,7 @@ CREATE VIRTUAL TABLE words USING fts5(text, content = '', tokenize = 'porter uni
 INSERT INTO words (rowid, text) SELECT id, spaced(text) FROM memories;
 """
 
-TIME_STORED = "".join(  # unknown in older memories: taken from the name of their run, or else from their time
+TIME_STORED = "".join(  # unknown for older memories: taken from the name of their run, or else from their time
     f"""
 ALTER TABLE {table} ADD COLUMN stored REAL NOT NULL DEFAULT 0;
 UPDATE {table} SET stored = t WHERE run NOT GLOB '[0-9]*-[0-9]*';
@@ -73,7 +73,7 @@ UPDATE {table} SET stored = t WHERE run NOT GLOB '[0-9]*-[0-9]*';
     for table in ("memories", "trash")
 )
 
-STEPS = (TABLES, TRASH, WORDS_STEMMED, TIME_STORED)  # each leads from one version to the next, 0 being an empty file
+STEPS = (TABLES, TRASH, WORDS_STEMMED, TIME_STORED)  # each upgrades by one version, 0 being an empty file
 
 
 def connect(folder: Path) -> sqlite3.Connection:
@@ -96,23 +96,23 @@ def connect(folder: Path) -> sqlite3.Connection:
         if error.errno in (errno.EACCES, errno.EROFS) and path.exists():
             return _connected_to_read(path)
         raise
-    # Whoever builds the memory may do so in another thread than the one that uses it later; never two at once.
+    # The memory may be opened in another thread than it is used in later, but never used by two at once.
     db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
-        with suppress(sqlite3.DatabaseError):  # it reads the tables; whoever uses damaged ones is told, a run goes on
+        with suppress(sqlite3.DatabaseError):  # this reads the tables; damage is reported when they are used
             db.execute(f"PRAGMA cache_size = -{CACHE}")
         _prepare(db, folder)
-    except BaseException:  # whatever it was, the file is not left open behind it
+    except BaseException:  # Ctrl-C too
         db.close()
         raise
     return db
 
 
 def _connected_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database that may not be written, on a file system or in a folder that is read-only."""
+    """Open a database in a read-only folder or on a read-only file system."""
     place = f"file:{quote(str(path))}?mode=ro"
     if not any(path.with_name(f"{FILE}-{part}").exists() for part in ("wal", "shm")):
-        place += "&immutable=1"  # else SQLite wants to make these files, even to read
+        place += "&immutable=1"  # otherwise SQLite creates these files, even for reading
     db = sqlite3.connect(place, timeout=30, isolation_level=None, check_same_thread=False, uri=True)
     if _version(db) != VERSION:
         db.close()
@@ -162,21 +162,21 @@ def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> It
 
     Without `durable` it survives the process, and a power cut once a durable transaction has followed.
     """
-    # SQLite's own waiting is a poll that lets some starve, and it guards the database alone.
+    # SQLite waits by polling, which lets some processes starve, and guards the database alone.
     with sole_writer_of(folder / LOCK):
         db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
         try:
             yield
             db.execute("COMMIT")
-        except BaseException:  # also Ctrl-C: nothing is left half-done
+        except BaseException:  # Ctrl-C too
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
 
 
 @contextmanager
-def our_errors(folder: Path) -> Iterator[None]:
+def as_state_errors(folder: Path) -> Iterator[None]:
     """Turn SQLite's and the file system's errors into StateError."""
     try:
         yield
@@ -201,7 +201,7 @@ def examine(folder: Path) -> Iterator[Finding]:
     if not (folder / FILE).exists() and not any(folder.glob("vectors-*.f32")):
         return
     try:
-        with our_errors(folder), closing(connect(folder)) as db:
+        with as_state_errors(folder), closing(connect(folder)) as db:
             [(found,)] = db.execute("PRAGMA quick_check(1)")
             if found != "ok":
                 raise _damage(found.splitlines()[-1])

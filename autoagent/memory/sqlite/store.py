@@ -1,4 +1,4 @@
-"""The local store: texts in SQLite with a full-text index, and vectors in a file beside it.
+"""Store memories locally: texts in SQLite with a full-text index, and vectors in a file beside it.
 
 Each embedder has its own space and searches only there. Memories without a vector there, or with a damaged vector, are
 embedded before the next search.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from autoagent.core.memory import GONE, Change, RetrievedMemory, Stats
 from autoagent.core.protocols import Embedder
 from autoagent.memory.evidence import MIN_COMPOUND
-from autoagent.memory.sqlite.database import FILE, OF_USER, connect, id_of, our_errors, writing
+from autoagent.memory.sqlite.database import FILE, OF_USER, as_state_errors, connect, id_of, writing
 from autoagent.memory.sqlite.vector_space import VectorSpace
 from autoagent.memory.sqlite.vectors import Damaged
 from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, texts, valid, widened
@@ -27,16 +27,16 @@ from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, texts, v
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
 
-SLACK = 8  # candidates ranked beyond those asked for and those to be skipped: some of the best are forgotten
-WORDS = 100  # of a query, that are looked for
-MATCHES = 600  # memories that are ranked by their words, at some microseconds each
-MATCHES_OF_ONE = 10_000  # that are ranked where no word of the query is in fewer than MATCHES
-COUNTABLE = 5_000  # memories with a word that are counted, at a tenth of a microsecond each
-COUNTED = 10_000  # words whose memory counts are cached
-DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
+SLACK = 8  # candidates ranked beyond those requested and skipped, as some of the best may be forgotten
+MAX_QUERY_WORDS = 100
+MAX_MATCHES = 600  # memories ranked by their words, at some microseconds each
+MAX_MATCHES_OF_WORD = 10_000  # memories ranked if each word of the query is in at least MAX_MATCHES
+MAX_COUNT = 5_000  # memories counted per word, at a tenth of a microsecond each
+MAX_CACHED_COUNTS = 10_000  # words
+MAX_DRAWS = 8  # rounds of random ids; if they find too few memories, all ids are read
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level, m.stored"
-KEPT = "id, text, hash, kind, source, trusted, t, run, step, stored"  # in memories as in the trash
+KEPT = "id, text, hash, kind, source, trusted, t, run, step, stored"  # columns of both memories and trash
 
 PUT = """
 INSERT INTO memories (text, hash, kind, source, trusted, t, run, step, stored)
@@ -67,7 +67,7 @@ ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  
 
 
 class LocalStore(StoreBase):
-    """Satisfies MemoryStore. Any number of processes may use the folder at once.
+    """Keep memories in a folder that any number of processes may use at once. Satisfies MemoryStore.
 
     `random` draws the samples. Methods raise StateError if the folder cannot be read or a change cannot be written. In
     a read-only folder, use changes nothing.
@@ -84,29 +84,29 @@ class LocalStore(StoreBase):
         self._folder = folder
         self._random = random or Random()  # noqa: S311 - which memories fade is no secret
         self._own_space: VectorSpace | None = None
-        self._counted: dict[str, tuple[int, int]] = {}  # in how many memories a word was, and the last id at that time
-        with our_errors(folder):
+        self._counts: dict[str, tuple[int, int]] = {}  # memories with a word, and the last id when they were counted
+        with as_state_errors(folder):
             self._db = connect(folder)
             self._reads_only = not (os.access(folder / FILE, os.W_OK) and os.access(folder, os.W_OK))
 
     def close(self) -> None:
         self._db.close()
 
-    def _ours(self) -> AbstractContextManager[None]:
-        return our_errors(self._folder)
+    def _storage(self) -> AbstractContextManager[None]:
+        return as_state_errors(self._folder)
 
-    def _not_there(self, parts: Sequence[str]) -> list[str]:
+    def _missing(self, parts: Sequence[str]) -> list[str]:
         return [part for part in parts if self.find(part) is None]
 
     def _put(
         self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
     ) -> int:
-        """Store texts. They survive a crash once this returns, and a power cut if it is `durable`."""
+        """Store texts. They survive a crash once this returns, and a power cut if `durable`."""
         if vectors:
-            self._space()  # found, or made, in a transaction of its own
+            self._space()  # opened or created in its own transaction
         ids: dict[str, int] = {}
         with writing(self._db, self._folder, durable=durable):
-            new = self._not_there(parts)
+            new = self._missing(parts)
             for part in parts:
                 key = texts.hash_of(part)
                 [(ids[part],)] = self._db.execute(PUT, {**known, "text": part, "hash": key})
@@ -118,32 +118,32 @@ class LocalStore(StoreBase):
         return ids[parts[0]]
 
     def _index(self, id: int, text: str) -> None:
-        """Let a new memory be found, within a transaction: by its words now, by its vectors once they are made."""
+        """Index the words of a new memory, and list it as without a vector, within a transaction."""
         self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, texts.spaced(text)))
         self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
 
     def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
         if self._reads_only and not any(change.trash or change.level == GONE for change in changes):
-            return 0  # recalls may go on
+            return 0  # recalls still work
         with writing(self._db, self._folder, durable=durable):
             if expired is not None:
                 self._db.execute("DELETE FROM trash WHERE forgotten < ?", (expired,))
-            if whole and not all(self._seen(change) for change in changes):
+            if whole and not all(self._unchanged_text(change) for change in changes):
                 return 0
-            return sum(self._carry_out(change) for change in changes)
+            return sum(self._apply(change) for change in changes)
 
-    def _seen(self, change: Change) -> list[str]:
-        """Return the text of the memory if it is as it was seen, else nothing."""
+    def _unchanged_text(self, change: Change) -> list[str]:
+        """Return the text of the memory if it has not changed since it was seen, else nothing."""
         query = SEEN_IN_TRASH if change.trash else SEEN
         return [text for (text,) in self._db.execute(query, (change.id, *change.seen))]
 
-    def _carry_out(self, change: Change) -> bool:
-        """Apply a change within a transaction if the memory is as it was seen."""
+    def _apply(self, change: Change) -> bool:
+        """Apply a change within a transaction unless the memory has changed since it was seen."""
         id = change.id
         if change.level not in (None, GONE) and not change.trash:
             source = None if change.source is None else valid(change.source)
             return self._db.execute(UPDATE, (change.t, change.level, source, id, *change.seen)).rowcount > 0
-        seen = self._seen(change)
+        seen = self._unchanged_text(change)
         for text in seen:
             if change.trash:
                 self._db.execute(FROM_TRASH, (change.t, change.level, id))
@@ -153,7 +153,7 @@ class LocalStore(StoreBase):
             if change.level is None:
                 self._db.execute(TO_TRASH, (change.t, id))
             self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, texts.spaced(text)))
-            self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))  # whose row stays in the file, unreferenced
+            self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))  # the row stays in the file, unreferenced
             self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
         return bool(seen)
 
@@ -165,7 +165,7 @@ class LocalStore(StoreBase):
         return self._read(f"{those} ORDER BY time DESC, m.id DESC LIMIT ? OFFSET ?", (limit, offset), trash=trash)
 
     def stats(self) -> Stats:
-        with our_errors(self._folder):
+        with as_state_errors(self._folder):
             last = self._db.execute("SELECT embedder, dim FROM spaces ORDER BY id DESC LIMIT 1").fetchone()
             newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'memories'").fetchone()
             [(count,)] = self._db.execute("SELECT COUNT(*) FROM memories")
@@ -180,96 +180,95 @@ class LocalStore(StoreBase):
     def _read(self, which: str, values: Sequence[Any], *, trash: bool = False) -> list[RetrievedMemory]:
         time, table = ("m.forgotten", "trash") if trash else ("m.t", "memories")
         query = f"SELECT {COLUMNS.replace('m.t,', f'{time} AS time,')} FROM {table} m {which}"  # noqa: S608 - our names
-        with our_errors(self._folder):
-            return [_recollection(columns, 0.0) for columns in self._db.execute(query, values)]
+        with as_state_errors(self._folder):
+            return [_memory_from(columns, 0.0) for columns in self._db.execute(query, values)]
 
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
         def best(count: int) -> tuple[list[RetrievedMemory], bool]:
             try:
                 rows, scores = self._space().search(vector, count)
             except Damaged:
-                self._mend()
+                self._repair()
                 rows, scores = self._space().search(vector, count)
             at = self._space().memories(rows.tolist(), COLUMNS)
             scored = zip(rows.tolist(), scores.tolist(), strict=True)
-            return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
+            return [_memory_from(at[row], score) for row, score in scored if row in at], len(rows) < count
 
         return widened(best, k, skip, SLACK)
 
-    def _worded(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
+    def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         """Return the memories that share words with the query by BM25, ignoring diacritics and case."""
-        accented = r"[\w\u0300-\u036f]+"  # with the accents written as marks of their own
-        each = dict.fromkeys(re.findall(accented, texts.spaced(query)))
-        words = [f'"{word}"' for word in itertools.islice(each, WORDS)]  # the index takes none for an operator
-        telling = self._telling([*words, *self._parts_of(words)])
+        distinct = dict.fromkeys(re.findall(r"[\w\u0300-\u036f]+", texts.spaced(query)))  # with combining accents
+        words = [f'"{word}"' for word in itertools.islice(distinct, MAX_QUERY_WORDS)]  # in quotes, none is an operator
+        selective = self._selective([*words, *self._compound_parts(words)])
 
         def best(count: int) -> tuple[list[RetrievedMemory], bool]:
-            rows = self._db.execute(WORDED, (" OR ".join(telling), count)).fetchall()
-            return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
+            rows = self._db.execute(WORDED, (" OR ".join(selective), count)).fetchall()
+            return [_memory_from(columns, score) for *columns, score in rows], len(rows) < count
 
-        return widened(best, k, skip, SLACK) if telling else []
+        return widened(best, k, skip, SLACK) if selective else []
 
-    def _parts_of(self, words: Collection[str]) -> list[str]:
-        """Return the words that make up those compounds among these (quoted) words that no memory has."""
+    def _compound_parts(self, words: Collection[str]) -> list[str]:
+        """Return the parts of those compounds among these (quoted) words that no memory contains."""
         found: dict[str, None] = {}
         for word in words:
             bare = word.strip('"')
-            if len(bare) >= MIN_COMPOUND and not bare.isdecimal() and not self._matched(word, 1):
+            if len(bare) >= MIN_COMPOUND and not bare.isdecimal() and not self._count(word, 1):
                 for cut in range(4, len(bare) - 3):
                     halves = (f'"{bare[:cut]}"', f'"{bare[cut:]}"')
-                    known = [half for half in halves if len(half) > 6 and self._matched(half, 1)]
+                    known = [half for half in halves if len(half) > 6 and self._count(half, 1)]
                     found |= dict.fromkeys(known if len(known) == 2 or bare[cut - 1] == "s" else ())
         return list(found)
 
-    def _telling(self, words: Iterable[str]) -> list[str]:
-        """Return the rarest words, of MATCHES memories in all. BM25 scans for common words and gives them no weight."""
+    def _selective(self, words: Iterable[str]) -> list[str]:
+        """Return the rarest words, in MAX_MATCHES memories in all, as common words say little and cost most."""
         first, last = self._db.execute(ENDS).fetchone()
         if last is None:
             return []
         half = (last - first) // 2 + 1
-        found = {word: self._about_how_many(word, last) for word in words}
-        telling: list[str] = []
-        left = MATCHES
+        found = {word: self._estimate_count(word, last) for word in words}
+        selective: list[str] = []
+        left = MAX_MATCHES
         for word in sorted(found, key=found.__getitem__):
-            if (left := left - found[word]) <= 0 or (telling and found[word] > half):
+            if (left := left - found[word]) <= 0 or (selective and found[word] > half):
                 break
-            telling.append(word)
-        if telling:
-            return telling
-        found = {word: self._matched(word, MATCHES_OF_ONE) for word in found}
-        return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
+            selective.append(word)
+        if selective:
+            return selective
+        found = {word: self._count(word, MAX_MATCHES_OF_WORD) for word in found}
+        return [word for word in sorted(found, key=found.__getitem__) if found[word] < MAX_MATCHES_OF_WORD][:1]
 
-    def _about_how_many(self, word: str, last: int) -> int:
-        """Count the memories with a word, up to COUNTABLE. Recount after the memory has grown by a quarter."""
-        count, then = self._counted.get(word, (0, 0))
-        if count < COUNTABLE and last > then + then // 4:
-            if len(self._counted) >= COUNTED:
-                self._counted.clear()
-            count = self._matched(word, COUNTABLE)
-            self._counted[word] = count, last
+    def _estimate_count(self, word: str, last: int) -> int:
+        """Count the memories with a word, up to MAX_COUNT. Recount once the store has grown by a quarter."""
+        count, then = self._counts.get(word, (0, 0))
+        if count < MAX_COUNT and last > then + then // 4:
+            if len(self._counts) >= MAX_CACHED_COUNTS:
+                self._counts.clear()
+            count = self._count(word, MAX_COUNT)
+            self._counts[word] = count, last
         return count
 
-    def _matched(self, word: str, limit: int) -> int:
-        """Count the memories that a word is in, up to `limit`."""
+    def _count(self, word: str, limit: int) -> int:
+        """Count the memories with a word, up to `limit`."""
         return int(self._db.execute(MATCHED, (word, limit)).fetchone()[0])
 
     def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
         first, last = (end or 0 for end in self._db.execute(ENDS).fetchone())
-        return {word: self._about_how_many(f'"{word}"', last) for word in words}, last - first + 1
+        return {word: self._estimate_count(f'"{word}"', last) for word in words}, last - first + 1
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
-        with our_errors(self._folder):
+        with as_state_errors(self._folder):
             return {id: vector.tobytes() for id, vector in self._space().of(ids).items()} if ids else {}
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
-        """Draw random memories by their ids: all are read only if most ids are gone, or few are below."""
-        with our_errors(self._folder):
+        """Draw random memories by their ids. Read all ids only if most are gone, or few memories are `below`."""
+        with as_state_errors(self._folder):
             first, last = self._db.execute(ENDS).fetchone()
             if n < 1 or first is None:
                 return []
             found: dict[int, RetrievedMemory] = {}
             if last - first >= 4 * n:
-                for _ in range(DRAWS):
+                for _ in range(MAX_DRAWS):
                     drawn = {self._random.randint(first, last) for _ in range(2 * n)} - found.keys()
                     found |= {memory.id: memory for memory in self.of(drawn) if memory.level < below}
                     if len(found) >= n:
@@ -282,16 +281,16 @@ class LocalStore(StoreBase):
         which = "WHERE m.id IN (SELECT value FROM json_each(?)) ORDER BY m.id"
         return self._read(which, (json.dumps(list(ids)),), trash=trash)
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         space = self._space()
         if lost := space.drop_damaged():
             self._listen(f"{space.path} was damaged; {lost} of its vectors are made anew from their texts.")
         self._embed_missing()
 
-    def _wanting(self, after: int) -> dict[int, str]:
-        return {} if self._reads_only else dict(self._space().wanting(after, BATCH))
+    def _without_vector(self, after: int) -> dict[int, str]:
+        return {} if self._reads_only else dict(self._space().without_row(after, BATCH))
 
-    def _keep_vectors(self, vectors: Mapping[int, Vector]) -> None:
+    def _store_vectors(self, vectors: Mapping[int, Vector]) -> None:
         with writing(self._db, self._folder):
             self._space().append(vectors)
 
@@ -303,11 +302,11 @@ class LocalStore(StoreBase):
                 before = self.stats()
                 self._own_space = VectorSpace.make(self._db, self._folder, name, dim)
                 if before.embedder and before.count:
-                    self._embedding.tell_anew(before.embedder, before.dim, before.count)
+                    self._embedding.report_change(before.embedder, before.dim, before.count)
         return self._own_space
 
 
-def _recollection(columns: Sequence[Any], score: float) -> RetrievedMemory:
+def _memory_from(columns: Sequence[Any], score: float) -> RetrievedMemory:
     id, text, kind, source, trusted, t, run, step, level, stored = columns
     return RetrievedMemory(id, text, score, kind, source, bool(trusted), t, run, step, level, stored=stored)
 

@@ -1,4 +1,4 @@
-"""The vectors of all memories by one embedder: their rows in its file, and the search for the nearest.
+"""Search the vectors of all memories by one embedder, and map memories to rows of its file.
 
 Every vector is verified by a checksum before it is compared with a query. Vectors searched in full are verified once
 per process, before the first search. Vectors behind sign bits are verified when the bits are made, and again each time
@@ -25,19 +25,19 @@ from numpy.typing import NDArray
 from autoagent.memory.sqlite.database import writing
 from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile, Vectors, by_block, extended
 
-THREADS_PAY = 2_000_000  # values, from which on the threads of `@` save more than it takes to wake them, as a median
-BITS_PAY = 20_000_000  # values (rows x dim), from which on bits are quicker than a pass over all of them
+MIN_THREADED_VALUES = 2_000_000  # from which the threads of `@` save more time than waking them takes
+BITS_PAY = 20_000_000  # values (rows x dim), from which bits are faster than a pass over all values
 RESCORED = 2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
-RESCORED_OF_FEW = 1_500  # of FEW rows and less, with as good a result
-FEW = 250_000
-PIECE = 1 << 18  # values copied and compared at once: what fits into the processor's cache
-SAMPLE = 64  # rows that show whether the vectors are dense
+RESCORED_OF_SMALL = 1_500  # the same for at most MAX_SMALL rows, with equally good results
+MAX_SMALL = 250_000
+PIECE_VALUES = 1 << 18  # copied and compared at once; they fit into the processor's cache
+SAMPLE_ROWS = 64  # which show whether the vectors are dense
 
 FIND = "SELECT id FROM spaces WHERE embedder = ? AND dim = ?"
 
 
 class VectorSpace:
-    """A row of the table `spaces` and its file. Each memory has a row in the file or waits for one."""
+    """Manage a row of the table `spaces` and its file, in which each memory has a row or still needs one."""
 
     def __init__(self, db: sqlite3.Connection, folder: Path, id: int, dim: int) -> None:
         self._db = db
@@ -47,8 +47,8 @@ class VectorSpace:
         self._file = VectorFile(folder / f"vectors-{id}.f32", dim)
         self._under_bits = VectorFile(self._file.path, dim)  # mapped by itself, so that appending does not unmap it
         self._bits = SignBits(folder / f"vectors-{id}.bits", dim)
-        self._row_of: dict[int, int] = {}  # of memories that were asked for: a row keeps its vector, or is zeroed
-        self._checked: int | None = None  # checksums were compared from this row on; what is appended later is trusted
+        self._row_of: dict[int, int] = {}  # cached rows of memories: a row keeps its vector, or is zeroed
+        self._checked: int | None = None  # the first row with verified checksums; rows appended later are trusted
 
     @classmethod
     def find(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace | None:
@@ -57,7 +57,7 @@ class VectorSpace:
 
     @classmethod
     def make(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace:
-        """Make a space in which every memory waits for its row, or return another process's."""
+        """Create a space in which no memory has a row yet, or return the space of another process."""
         with writing(db, folder):
             if (space := cls.find(db, folder, embedder, dim)) is not None:
                 return space
@@ -70,8 +70,8 @@ class VectorSpace:
     def path(self) -> Path:
         return self._file.path
 
-    def wanting(self, after: int, limit: int) -> list[tuple[int, str]]:
-        """Return ids and texts of memories without a row, ids above `after` in their order."""
+    def without_row(self, after: int, limit: int) -> list[tuple[int, str]]:
+        """Return the ids and texts of memories without a row, by ascending ids above `after`."""
         query = (
             "SELECT m.id, m.text FROM vectors v JOIN memories m ON m.id = v.memory "
             "WHERE v.space = ? AND v.row IS NULL AND v.memory > ? ORDER BY v.memory LIMIT ?"
@@ -106,16 +106,16 @@ class VectorSpace:
         self._row_of.update(self._db.execute(query, (self._id, asked)))
         at = {self._row_of[id]: id for id in ids if id in self._row_of}
         try:
-            return {at[row]: vector for row, vector in self._at(sorted(at))}
+            return {at[row]: vector for row, vector in self._vectors_at(sorted(at))}
         except Damaged:  # the next search repairs it; a request for vectors alone can do without
             return {}
 
-    def _at(self, rows: Sequence[int]) -> Iterator[tuple[int, Vectors]]:
+    def _vectors_at(self, rows: Sequence[int]) -> Iterator[tuple[int, Vectors]]:
         all_rows = self._rows()
         first = self._covered(all_rows)
         self._check(first)
         old, new = [row for row in rows if row < first], [row for row in rows if row >= first]
-        yield from zip(old, self._picked(np.array(old, np.intp), first), strict=True)
+        yield from zip(old, self._copy_of(np.array(old, np.intp), first), strict=True)
         yield from zip(new, self._file.read(first, all_rows)[np.array(new, np.intp) - first], strict=True)
 
     def search(self, query: Vectors, k: int, *, exact: bool = False) -> tuple[NDArray[np.intp], Vectors]:
@@ -129,14 +129,14 @@ class VectorSpace:
         first = 0 if exact else self._covered(rows)
         self._check(first)
         newest = self._file.read(first, rows)
-        # Where there is little to do, not by `@`: its threads have to be woken, which can take 8 ms and saves nothing.
+        # For few values `@` would only waste time: waking its threads can take 8 ms.
         if not first:
-            scores = newest @ query if newest.size >= THREADS_PAY else np.vecdot(newest, query)
+            scores = newest @ query if newest.size >= MIN_THREADED_VALUES else np.vecdot(newest, query)
             best = highest(scores, k)
             return best, scores[best]
-        near = self._bits.candidates(query, max(RESCORED_OF_FEW if rows <= FEW else RESCORED, k))
-        step = max(1, PIECE // self._dim)
-        pieces = (self._picked(near[start : start + step], first) for start in range(0, len(near), step))
+        near = self._bits.candidates(query, max(RESCORED_OF_SMALL if rows <= MAX_SMALL else RESCORED, k))
+        step = max(1, PIECE_VALUES // self._dim)
+        pieces = (self._copy_of(near[start : start + step], first) for start in range(0, len(near), step))
         scores = np.concatenate([np.vecdot(piece, query) for piece in chain(pieces, [newest])])
         compared = np.concatenate([near, np.arange(first, rows)])
         best = highest(scores, k)
@@ -154,7 +154,7 @@ class VectorSpace:
         return found
 
     def drop_damaged(self) -> int:
-        """Drop lost rows and corrupt blocks. Return how many memories wait for a new row."""
+        """Drop lost rows and corrupt blocks. Return how many memories lose their vector."""
         drop = "UPDATE vectors SET row = NULL WHERE space = ? AND row >= ? AND row < ?"
         with writing(self._db, self._folder):
             all_rows = self._rows()
@@ -166,26 +166,23 @@ class VectorSpace:
                 found[block] = extended(0, vectors)
                 if found[block] != stored.get(block):
                     lost += self._db.execute(drop, (self._id, block * BLOCK, (block + 1) * BLOCK)).rowcount
-                    zeros = np.zeros_like(vectors)  # it may be anything now, and NaN is no score to rank by
+                    zeros = np.zeros_like(vectors)  # the block may hold NaN, which cannot be ranked
                     self._file.write(block * BLOCK, zeros)
                     found[block] = extended(0, zeros)
             self._db.execute("DELETE FROM blocks WHERE space = ?", (self._id,))
             self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in found.items()])
             self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
         self._row_of.clear()
-        self._bits.path.unlink(missing_ok=True)  # which tells the other processes to make theirs anew as well
+        self._bits.path.unlink(missing_ok=True)  # so that other processes rebuild them as well
         self._checked = None
         return lost
 
     def _check(self, first: int) -> None:
-        """Compare the rows from `first`, the first of a block, with their checksums, if that was not done yet.
-
-        Raises Damaged, also if the file is too short.
-        """
+        """Verify the checksums of the blocks from the row `first` on, once. Raises Damaged, also for a short file."""
         if self._checked is not None and self._checked <= first:
-            self._require(self._file.whole_rows() >= self._rows())
+            self._ensure(self._file.whole_rows() >= self._rows())
             return
-        # One statement, so that rows and checksums are of one moment while others append.
+        # A single statement, so that rows and checksums are consistent while others append.
         query = (
             "SELECT s.rows, b.block, b.checksum FROM spaces s LEFT JOIN blocks b ON b.space = s.id AND b.block >= ? "
             "WHERE s.id = ?"
@@ -195,11 +192,11 @@ class VectorSpace:
         self._checked = first
 
     def _compare(self, first: int, last: int, stored: Mapping[int, int]) -> None:
-        self._require(self._file.whole_rows() >= last)
+        self._ensure(self._file.whole_rows() >= last)
         for block, vectors in by_block(first, self._file.read(first, last)):
-            self._require(extended(0, vectors) == stored.get(block))
+            self._ensure(extended(0, vectors) == stored.get(block))
 
-    def _require(self, is_sound: bool) -> None:
+    def _ensure(self, is_sound: bool) -> None:
         if not is_sound:
             raise Damaged(f"{self.path} is not as it was written")
 
@@ -217,8 +214,8 @@ class VectorSpace:
 
     @cached_property
     def _dense(self) -> bool:
-        """Of vectors that are mostly zeros, as hashed words are, the signs say little."""
-        sample = self._file.read(0, SAMPLE)
+        """Return whether signs tell vectors apart: most values are nonzero, unlike those of hashed words."""
+        sample = self._file.read(0, SAMPLE_ROWS)
         return int(np.count_nonzero(sample)) > sample.size // 2
 
     def _load_bits(self, covered: int) -> None:
@@ -236,10 +233,10 @@ class VectorSpace:
             self._bits.write(number, sources[number], self._file.read(first, last))
         self._bits.load(sources)
 
-    def _picked(self, rows: NDArray[np.intp], covered: int) -> Vectors:
-        """Return a copy of these rows, which have bits. Raises Damaged."""
+    def _copy_of(self, rows: NDArray[np.intp], covered: int) -> Vectors:
+        """Return a verified copy of these rows, which have bits. Raises Damaged."""
         vectors = self._under_bits.read(0, covered)[rows]
-        self._require(self._bits.sound(rows, vectors))
+        self._ensure(self._bits.sound(rows, vectors))
         return vectors
 
     def _checksums(self) -> dict[int, int]:
@@ -256,7 +253,7 @@ def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
     """
     if count < len(scores):
         edge = np.partition(scores, len(scores) - count)[len(scores) - count]
-        rows = np.flatnonzero(scores >= edge)  # everything that ties with the last one is still in
+        rows = np.flatnonzero(scores >= edge)  # including all ties with the last row
     else:
         rows = np.arange(len(scores))
     rows = rows[scores[rows] > 0]

@@ -1,4 +1,4 @@
-"""The vectors of one embedder: rows of float32, little-endian, in an append-only file, and their signs in another.
+"""Store the vectors of one embedder: rows of little-endian float32 in an append-only file, and their signs in another.
 
 SQLite records the valid rows and the checksum of each block after the rows are written, so a crash leaves at most
 unreferenced rows, which are then overwritten. The file is synced when a block is full, not per row: a power cut can
@@ -33,11 +33,11 @@ BLOCK = 1024  # rows under one checksum
 
 
 class Damaged(OSError):
-    """Vectors are not as they were written."""
+    """Report vectors that differ from those written."""
 
 
 class VectorFile:
-    """Vectors of `dim` values in the file at `path`, mapped, never read as a whole. Raises OSError as the file does."""
+    """Access vectors of `dim` values in the memory-mapped file at `path`. Methods raise OSError."""
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class VectorFile:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         data, offset = vectors.astype(FLOAT, copy=False).tobytes(), row * self._width
         try:
-            while data:  # a single write may put down less than it was given
+            while data:  # a single write may be partial
                 written = os.pwrite(descriptor, data, offset)
                 data, offset = data[written:], offset + written
             if (row + len(vectors)) // BLOCK > row // BLOCK:
@@ -71,7 +71,7 @@ class VectorFile:
 
     def read(self, first: int, last: int) -> Vectors:
         """Return the rows from `first` to before `last`, shape (n, dim). The file must hold them."""
-        if first >= last:  # nothing cannot be mapped
+        if first >= last:  # an empty range cannot be mapped
             return np.empty((0, self.dim), FLOAT)
         wanted = (self.path.stat().st_ino, first, last)
         if self._is_mapped != wanted:
@@ -86,7 +86,7 @@ class VectorFile:
 
 
 def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
-    """Yield vectors that stand from `row` on, piece by piece with the number of the block each piece falls into."""
+    """Split vectors stored from `row` on by block. Yield each block's number and vectors."""
     done = 0
     while done < len(vectors):
         block = (row + done) // BLOCK
@@ -100,16 +100,16 @@ def extended(checksum: int, vectors: Vectors) -> int:
     return zlib.crc32(np.ascontiguousarray(vectors, FLOAT).data, checksum)
 
 
-WORD = 64  # signs that are compared at once
-STRIDE = 65_536  # words of a chunk, about: intermediate results stay in the processor's cache, calls are few
-BYTE = 256  # values that a byte can tell apart
-HEAD = 8  # bytes before the checks: the checksum, and 4 that keep the words aligned
+WORD = 64  # signs compared at once
+STRIDE = 65_536  # words per chunk, about: intermediate results fit the processor's cache, and calls are few
+BYTE = 256  # values of a byte
+HEAD = 8  # bytes before the checks: the checksum, and 4 bytes that keep the words aligned
 
 
 class SignBits:
-    """The signs of vectors of `dim` values, in the file at `path`. Raises OSError as the file does.
+    """Access the signs of vectors of `dim` values in the file at `path`. Methods raise OSError.
 
-    `chunk` is how many rows go into a chunk, `rows` how many stand in chunks that were found sound.
+    A chunk has `chunk` rows. `rows` counts the rows in valid chunks.
     """
 
     def __init__(self, path: Path, dim: int) -> None:
@@ -137,7 +137,7 @@ class SignBits:
             with self.path.open("rb") as file:
                 stat = os.fstat(file.fileno())
                 count = min(len(sources), stat.st_size // self._size)
-                if not count:  # nothing cannot be mapped
+                if not count:  # an empty range cannot be mapped
                     return
                 mapped = memoryview(mmap.mmap(file.fileno(), count * self._size, access=mmap.ACCESS_READ))
         except FileNotFoundError:
@@ -166,7 +166,7 @@ class SignBits:
     def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
         """Return, ascending, the `count` rows whose signs differ least from the query's, of shape (dim,), and ties."""
         wanted = signs(query[np.newaxis])[0]
-        # In a byte where that holds the sum, which is twice as quick; all of 256 come to 0 there, see below.
+        # A byte is twice as fast if it holds the sum. A sum of 256 overflows to 0, see below.
         differing = np.empty((len(self._bits), self.chunk), np.uint8 if self._words * WORD <= BYTE else np.uint16)
         words, ones = np.empty(self.chunk, np.uint64), np.empty(self.chunk, np.uint8)
         for bits, total in zip(self._bits, differing, strict=True):
@@ -178,27 +178,27 @@ class SignBits:
         flat = differing.reshape(-1)
         if count >= len(flat):
             return np.arange(len(flat))
-        # Counting how many rows differ by how much is quicker than to sort them by it.
+        # Counting rows by difference is faster than sorting.
         near = np.flatnonzero(flat <= int(np.searchsorted(np.bincount(flat).cumsum(), count)))
         same = near[flat[near] == 0]
         opposite = [row for row in same.tolist() if self._bits[row // self.chunk][0, row % self.chunk] != wanted[0]]
         return np.setdiff1d(near, opposite, assume_unique=True) if opposite else near
 
     def sound(self, rows: NDArray[np.intp], vectors: Vectors) -> bool:
-        """Return whether these are the vectors, shape (n, dim), that the rows had when their chunks were made."""
+        """Return whether these vectors, shape (n, dim), are those from which the rows' chunks were made."""
         return np.array_equal(self._checks[rows], row_checks(vectors))
 
 
 def signs(vectors: Vectors) -> NDArray[np.uint64]:
-    """Return which values are above 0, as bits: shape (n, dim) -> (n, dim / 64 rounded up)."""
+    """Return bits for the values above 0: shape (n, dim) -> (n, dim / 64 rounded up)."""
     packed = np.packbits(vectors > 0, axis=1)
     return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
 def row_checks(vectors: Vectors) -> NDArray[np.uint32]:
-    """Compute a check of each row: the sum of its values' bits, each times an odd number of its own, modulo 2**32.
+    """Compute a check of each row: the sum of its values' bits, each times a different odd number, modulo 2**32.
 
-    As odd numbers have inverses, no change of a single value goes unseen. A CRC of each row takes ten times longer.
+    As odd numbers have inverses, every change of a single value is detected. A CRC takes ten times longer.
     """
     weights = np.arange(1, 2 * vectors.shape[1], 2, dtype=np.uint32)
     checks: NDArray[np.uint32] = np.einsum("ij,j->i", np.ascontiguousarray(vectors).view(np.uint32), weights)
