@@ -135,11 +135,11 @@ def test_what_was_taken_back_does_not_count_but_for_its_cost(tmp_path: Path) -> 
         run = log.run
     with EventLog.open(tmp_path, run) as log:
         heard: list[Event] = []
-        log.subscribe(heard.append)
+        log.on_replay(heard.append)
         counting = list(log.effective())
         assert heard == counting
         assert len(list(log.events())) == 13, "nothing is taken out of the log"
-        assert [event.seq for event in log.events(others=True)] == [2, 5, 8]
+        assert [event.seq for event in log.events(sub_agents=True)] == [2, 5, 8]
         assert log.append(step(6)).seq == 13
     assert [event.step for event in counting if isinstance(event, Thought)] == [1, 4]
     assert [event.usage.prompt for event in counting if isinstance(event, Spent)] == [20, 30, 50]

@@ -461,8 +461,8 @@ class Recorder(Protocol):
         A `passing` event survives the end of the process, and a power cut once another event follows.
         """
 
-    def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Yield all events on disk. With `others`, only those of sub-agents."""
+    def events(self, *, sub_agents: bool = False) -> Iterator[Event]:
+        """Yield all events on disk, or only those of `sub_agents`."""
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
         """Return the result of a step's command by this agent ('' for the run's own), or None if it ran none."""

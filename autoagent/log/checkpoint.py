@@ -60,8 +60,8 @@ class Checkpoints:
         self._position = Position()
         self._hash = hashlib.sha256()  # of the covered beginning
         self._is_alone = True  # no other agent has an event in the log
-        log.subscribe(self._hear)
-        log.listen(self._hear)
+        log.on_replay(self._hear)
+        log.on_append(self._hear)
 
     def save(self, step: int, folds: Folds, made_for: Fingerprints) -> None:
         """Save the state of the folds if the last checkpoint is old. It is valid for the same fingerprints only."""

@@ -26,21 +26,10 @@ from autoagent.core.commands import Call
 from autoagent.core.durable_files import sync_folder
 from autoagent.core.errors import StateError
 from autoagent.core.events import EVENTS, Event, Recalled, Returned, Rewound, Started, Thought
-from autoagent.log.reader import (
-    LogHolder,
-    effective,
-    events_in,
-    holder_of,
-    log_path,
-    no_link,
-    open_log_file,
-    recorded_count,
-    runs_folder,
-    scan_log,
-    truncation_message,
-)
+from autoagent.log import reader
+from autoagent.log.reader import LogHolder, effective, events_in, log_path, runs_folder
 
-Mask = Callable[[Any], Any]  # the secrets in a JSON value
+Mask = Callable[[Any], Any]  # replaces the secrets in a JSON value
 
 
 class EventLog:
@@ -56,8 +45,8 @@ class EventLog:
         self._size = 0
         self._mask = mask
         self._rewinds: list[Rewound] = []
-        self._listeners: list[Callable[[Event], None]] = []
-        self._hearers: list[Callable[[Event], None]] = []
+        self._append_listeners: list[Callable[[Event], None]] = []
+        self._replay_listeners: list[Callable[[Event], None]] = []
         self._file = -1
         self._holder: LogHolder | None = None
         self.lost = 0  # events missing at the end, which may have been acted on
@@ -72,14 +61,14 @@ class EventLog:
             for folder in (state_dir, runs_folder(state_dir)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _restrict_access(state_dir)
-            with suppress(FileExistsError):  # git ignores the state folder, which is in a repository with `-w .`
+            with suppress(FileExistsError):  # with `-w .` the state folder may be in a repository, where git ignores it
                 file = os.open(state_dir / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(file, "w") as gitignore:
                     gitignore.write("*\n")
             path = _create_folder(state_dir)
             log = cls(path, mask)
             draft = path.with_name("events.tmp")  # a run exists as a whole or not at all
-            log._take(os.O_CREAT | os.O_EXCL, draft)
+            log._open_locked(os.O_CREAT | os.O_EXCL, draft)
             _write(log._file, lines)
             log._size = len(lines)
             os.fdatasync(log._file)
@@ -101,13 +90,13 @@ class EventLog:
         log = cls(path, mask)
         try:
             _restrict_access(state_dir)
-            expected = log._take(0)
+            expected = log._open_locked(0)
             log._scan()
             log.lost = max(expected - log._seq, 0)
             whole = log._complete_size()
             if whole < os.fstat(log._file).st_size:
                 if log.lost > 1 and not accept_truncated:  # a crash tears one line
-                    raise StateError(truncation_message(path, run, log._seq, expected))
+                    raise StateError(reader.truncation_message(path, run, log._seq, expected))
                 os.ftruncate(log._file, whole)
                 os.fdatasync(log._file)
             log._size = whole
@@ -120,8 +109,8 @@ class EventLog:
         """Create a new run, locked, that begins with the first `events` lines of another run."""
         source = log_path(state_dir, origin)
         try:
-            expected = recorded_count(source)
-            with open_log_file(source) as file:
+            expected = reader.recorded_count(source)
+            with reader.open_log_file(source) as file:
                 lines = b"".join(itertools.islice(file, events))
                 is_complete = not file.readline().endswith(b"\n")
         except OSError as error:
@@ -164,7 +153,7 @@ class EventLog:
                 if is_synced := not passing and not event.passing:
                     os.fdatasync(self._file)
             except OSError as error:
-                # Part of the line may be on disk, so nothing may be appended before it was checked.
+                # Part of the line may be on disk, so nothing may be appended until the log is opened again.
                 self._problem = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
                 raise StateError(self._problem) from error
             self._seq += 1
@@ -173,20 +162,18 @@ class EventLog:
                 self._holder.count(self._seq)
             if isinstance(stamped, Rewound):
                 self._rewinds.append(stamped)
-            for subscriber in self._hearers:
-                subscriber(stamped)
+            for listener in self._append_listeners:
+                listener(stamped)
         return stamped if masked is plain or masked == plain else event_from_line(line, event.type)
 
-    def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Yield all events on disk. With `others` only those of sub-agents."""
-        yield from events_in(self.path, EVENTS.keys(), others=others)
+    def events(self, *, sub_agents: bool = False) -> Iterator[Event]:
+        """Yield all events on disk, or only those of `sub_agents`."""
+        return events_in(self.path, EVENTS.keys(), sub_agents=sub_agents)
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
-        result = None
-        for event in events_in(self.path, {Returned.type}):
-            if isinstance(event, Returned) and event.step == step and event.agent == agent:
-                result = event
-        return result
+        results = [event for event in events_in(self.path, {Returned.type}) if event.step == step]
+        newest = next((event for event in reversed(results) if event.agent == agent), None)
+        return newest if isinstance(newest, Returned) else None
 
     def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
         call: Call | None = None
@@ -205,23 +192,23 @@ class EventLog:
                 yield event.agent, event.call
 
     def effective(self, offset: int = 0, events_before: int = 0) -> Iterator[Event]:
-        """Yield the events that a resumed run continues from: those that count, except recollections.
+        """Yield the events that a resumed run continues from: those that count, except recalled memories.
 
-        With an `offset` in bytes, only later events. None of the `events_before` earlier ones may have been taken back.
+        With an `offset` in bytes, yield later events only. None of the `events_before` it may have been taken back.
         """
         kinds = EVENTS.keys() - {Recalled.type}
         for event in effective(events_in(self.path, kinds, begin=(offset, events_before)), self._rewinds):
-            for listener in self._listeners:
+            for listener in self._replay_listeners:
                 listener(event)
             yield event
 
-    def listen(self, subscriber: Callable[[Event], None]) -> None:
-        """Call a subscriber with each event written from now on, in order."""
-        self._hearers.append(subscriber)
+    def on_append(self, listener: Callable[[Event], None]) -> None:
+        """Call a listener with each event written from now on, in order."""
+        self._append_listeners.append(listener)
 
-    def subscribe(self, listener: Callable[[Event], None]) -> None:
+    def on_replay(self, listener: Callable[[Event], None]) -> None:
         """Call a listener with each event of `effective`, so that a long log is read only once."""
-        self._listeners.append(listener)
+        self._replay_listeners.append(listener)
 
     def close(self) -> None:
         """Release the lock."""
@@ -238,24 +225,24 @@ class EventLog:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _take(self, flags: int, path: Path | None = None) -> int:
+    def _open_locked(self, flags: int, path: Path | None = None) -> int:
         """Open and lock the log. Return the recorded number of its events."""
-        with no_link(path or self.path):
-            flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._file = os.open(path or self.path, flags, 0o600)
+        path = path or self.path
+        with reader.no_link(path):
+            self._file = os.open(path, flags | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            message = f"The run {self.run} is held by {holder_of(self.path)}; end it first, or wait for it."
+            message = f"The run {self.run} is held by {reader.holder_of(self.path)}; end it first, or wait for it."
             raise StateError(message) from None
         self._holder = LogHolder(self.path)
         return self._holder.recorded_count
 
     def _scan(self) -> None:
-        scan = scan_log(self.path)
+        scan = reader.scan_log(self.path)
         self._seq = scan.events
-        self._rewinds = [event for event in scan.turns if isinstance(event, Rewound)]
+        self._rewinds = [event for event in scan.boundaries if isinstance(event, Rewound)]
 
     def _complete_size(self) -> int:
         position, tail = os.fstat(self._file).st_size, b""

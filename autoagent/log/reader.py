@@ -17,42 +17,25 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
+from autoagent.core import events
 from autoagent.core.codec import event_from_line, from_line
 from autoagent.core.errors import SetupError, StateError
-from autoagent.core.events import (
-    EVENTS,
-    VERSION,
-    Acted,
-    Answered,
-    Changed,
-    Ended,
-    Event,
-    Forked,
-    Hired,
-    Published,
-    Rejected,
-    Resumed,
-    Returned,
-    Rewound,
-    RoundBegan,
-    RoundEnded,
-    RunStarted,
-    Spent,
-    Thought,
-    Undone,
-)
+from autoagent.core.events import EVENTS, VERSION, Event
 from autoagent.core.frozen import dataclass
 from autoagent.core.model import Usage
 
 # The few events that begin, end or rewind a run, needed by several readers.
-_BOUNDARY_EVENTS = (RunStarted, Resumed, Changed, Rewound, Undone, Forked, Ended)
+_STARTS = (events.RunStarted, events.Resumed, events.Changed, events.Forked)
+_BOUNDARY_EVENTS = (*_STARTS, events.Rewound, events.Undone, events.Ended)
+_TEAM_EVENTS = (events.Hired, events.RoundBegan, events.RoundEnded, events.Published, events.Acted)
+_COST_EVENTS = (events.Thought, events.Rejected, events.Spent, events.Answered)
 
 # The beginning of EventLog's lines. Lines written by others are read as a whole.
 _BEGINNING = re.compile(
     rb'\{"v":%d,"type":"(\w+)","run":"[^"\\]*","seq":(\d+),"step":(\d+),"t":([\d.]+),"agent":"([^"\\]*)"' % VERSION
 )
 
-_END_BYTES = 65_536  # of a log, enough for its last line where that is the end of a run
+_END_BYTES = 65_536  # of a log, enough for the last line if it is the end of a run
 
 
 def runs_folder(state_dir: Path) -> Path:
@@ -75,7 +58,7 @@ def run_ids(state_dir: Path) -> list[str]:
 
 
 def find_run(state_dir: Path, prefix: str) -> str:
-    """Return the one run whose id begins with `prefix`. Raises StateError if there is none, or more than one."""
+    """Return the run whose id begins with `prefix`. Raises StateError if there is none or more than one."""
     ids = run_ids(state_dir)
     matches = [run for run in ids if run.startswith(prefix)]
     if prefix in ids:
@@ -107,22 +90,22 @@ def read(
         yield event
 
 
-def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[Event]:
+def effective(recorded: Iterable[Event], rewinds: Sequence[events.Rewound]) -> Iterator[Event]:
     """Yield the events that count: those not taken back by one of the `rewinds` among them.
 
     The money and time of events taken back still count.
     """
     pending, step = deque(rewinds), 0
-    for event in events:
+    for event in recorded:
         while pending and pending[0].seq <= event.seq:
             pending.popleft()
         if not event.agent:
             step = max(step, event.step)
         if not pending or step <= min(rewind.to for rewind in pending):
             yield event
-        elif isinstance(event, (Thought, Rejected, Spent, Answered, Returned, Ended)):
+        elif isinstance(event, (*_COST_EVENTS, events.Returned, events.Ended)):
             envelope: dict[str, Any] = {f.name: getattr(event, f.name) for f in fields(Event)}
-            yield Spent(purpose="a step taken back", usage=getattr(event, "usage", Usage()), **envelope)
+            yield events.Spent(purpose="a step taken back", usage=getattr(event, "usage", Usage()), **envelope)
 
 
 def log_path(state_dir: Path, run: str) -> Path:
@@ -135,23 +118,23 @@ def is_cut_off(path: Path) -> bool:
     with open_log_file(path) as file:
         file.seek(max(0, path.stat().st_size - _END_BYTES))
         begins = _BEGINNING.match(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
-    return begins is None or begins[1] != Ended.type.encode() or bool(begins[5])  # a sub-agent's end is another
+    return begins is None or begins[1] != events.Ended.type.encode() or bool(begins[5])  # not the end of a sub-agent
 
 
 def events_in(
-    path: Path, kinds: Collection[str], *, others: bool = False, begin: tuple[int, int] = (0, 0)
+    path: Path, kinds: Collection[str], *, sub_agents: bool = False, begin: tuple[int, int] = (0, 0)
 ) -> Iterator[Event]:
-    """Yield the events of these types. With `others` only those of sub-agents.
+    """Yield the events of these types, or only those of `sub_agents`.
 
     `begin` is the offset of the first in bytes, and the number of lines before it. Raises StateError.
     """
-    if begin == (0, 0) and (others or all(issubclass(EVENTS[kind], _BOUNDARY_EVENTS) for kind in kinds)):
-        scan = scan_log(path)
-        if not others or not scan.others:
-            yield from () if others else (event for event in scan.turns if event.type in kinds)
-            return
-    for line in _lines(path, kinds, others=others, begin=begin):
-        if isinstance(line, Event) and line.type in kinds and (line.agent or not others):
+    if sub_agents and not scan_log(path).has_sub_agents:
+        return
+    if begin == (0, 0) and not sub_agents and all(issubclass(EVENTS[kind], _BOUNDARY_EVENTS) for kind in kinds):
+        yield from (event for event in scan_log(path).boundaries if event.type in kinds)
+        return
+    for line in _lines(path, kinds, sub_agents=sub_agents, begin=begin):
+        if isinstance(line, Event) and line.type in kinds and (line.agent or not sub_agents):
             yield line
 
 
@@ -160,8 +143,8 @@ class Scan:
     """Hold the scan of a log."""
 
     events: int  # how many
-    turns: tuple[Event, ...]  # the boundary events
-    others: bool  # whether sub-agents have events
+    boundaries: tuple[Event, ...]
+    has_sub_agents: bool
 
 
 def scan_log(path: Path) -> Scan:
@@ -169,38 +152,38 @@ def scan_log(path: Path) -> Scan:
     try:
         status = path.lstat()
     except OSError:
-        return _look_through(path)  # which says why
-    return _look_through(path, status.st_ino, status.st_size, status.st_mtime_ns)
+        return _scanned(path)  # raises StateError with the reason
+    return _scanned(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _look_through(path: Path, *_: int) -> Scan:
-    number, others = 0, False
-    turns: list[Event] = []
+def _scanned(path: Path, *_: int) -> Scan:
+    count, has_sub_agents = 0, False
+    boundaries: list[Event] = []
     for line in _lines(path, {kind.type for kind in _BOUNDARY_EVENTS}):
-        number += 1
-        others = others or bool(line.agent if isinstance(line, Event) else line)
+        count += 1
+        has_sub_agents = has_sub_agents or bool(line.agent if isinstance(line, Event) else line)
         if isinstance(line, _BOUNDARY_EVENTS):
-            turns.append(line)
-    return Scan(number, tuple(turns), others)
+            boundaries.append(line)
+    return Scan(count, tuple(boundaries), has_sub_agents)
 
 
 def _lines(
-    path: Path, kinds: Collection[str], *, others: bool = False, begin: tuple[int, int] = (0, 0)
+    path: Path, kinds: Collection[str], *, sub_agents: bool = False, begin: tuple[int, int] = (0, 0)
 ) -> Iterator[Event | bytes]:
-    """Yield each line's event. For an unwanted one, of which only the beginning is read, its agent's key.
+    """Yield each line's event, or for an unwanted event, which is not parsed, its agent's key.
 
     `begin` as for `events_in`.
     """
     skipped = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
-    for number, line, begins in _scan(path, begin):
-        if begins and (begins[1] in skipped or (others and not begins[5])):
+    for number, line, begins in _raw_lines(path, begin):
+        if begins and (begins[1] in skipped or (sub_agents and not begins[5])):
             yield begins[5]
         else:
             yield _event(path, number, line, begins)
 
 
-def _scan(path: Path, begin: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, bytes, re.Match[bytes] | None]]:
+def _raw_lines(path: Path, begin: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, bytes, re.Match[bytes] | None]]:
     """Yield each complete line's number, the line, and its matched beginning, or None to read it whole."""
     try:
         with open_log_file(path) as file:
@@ -225,10 +208,7 @@ def _event(path: Path, number: int, line: bytes, begins: re.Match[bytes] | None 
     return event
 
 
-# In short --------------------------------------------------------------------------------------------------------
-
-_TEAM = (Hired, RoundBegan, RoundEnded, Published, Acted)
-_COST_EVENTS = (Thought, Rejected, Spent, Answered)
+# A digest of a log -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +223,7 @@ def digest(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event
     StateError.
     """
     path = log_path(state_dir, run)
-    whole = {kind.type.encode() for kind in (*_BOUNDARY_EVENTS, *_TEAM)}
+    whole = {kind.type.encode() for kind in (*_BOUNDARY_EVENTS, *_TEAM_EVENTS)}
     cost_types = {kind.type.encode() for kind in _COST_EVENTS}
     step_key, step_reached, at = str(step).encode(), 0, 0.0
     usage: dict[str, Usage] = {}  # since the last yielded event, by agent
@@ -251,10 +231,10 @@ def digest(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event
 
     def pending_costs() -> Iterator[Event]:
         for agent, cost in usage.items():
-            yield Spent(purpose="", usage=cost, step=0 if agent else step_reached, t=at, agent=agent, run=run)
+            yield events.Spent(purpose="", usage=cost, step=0 if agent else step_reached, t=at, agent=agent, run=run)
         usage.clear()
 
-    for number, line, begins in _scan(path):
+    for number, line, begins in _raw_lines(path):
         if begins:
             agent, at = begins[5].decode(), float(begins[4])
             step_reached = step_reached if agent else max(step_reached, int(begins[3]))
@@ -271,7 +251,7 @@ def digest(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event
                 cost = from_line(_UsageOnly, line).usage
             except ValueError:
                 cost = Usage(cost=None)
-            if cost.cost is None:  # its purpose, or the problem, is needed
+            if cost.cost is None:  # the whole event is needed, for its purpose or its error
                 yield from pending_costs()
                 if started[0]:
                     yield _event(path, *started)
@@ -344,11 +324,11 @@ def recorded_count(log: Path) -> int:
     return int(count) if count.isdecimal() else 0
 
 
-def truncation_message(log: Path, run: str, events: int, recorded: int) -> str:
-    """Describe a log cut to `events`, and how the run can continue. Raises StateError as events_in."""
-    step = max((event.step for event in events_in(log, {Returned.type}) if not event.agent), default=0)
+def truncation_message(log: Path, run: str, left: int, recorded: int) -> str:
+    """Describe a log cut to `left` events, and how the run can continue. Raises StateError as events_in."""
+    step = max((event.step for event in events_in(log, {events.Returned.type}) if not event.agent), default=0)
     return (
-        f"The end of the log {log} is missing: {recorded:,} events were written, {events:,} are left. What came after "
+        f"The end of the log {log} is missing: {recorded:,} events were written, {left:,} are left. What came after "
         f"them is not known. `autoagent resume {run} --from {step}` takes the files back to the end of step {step} and "
         f"goes on from there; `autoagent fork {run} --at {step}` does so in a copy."
     )

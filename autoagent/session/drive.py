@@ -175,14 +175,14 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         Interrupts().installed() as interrupts,
     ):
         if is_alone and (isinstance(start, Resumed) or _was_killed(settings.state_dir, log.run)):
-            workspace.sweep()
+            workspace.delete_drafts()
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
         plan.extensions.attach(context, registry)
         rulebook.earlier_calls = log.calls
         for hear in (parts.ticks and parts.ticks.add, GUESTS.get("written")):
             if hear:
-                log.listen(hear)
+                log.on_append(hear)
         build_worker = _builder(plan, workspace, tainted, parts)
         with _pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)

@@ -105,7 +105,7 @@ class WorkerPool:
         self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
 
     def __enter__(self) -> Self:
-        for event in self.log.events(others=True):
+        for event in self.log.events(sub_agents=True):
             self.mailbox.take_up(event)
         if self._resumes:
             self.former.update(self.mailbox.former)
@@ -330,7 +330,7 @@ class _Log:
     def append(self, event: Event, *, passing: bool = False) -> Event:
         return self._pool.record(self._member, event)
 
-    def events(self, *, others: bool = False) -> Iterator[Event]:
+    def events(self, *, sub_agents: bool = False) -> Iterator[Event]:
         """Yield nothing: only the run's own agent attends to others."""
         return iter(())
 
@@ -338,7 +338,7 @@ class _Log:
         """Yield this agent's events from an earlier process, if it continues from there."""
         if self._member.former is None:
             return iter(())
-        return (event for event in self._pool.log.events(others=True) if event.agent == self._member.key)
+        return (event for event in self._pool.log.events(sub_agents=True) if event.agent == self._member.key)
 
 
 class _ReferringAuthorizer:

@@ -167,7 +167,7 @@ def _resume(
         EventLog.open(settings.state_dir, run, mask=build.mask_of(settings), accept_truncated=step is not None) as log,
         open_parts(here, console) as parts,
     ):
-        log.subscribe(console.pass_over)
+        log.on_replay(console.pass_over)
         if step is not None:
             _check_step(settings, run, step)
         had = answered(settings, run, step)
@@ -337,7 +337,7 @@ class _Branch:
         tainted.inherit(Path(self.began.workspace), runs, len(self.shared))
         log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=build.mask_of(settings))
         self.unused.pop_all()
-        log.subscribe(console.pass_over)
+        log.on_replay(console.pass_over)
         marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
         for event in (*marks, *changes):
             log.append(replace(event, step=history.step))

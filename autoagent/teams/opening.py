@@ -145,7 +145,7 @@ def plan_of_run(
     if isinstance(own[-1], Ended) and own[-1].status in (Status.LIMIT, Status.FINISHED) and rounds >= until:
         until = rounds + (n_round or int(made["n_round"]))
     log = EventLog.open(settings.state_dir, run, mask=build.mask_of(settings))
-    log.subscribe(console.pass_over)
+    log.on_replay(console.pass_over)
     for event in report_lost_events(log, console.warn):
         log.append(event)
     return TeamPlan(team, session, console, until, began), log
