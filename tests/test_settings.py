@@ -275,7 +275,7 @@ def test_what_is_trusted_counts_but_the_sandbox_never(tmp_path: Path) -> None:
 
     found = load({}, {}, tmp_path, tmp_path / "none", trusts=trusts)
     assert (found.settings.python, found.settings.sandbox, found.settings.authorise_command_key) == ("./x", "auto", "y")
-    assert [(untrusted.called, untrusted.never) for untrusted in found.untrusted] == [
+    assert [(untrusted.location, untrusted.never) for untrusted in found.untrusted] == [
         (".env:2 AUTOAGENT_SANDBOX", True),
         (".env:3 AUTHORISE_COMMAND_KEY", False),
     ]

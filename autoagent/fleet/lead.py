@@ -176,7 +176,7 @@ def _begun(
     session = Session.open(flags, more=found.untrusted)
     for value in found.untrusted:
         if not session.holds(value):
-            raise SettingsError(f"{value.called}: is not trusted; nothing was started.")
+            raise SettingsError(f"{value.location}: is not trusted; nothing was started.")
     for job in found.jobs:
         if "continuous_limit" in job.given and not flags.get("continuous"):
             raise SettingsError(f"{job.id}: `steps` goes with -c/--continuous.")

@@ -20,8 +20,8 @@ class EmbedderOpening:
     """Hold the arguments for opening an embedder."""
 
     settings: ModelSettings
-    argument: str  # the text after its name and a colon in EMBEDDING_MODEL
-    listener: Listener | None  # of long waits
+    argument: str  # the text after the name and a colon in EMBEDDING_MODEL
+    listener: Listener | None  # is told of long waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,12 @@ class EmbedderKind(Registered):
     shared: bool = False  # one instance serves all agents of a run from any thread; else each agent has its own
     examine: Callable[[ModelSettings, str], Iterable[Finding]] | None = None  # for `doctor`, with the argument
     at_home: bool = False  # texts do not leave this machine
-    words: float | None = None  # the weight of word matches beside it in a recall, or None for the general default
+    words: float | None = None  # the weight of word matches in a recall, or None for the default
 
 
 OPENAI = EmbedderKind(
     name="openai",
-    summary="the endpoint's; any name that is no embedder's is that of its model",
+    summary="a model of the endpoint; any name of no other embedder names such a model",
     open=lazy_function("autoagent.models.openai.opening:open_embedder"),
     examine=lazy_function("autoagent.models.openai.diagnosis:examine_embedder"),
 )
@@ -51,7 +51,7 @@ EMBEDDED = EmbedderKind(
 )
 MINILM = EmbedderKind(
     name="minilm",
-    summary="on this machine: MiniLM, with autoagent[minilm]; slower, and knows what a sentence says",
+    summary="on this machine: MiniLM, with autoagent[minilm]; slower, but understands sentences",
     open=lazy_function("autoagent.memory.embedders.builtin:open_minilm"),
     shared=True,
     at_home=True,

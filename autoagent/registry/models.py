@@ -77,7 +77,7 @@ class Provider(Registered):
 
 OPENAI = Provider(
     name="openai",
-    summary="any OpenAI-compatible endpoint, with the model of SMART_LLM; a model's name alone is one of its models",
+    summary="any OpenAI-compatible endpoint, with the model of SMART_LLM; a model's name alone chooses that model",
     open=lazy_function("autoagent.models.openai.opening:open_model"),
     endpoint=True,
     sees=True,
@@ -122,14 +122,14 @@ PROVIDERS = Table("models", Provider, (OPENAI, LOCAL, HUMAN, REPLAY, DEMO))
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A parsed `--model`: the provider's name and its argument ('' for the default)."""
+    """Hold a parsed `--model`: the provider's name and its argument ('' for the default)."""
 
     name: str
     argument: str
 
     @property
     def provider(self) -> Provider:
-        """Return the provider. Raises SetupError for a plug-in's that cannot be used."""
+        """Return the provider. Raises SetupError for an unusable plug-in."""
         return PROVIDERS.find(self.name)
 
     @property

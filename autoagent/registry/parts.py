@@ -1,4 +1,4 @@
-"""Define the parts that extensions take in a folder and in a run; see docs/extending.md."""
+"""Define the hooks of extensions in a folder and in a run; see docs/extending.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class UntrustedValue:
     additive: bool = False  # a run can proceed without it if nobody can be asked
 
     @property
-    def called(self) -> str:
+    def location(self) -> str:
         """Return its location and name: `.env:2 OPENAI_BASE_URL`."""
         return f"{self.file}:{self.line} {self.name}" if self.line else f"{self.file} {self.name}".strip()
 
@@ -51,11 +51,11 @@ class Place:
     setting: Callable[[str], Any]  # returns a setting by its name
     trusts: Callable[[UntrustedValue], bool]  # returns whether the user trusts the folder with a value, as it is now
     variable: Callable[[str], str | None]  # returns a variable, of `.env` before the environment, or None if not set
-    specs: Callable[[], Sequence[CommandSpec]]  # returns all declared commands, but for those that come with a run
-    is_named: Callable[[str], bool]  # returns whether the user himself has named the file or folder of a setting
-    user_state: Path  # the folder of the user's own state, of all folders
-    user_config: Path  # the folder of the user's own settings
-    is_scenario: bool  # whether a scenario is played in it, which somebody else may have written
+    specs: Callable[[], Sequence[CommandSpec]]  # returns all declared commands, except those added by a run
+    is_named: Callable[[str], bool]  # returns whether the user has named the file or folder of a setting
+    user_state: Path  # the folder of the user's state for all folders
+    user_config: Path  # the folder of the user's settings
+    is_scenario: bool  # whether a scenario is played in it, perhaps written by somebody else
 
 
 def runs_alone(spec: CommandSpec) -> bool:
@@ -64,13 +64,13 @@ def runs_alone(spec: CommandSpec) -> bool:
 
 
 class FolderPart(Protocol):
-    """Define an extension's part in a folder, called whenever settings are loaded. A module can be one.
+    """Define an extension's hooks in a folder, called whenever settings are loaded. A module can implement them.
 
-    If one fails, the program does not start, since nobody would know what to ask about or to protect.
+    If a hook fails, the program does not start, as it could not know what to ask about or to protect.
     """
 
     def asks(self, place: Place) -> Iterable[UntrustedValue]:
-        """Yield the folder's values that apply only once the user trusts it with them. The program asks."""
+        """Yield the folder's values that apply only once the user trusts them. The program asks."""
 
     def hides(self, place: Place) -> Iterable[Path]:
         """Yield the files and folders that no command may access."""
@@ -79,7 +79,7 @@ class FolderPart(Protocol):
         """Yield patterns for workspace files that only the user may allow to be written."""
 
     def needs(self, place: Place) -> Iterable[Any]:
-        """Yield the Extras that the folder asks for, for `doctor` to say which are missing. A part can do without."""
+        """Yield the Extras that the folder needs, so that `doctor` can report missing ones. Optional."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,25 +94,25 @@ class RunOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedCommand:
-    """A command of an offer."""
+    """Hold a command of an offer."""
 
     command: Any
     name: str  # at the source
-    told: str  # all that the source says of it, as one text: with another text it is another command
+    told: str  # the source's whole description; a command with another description is another command
     remark: str = ""  # for the user alone, and not compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """Commands of a source outside the program. The agent has those that the user has allowed as they are.
+    """Offer commands of a source outside the program. The agent gets those that the user has allowed unchanged.
 
-    They count as undeclared, whatever they say, and their names as SOURCED has it. In a scenario there are none.
+    They count as undeclared, whatever they declare, and are named as SOURCED defines. A scenario has no offers.
     """
 
     source: str  # its name for the user, such as `MCP server shop`
-    written: str  # all that tells it from another source of the name
-    file: Path  # that lists it
-    folder: Path  # in which they are allowed
+    written: str  # tells it from other sources of the same name
+    file: Path  # lists the source
+    folder: Path  # where the commands are allowed
     allowed_by: str  # the command line by which the user allows them later
     commands: Sequence[OfferedCommand]
 
@@ -130,9 +130,9 @@ class PromptParts:
 
 
 class RunPart:
-    """Define an extension's part in a run. Override the methods it needs. By default they change nothing.
+    """Define an extension's hooks in a run. Override those that it needs. By default they change nothing.
 
-    A method that raises is reported once and skipped. If it is the one that decides, the call is refused.
+    A method that raises is reported once and skipped. If `decide` raises, the call is refused.
     """
 
     @property
@@ -149,7 +149,7 @@ class RunPart:
         return ()
 
     def model(self, opened: Callable[[], Model]) -> Model:
-        """Return the model to use: `opened()`, or another one."""
+        """Return the model to use: `opened()`, or another."""
         return opened()
 
     def embedder(self) -> Embedder | None:
@@ -180,10 +180,9 @@ class RunPart:
         return call
 
     def decide(self, proposal: Proposal) -> Verdict | None:
-        """Answer for the user before the question is asked. None, or an allowance despite a warning, leaves it to the
-        user.
+        """Answer before the user is asked. None, or an allowance despite a warning, leaves the answer to the user.
 
-        The decider appears under the extension's name in log and screen, whatever the verdict calls it.
+        Log and screen name the extension as the decider, whatever the verdict says.
         """
         return None
 
@@ -194,7 +193,7 @@ class RunPart:
     def result(self, call: Call, result: Result) -> Result:
         """Return the result of a command, possibly with another text. Its labels stay.
 
-        A changed text counts as untrusted and private, from the extension and from the sources in its own label.
+        A changed text counts as untrusted and private, from the extension and from the sources in its label.
         """
         return result
 

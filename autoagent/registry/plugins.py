@@ -41,7 +41,7 @@ class Plugin:
         return self.distribution == _OWN_DISTRIBUTION
 
     @property
-    def called(self) -> str:
+    def description(self) -> str:
         """Return its description: `acme of acme-agents 1.2`."""
         return f"{self.name} of {self.distribution} {self.version}"
 
@@ -58,7 +58,7 @@ class Plugin:
         from autoagent.core.errors import SetupError
 
         return SetupError(
-            f"The plug-in {self.called} ({f'{PREFIX}{self.group}'.rstrip('.')}) {problem}. "
+            f"The plug-in {self.description} ({f'{PREFIX}{self.group}'.rstrip('.')}) {problem}. "
             f"Update {self.distribution}, or remove it: pip uninstall {self.distribution}."
         )
 

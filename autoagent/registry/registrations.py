@@ -77,7 +77,7 @@ class Registrations:
         ]
 
     @property
-    def reaches(self) -> list[str]:
+    def hook_names(self) -> list[str]:
         """Describe the hooks for the user."""
         renders = [f"render {name}" for name in self.renderers]
         return [*self.hooks, *renders]

@@ -84,7 +84,7 @@ class Table(Generic[Record]):
         if plugin.name in self._own:
             raise plugin.refuse("cannot be used: autoagent has this name itself")
         if plugin != (first := self._added()[plugin.name]):
-            raise plugin.refuse(f"cannot be used: {first.called} has the name already")
+            raise plugin.refuse(f"cannot be used: {first.description} has the name already")
         record = plugin.load()
         if not isinstance(record, self._kind):
             raise plugin.refuse(f"cannot be used: it is no {self._kind.__name__}")

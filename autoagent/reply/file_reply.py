@@ -30,7 +30,7 @@ def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Ch
     blocks, words = _blocks(said)
     if document := _document_in_block(said, file):
         blocks, words = [document], ""
-    # or the reply is itself a Markdown document outside of a block
+    # Otherwise the reply is a Markdown document outside of a block.
     elif not blocks or (PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(said.lstrip("\r\n"))):
         blocks, words = [said], ""
     if len(blocks) > 1:

@@ -87,7 +87,7 @@ class _Reading:
     """
 
     def __init__(self, text: str, thought: _Reading | None = None) -> None:
-        self.words: list[str] = []  # outside of objects since the last command
+        self.words: list[str] = []  # the words outside of objects since the last command
         self.problem: ReplyError | None = None  # why the reply cannot be used, unless it was thinking
         self._text = text
         self._command: dict[str, Any] | None = None
@@ -110,8 +110,9 @@ class _Reading:
             self.words[-1:] = [self.words[-1][: max(0, len(self.words[-1]) - (start - begins))]]
             args = {key: value for key, value in members.items() if key != "thoughts"}
             members = {"thoughts": members.get("thoughts"), "command": {"name": name, "args": args}}
-        reply = _as_reply(members)
-        if reply is None:
+        command = _command(members)
+        reply = {"thoughts": members.get("thoughts"), "command": command}
+        if command is None and "command" not in members:
             self._other_object = members
         elif _is_template(reply):  # the template, shown before the answer
             self._template = reply
@@ -211,14 +212,6 @@ _HEADERS = re.compile(
     rf"|(?:^|\n)\s*Action:\s*(?P<react>{_NAME})[ \t]*\n\s*Action Input:\s*(?:```json)?)\Z"
 )
 _MAX_HEADER = 250  # characters
-
-
-def _as_reply(members: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Convert an object that holds a command to the form of a reply, or return None."""
-    command = _command(members)
-    if command is None and "command" not in members:
-        return None
-    return {"thoughts": members.get("thoughts"), "command": command}
 
 
 def _header_before(text: str, start: int) -> tuple[str, int] | None:

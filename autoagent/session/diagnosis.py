@@ -146,19 +146,19 @@ def _plugins() -> Iterator[Finding]:
         if isinstance(record, SetupError):
             yield Finding("plug-in", "warn", str(record))
         else:
-            yield Finding("plug-in", "ok", f"{plugin.called} ({plugin.group}): {record.summary}")
+            yield Finding("plug-in", "ok", f"{plugin.description} ({plugin.group}): {record.summary}")
     for one in selection.added():
         names = ", ".join(command.spec.name for command in one.commands)
         if names and not one.plugin.is_ours:
-            yield Finding("plug-in", "ok", f"{one.plugin.called} ({one.plugin.group}): {names}")
+            yield Finding("plug-in", "ok", f"{one.plugin.description} ({one.plugin.group}): {names}")
         if one.problem:
             yield Finding("plug-in", "warn", one.problem)
     for extension in extensions():
         if extension.problem:
             yield Finding("plug-in", "warn", extension.problem)
-        elif extension.registrations.reaches:
-            roles = ", ".join(extension.registrations.reaches)
-            yield Finding("plug-in", "ok", f"{extension.plugin.called} (extension) takes part: {roles}")
+        elif extension.registrations.hook_names:
+            roles = ", ".join(extension.registrations.hook_names)
+            yield Finding("plug-in", "ok", f"{extension.plugin.description} (extension) takes part: {roles}")
     for plugin in plugins("settings"):
         try:
             plugin.load()

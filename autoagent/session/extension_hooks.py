@@ -33,7 +33,7 @@ def hooks(place: str) -> Hooks:
     """Return the hooks of a place: a host program's, then those of the extensions in order."""
     found = [("guest", GUESTS[place])] if place in GUESTS else []
     for extension in extensions():
-        found += [(extension.plugin.called, hook) for hook in extension.registrations.hooks.get(place, ())]
+        found += [(extension.plugin.description, hook) for hook in extension.registrations.hooks.get(place, ())]
     return found
 
 
@@ -42,8 +42,9 @@ def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -
     for extension in extensions():
         if extension.problem:
             warn(extension.problem)
-        elif extension.registrations.reaches:
-            say(f"The extension {extension.plugin.called} takes part: {', '.join(extension.registrations.reaches)}.")
+        elif extension.registrations.hook_names:
+            hooks = ", ".join(extension.registrations.hook_names)
+            say(f"The extension {extension.plugin.description} takes part: {hooks}.")
 
 
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
@@ -106,7 +107,7 @@ def rendered(event: Event) -> str | None:
     """Return an extension's rendering of an event, or None."""
     for extension in extensions():
         if (render := extension.registrations.renderers.get(event.type)) is not None:
-            text = _tried(extension.plugin.called, "renderer", partial(render, event))
+            text = _tried(extension.plugin.description, "renderer", partial(render, event))
             if text is not None:
                 return str(text)
     return None

@@ -98,7 +98,7 @@ def _described(place: Place, offer: Offer, new: Sequence[OfferedCommand]) -> Ite
     known = Trusted(place.user_state).names(offer.folder)
     for one in new:
         spec = one.command.spec
-        changed = "  CHANGED since you allowed it" if _value(offer, one).called in known else ""
+        changed = "  CHANGED since you allowed it" if _value(offer, one).location in known else ""
         yield f"  {spec.signature()}{changed}"
         yield f"      {spec.label}"
         for parameter in spec.parameters:

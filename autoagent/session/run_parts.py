@@ -190,5 +190,5 @@ def open_run_parts(session: Session, say: Callable[[str], None], warn: Callable[
                 warn(str(plugin.refuse(f"cannot take part: {type(error).__name__}: {error}")))
                 continue
             if isinstance(part, RunPart):
-                parts.append((plugin.called, part))
+                parts.append((plugin.description, part))
         yield RunParts(parts, session.place, warn)

@@ -317,7 +317,7 @@ def notices(session: Session) -> list[str]:
 
 def listed(untrusted: Iterable[UntrustedValue]) -> list[str]:
     """Return a line for each value: location, content, purpose."""
-    return [f"  {plain(one.called)}{_shown(one)}   ({one.about})" for one in untrusted]
+    return [f"  {plain(one.location)}{_shown(one)}   ({one.about})" for one in untrusted]
 
 
 def plain(text: str) -> str:
@@ -334,7 +334,7 @@ def _shown(untrusted: UntrustedValue) -> str:
 
 
 def _names(untrusted: Iterable[UntrustedValue]) -> str:
-    return ", ".join(plain(one.called) for one in untrusted)
+    return ", ".join(plain(one.location) for one in untrusted)
 
 
 def _unasked(session: Session) -> str:

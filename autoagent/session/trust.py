@@ -49,7 +49,7 @@ class Trusted:
 
     def add(self, folder: Path, items: Iterable[UntrustedValue]) -> None:
         """Trust the folder with these as well. Raises SettingsError if that cannot be saved."""
-        fresh = {item.mark: item.called for item in items}
+        fresh = {item.mark: item.location for item in items}
         self.holds(folder, "")
         self._known[folder] |= fresh.keys()
         with self._locked():

@@ -93,7 +93,7 @@ def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) ->
 
 def _rows(here: Session) -> Iterator[dict[str, Any]]:
     loaded = here.loaded
-    left_out = {untrusted.setting: plain(untrusted.called) for untrusted in here.left_out}
+    left_out = {untrusted.setting: plain(untrusted.location) for untrusted in here.left_out}
     redactor = Redactor(secrets_of(loaded.settings))
     group = ""
     for setting in dataclasses.fields(all_settings()):

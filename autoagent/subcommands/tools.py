@@ -66,7 +66,7 @@ def commands(ctx: click.Context, as_json: bool) -> None:
             "risk": spec.risk,
             "aliases": list(spec.aliases),
             "reason": registry.switched_off.get(spec.name, ""),
-            "plugin": plugins[spec.name].called if spec.name in plugins else "",
+            "plugin": plugins[spec.name].description if spec.name in plugins else "",
         }
         for spec in selection.all_specs()
     ]
