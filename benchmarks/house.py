@@ -31,12 +31,12 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 46_290,
+    "lines of autoagent/": 46_183,
     "lines of tests/": 40_427,
     "arrows that point up": 0,
     "circles of modules": 0,
-    "functions of one statement": 903,
-    "private functions called once": 514,
+    "functions of one statement": 901,
+    "private functions called once": 508,
     "Protocols": 14,
     "files under 50 lines": 10,
     "file names that recur": 12,
@@ -50,7 +50,7 @@ BOUNDS: Mapping[str, float] = {
     "'what' per 1,000 words of docstrings": 0.7,
     "relative pronouns per 1,000 words": 2.9,
     "semicolons per 1,000 words": 1.0,
-    "'one(s)' per 1,000 words": 5.6,
+    "'one(s)' per 1,000 words": 5.3,
 }
 """The most that each figure may be. Lower them as the figures fall; do not raise them."""
 
