@@ -28,7 +28,7 @@ def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server:
     elsewhere = served.folder / "elsewhere"
     elsewhere.mkdir()
     server.add(*FINISH)
-    there = Home(elsewhere)  # an environment that says nothing of the model
+    there = Home(elsewhere, warm=True)  # an environment that says nothing of the model
     done = there.succeed("--state-dir", "../.autoagent", "resume", served.runs[0][:12], stdin="y\ny\ny\n")
     assert f"RESUMED: run {served.runs[0]}, after step 2" in done.text
     assert served.read("ws/a.txt") == "one two" and not left.exists()
@@ -69,7 +69,7 @@ def test_a_new_run_clears_away_what_a_kill_left_and_the_agent_never_sees_it(
 
 def test_the_agents_own_files_stay_out_of_reach_wherever_it_is_resumed(served: Home, server: ScriptedServer) -> None:
     served.write("project/.env", "OPENAI_API_KEY=sk-out-of-reach-0123456789\n")
-    project = Home(served.folder / "project", served.env)
+    project = Home(served.folder / "project", served.env, warm=True)
     server.add(command("read_file", filename=".env"))
     assert project.run(*GOAL, "-w", ".", "-m", "none").code == 5  # nobody answers
     server.add(*FINISH)
