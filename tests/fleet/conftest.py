@@ -27,7 +27,7 @@ def server() -> Iterator[ScriptedServer]:
 @pytest.fixture
 def home(tmp_path: Path, server: ScriptedServer) -> Home:
     """A user's folder, whose model has a price: $2 a million tokens in, $8 out."""
-    home = Home(tmp_path)
+    home = Home(tmp_path, warm=True)
     home.point_at(server, "gpt-4.1")
     home.env |= {"MEMORY_BACKEND": "no_memory", "AUTOAGENT_SANDBOX": "none", "AUTOAGENT_ASKING": "tools"}
     return home
