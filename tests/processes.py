@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 PATIENCE = 60  # seconds, on a machine that does much else
+
+Value = TypeVar("Value")
+
+
+def wait_for(look: Callable[[], Value]) -> Value:
+    """Look until there is something, or until it is true: what was found."""
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < end, f"it did not happen within {PATIENCE} s"
+        time.sleep(0.02)
+    return found
+
+
+def processes_with(mark: str) -> list[int]:
+    """The processes in whose command line this stands, its words separated by spaces."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark.encode().replace(b" ", b"\0") in entry.read_bytes() and entry.parent.name != str(os.getpid()):
+                found.append(int(entry.parent.name))
+        except OSError:  # it ended just now
+            continue
+    return found
 
 
 def take_usual_signals() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import pexpect
 import pytest
+from processes import PATIENCE, wait_for
 
 from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal
 from autoagent.core.errors import SettingsError, StateError
@@ -276,13 +277,6 @@ def test_the_text_of_a_file_is_no_thought(thoughts: object) -> None:
         area.close()
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("columns", [20, 40, 80])
 def test_what_is_to_be_copied_from_the_report_is_never_broken(columns: int) -> None:
     screen = Screen(columns)
@@ -511,10 +505,10 @@ def test_a_question_waits_no_longer_than_it_is_told() -> None:
     program = (
         "import sys\nfrom autoagent.terminal.console import Console\n"
         "console = Console(sys.stdout, sys.stderr, sys.stdin)\n"
-        "print('GOT', console.ask('The agent asks: Which bed?\\nRun it?', timeout=20))\n"
+        "print('GOT', console.ask('The agent asks: Which bed?\\nRun it?', timeout=60))\n"
         "try:\n    console.ask('Still there?', timeout=0.2)\nexcept TimeoutError:\n    console.say('TOO LATE')\n"
     )
-    child = pexpect.spawn(sys.executable, ["-c", program], encoding="utf-8", timeout=20)
+    child = pexpect.spawn(sys.executable, ["-c", program], encoding="utf-8", timeout=PATIENCE)
     child.expect_exact("The agent asks: Which bed?\r\n  Run it?\r\n")
     child.expect_exact("> ")
     child.send("the long one\r")

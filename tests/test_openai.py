@@ -437,7 +437,7 @@ def test_a_server_that_takes_the_connection_and_says_nothing() -> None:
         began = time.monotonic()
         with pytest.raises(ModelError, match=r"127\.0\.0\.1 said nothing for 0\.3 s"):
             model(url).complete(HELLO, max_tokens=9)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30, "it is asked once, and not left to the client's own ten minutes"
 
 
 # Usage and cost --------------------------------------------------------------------------------------------------

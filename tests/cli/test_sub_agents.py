@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -11,10 +10,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import pytest
 from driver import FINISH, PATIENCE, Home, Session
+from processes import processes_with, wait_for
 from server import Command, Request, ScriptedServer, command
 from test_session import QUESTION, opened
 
@@ -58,10 +57,7 @@ def after(event: threading.Event, *commands: Command) -> Iterator[Command]:
 def wait_is_on(home: Home) -> None:
     """Return once the log says that the wait has begun."""
     log = home.state / "runs" / home.runs[0] / "events.jsonl"
-    until = time.monotonic() + PATIENCE
-    while not any('"started"' in line and '"list_agents"' in line for line in log.read_text().splitlines()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(lambda: any('"started"' in line and '"list_agents"' in line for line in log.read_text().splitlines()))
 
 
 @pytest.fixture
@@ -131,31 +127,18 @@ def test_to_finish_while_they_run_ends_and_reports_them(crew: Callable[..., Home
 
 
 def test_no_program_of_theirs_outlives_the_run(crew: Callable[..., Home]) -> None:
-    napping = f"{os.getpid()}.25"
+    napping = f"sleep {os.getpid()}.25"
 
     def boss() -> Iterator[Command]:
         yield ANNA
-        end = time.monotonic() + PATIENCE
-        while not programs(napping) and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_for(lambda: processes_with(napping))
         yield from FINISH
 
-    home = crew(Boss=boss(), Anna=[command("execute_shell", command_line=f"sleep {napping}")])
+    home = crew(Boss=boss(), Anna=[command("execute_shell", command_line=napping)])
     home.succeed("-c", "-m", "none", *BOSS, env=WIDE)
-    assert not programs(napping)
+    assert not processes_with(napping)
     assert own(home, "1")[-1]["reason"] == "The agent that started it has ended.", "it was not waited for"
     assert "SIG" in next(str(event["text"]) for event in own(home, "1") if event["type"] == "returned")
-
-
-def programs(argument: str) -> list[str]:
-    """The command lines of `sleep` with this argument."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            words = path.read_bytes().decode(errors="replace").split("\0")
-            if words[:2] == ["sleep", argument]:
-                found.append(" ".join(words))
-    return found
 
 
 def test_they_may_be_so_many_and_so_deep_and_no_more(crew: Callable[..., Home]) -> None:

@@ -12,12 +12,12 @@ import signal
 import subprocess
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from processes import wait_for
 from server import Answer, Request
 
 from crash.boundaries import CALLS, Boundary, injecting
@@ -84,9 +84,7 @@ def _attached(home: World, pid: int, options: Sequence[str]) -> Iterator[None]:
             attach = [part for thread in threads for part in ("-p", thread.name)]
             tracer = subprocess.Popen(["strace", *attach, *options], stderr=subprocess.DEVNULL)
             tracers.append(tracer)
-            end = time.monotonic() + PATIENCE
-            while not all(_is_traced(thread) for thread in threads) and time.monotonic() < end:
-                time.sleep(0.01)
+            wait_for(lambda: all(_is_traced(thread) for thread in threads))
         return usual(request)
 
     home.model = model  # type: ignore[method-assign]

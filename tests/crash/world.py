@@ -19,6 +19,7 @@ from typing import Any
 
 import warm
 from loopback_site import Site
+from processes import processes_with
 from server import Answer, Command, Reply, Request, ScriptedServer, command
 from website import page
 
@@ -223,19 +224,6 @@ def world(folder: Path) -> Iterator[World]:
         site.pages["/lighthouse"] = page("The lighthouse", "<p>The lighthouse is 41 metres high.</p>")
         made.append(World(folder, server, site))
         yield made[0]
-
-
-def processes_with(mark: str) -> list[int]:
-    """The processes in whose command line this stands."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if mark.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:  # it ended just now
-                continue
-    return found
 
 
 def wait_until_gone(mark: str, seconds: float) -> list[int]:

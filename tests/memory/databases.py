@@ -8,13 +8,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from bag_of_words import BagOfWords
+from processes import wait_for
 
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.registry.memory import BACKENDS, StoreOpening
@@ -96,7 +96,7 @@ def redis(program: str, *options: str) -> Iterator[str]:
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            _wait_for(port, process)
+            wait_for(lambda: _listens(port, process))
             yield f"redis://127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -105,13 +105,11 @@ def redis(program: str, *options: str) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.02)
-    raise RuntimeError("redis-server did not start")
+def _listens(port: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "redis-server did not start"
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 @pytest.fixture(scope="session")

@@ -92,10 +92,10 @@ def test_compressed_pages_are_unpacked(site: Site, encoding: str) -> None:
 def test_what_unpacks_to_very_much_is_cut_at_the_limit(site: Site) -> None:
     packed = gzip.compress(bytes(200 * MB), compresslevel=1)
     site.pages["/"] = answer(packed, Content_Encoding="gzip")
-    began = time.monotonic()
+    began = time.process_time()
     page = get(site)
     assert (len(page.body), page.cut) == (MB, True)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 # Redirects -----------------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_a_server_that_takes_its_time_is_left(site: Site, page: Callable[[Visit]
         client(site).asked(site.url(), {}, deadline) as answered,
     ):
         b"".join(answered.blocks(MB))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15, "each of them takes 20 s or more"
 
 
 def test_a_handshake_that_never_ends_is_left() -> None:
