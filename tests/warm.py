@@ -221,7 +221,7 @@ class Stem:
                 pass_fds=[its.fileno()],
             )
         atexit.register(self._end)
-        self._channel.recv(_ORDER)  # it has loaded all
+        assert self._channel.recv(_ORDER), "the program cannot be loaded and run once; stderr says why"
 
     def start(self, order: bytes, streams: Sequence[int]) -> int:
         """Start the program: its pid."""

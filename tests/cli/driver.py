@@ -79,6 +79,12 @@ class Home:
         self.env |= {"OPENAI_BASE_URL": server.base_url, "SMART_LLM": model, "EMBEDDING_MODEL": "test-embedder"}
         self.env["AUTOAGENT_WINDOW"] = "32000"  # large enough for all commands to be offered
 
+    def pay(self, server: ScriptedServer, model: str) -> None:
+        """The same for a model that has a price: a host elsewhere, reached through a proxy, as nothing here costs."""
+        self.point_at(server, model)
+        proxy = server.base_url.removesuffix("/v1")
+        self.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": "k" * 20}
+
     def run(
         self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> Done:

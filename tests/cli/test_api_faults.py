@@ -6,7 +6,6 @@ Around each fault stand commands that leave a line in a file: what was done befo
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import json
 import re
 import shutil
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 from driver import FINISH, GOAL, PATIENCE, Home
+from processes import wait_for
 from raw_endpoint import RawFault, Relay, drips, reset, says, silent
 from server import Broken, Command, Fault, Reply, ScriptedServer, command
 
@@ -64,30 +64,11 @@ def seconds_of(step: int, log: list[dict[str, Any]]) -> float:
     return next(event["t"] for event in events if event["type"] in ("thought", "rejected")) - first
 
 
-# What passes -----------------------------------------------------------------------------------------------------
+# What passes; statuses, and what a server asks to wait, are in test_openai and test_retry --------------------------
 
 RECOVERS: dict[str, dict[str, tuple[list[Any], float]]] = {  # the faults, and within how many seconds it goes on
-    "waits": {
-        "429 without a word on waiting": ([Fault(429)], 1),
-        "429, after 0 s": ([Fault(429, headers=AT_ONCE)], 1),
-        "429, after 50 ms": ([Fault(429, headers={"retry-after-ms": "50"})], 1.05),
-        "429, after less than nothing": ([Fault(429, headers={"retry-after": "-5"})], 1),
-        "429, after a time that is none": ([Fault(429, headers={"retry-after": "soon"})], 1),
-        "429, after for ever": ([Fault(429, headers={"retry-after": "inf"})], 1),
-        "429, after a date long past": ([Fault(429, headers={"retry-after": "Mon, 01 Jan 2001 00:00:00 GMT"})], 1),
-        "429, after a date that is none": ([Fault(429, headers={"retry-after": "Mon, 99 Foo 2001"})], 1),
-    },
-    "status": {
-        "408": ([Fault(408, headers=AT_ONCE)], 1),
-        "409": ([Fault(409, headers=AT_ONCE)], 1),
-        "500": ([Fault(500, headers=AT_ONCE)], 1),
-        "502 with a page": ([Fault(502, body=b"<html>Bad gateway</html>", headers=AT_ONCE)], 1),
-        "503": ([Fault(503, headers=AT_ONCE)], 1),
-        "504": ([Fault(504, headers=AT_ONCE)], 1),
-        "529 twice": ([Fault(529, headers=AT_ONCE)] * 2, 2),
-        "400, to be retried as it says": ([Fault(400, headers={"x-should-retry": "true", **AT_ONCE})], 1),
-    },
     "streams": {
+        "502 with a page": ([Fault(502, body=b"<html>Bad gateway</html>", headers=AT_ONCE)], 1),
         "connection lost": ([Broken("drop")], 1),
         "stream that ends early": ([Broken("end")], 1),
         "stream with garbage": ([Broken("garbage")], 1),
@@ -115,9 +96,7 @@ RECOVERS: dict[str, dict[str, tuple[list[Any], float]]] = {  # the faults, and w
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("waits", "status", "streams")), "no retry"]
-)
+@pytest.mark.parametrize("kind", [pytest.param("streams", marks=pytest.mark.slow), "no retry"])
 def test_what_passes_is_waited_out(served: Home, server: ScriptedServer, kind: str) -> None:
     for name, (faults, _) in RECOVERS[kind].items():
         server.add(*faults, mark(name))
@@ -143,20 +122,18 @@ def test_the_last_of_two_usage_blocks_counts(served: Home, server: ScriptedServe
     assert (thought["usage"]["prompt"], thought["usage"]["completion"]) == (7, 3)
 
 
-@pytest.mark.parametrize("form", ["seconds", pytest.param("date", marks=pytest.mark.slow)])
-def test_what_the_server_asks_to_wait_is_waited_and_told(served: Home, server: ScriptedServer, form: str) -> None:
+def test_what_the_server_asks_to_wait_is_waited_and_told(served: Home, server: ScriptedServer) -> None:
     asked: list[float] = []
 
     def refuse(_: Any) -> Fault:
         asked.append(time.time())
-        after = "2" if form == "seconds" else email.utils.formatdate(time.time() + 3, usegmt=True)
-        return Fault(429, "slow down", headers={"retry-after": after})
+        return Fault(429, "slow down", headers={"retry-after": "2"})
 
     server.add(refuse, *FINISH)
     done = served.succeed(*RUN)
     log = served.log()
     went_on = next(event["t"] for event in log if event["type"] == "retried")
-    assert went_on - asked[0] >= 2 - 0.01  # a date has no fraction of a second
+    assert went_on - asked[0] >= 2 - 0.01
     assert "WAITING: 127.0.0.1 answered 429: slow down; asking again in" in " ".join(done.text.split())
 
 
@@ -212,26 +189,14 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_waited_for(served: Home, serve
 # What does not pass ----------------------------------------------------------------------------------------------
 
 STOPS: dict[str, tuple[list[Any], int, str, float]] = {  # faults, exit code, what is said, within how many seconds
-    "400": ([Fault(400, "bad request")], 1, "answered 400: bad request", 0),
     "400 without a body": ([Fault(400, body=b" ")], 1, "answered 400", 0),
     "401": ([Fault(401, "Incorrect API key provided: sk-abcdef123")], 3, "refused the key in OPENAI_API_KEY (401", 0),
-    "402": ([Fault(402, "Payment required")], 1, "the account has no credit left", 0),
-    "403": ([Fault(403, "Country not supported")], 3, "refused the key in OPENAI_API_KEY (403", 0),
-    "404": ([Fault(404, "no such model")], 3, "has no model 'test-model' (404: no such model); check --model", 0),
-    "422": ([Fault(422, "unprocessable")], 1, "answered 422: unprocessable", 0),
-    "no credit": ([quota()], 1, "the account has no credit left", 0),
     "no credit, said in a stream": (
         [Broken("error", error={"message": "no more", "code": "insufficient_quota"})], 1, "has no credit left", 0),
-    "500, not to be retried": ([Fault(500, "broken", headers={"x-should-retry": "false"})], 1, "500: broken", 0),
-    "429, after an hour": (
-        [Fault(429, "busy", headers={"retry-after": "3600"})], 1, "asks to wait 3600 s, the patience left is 600 s", 0),
-    "429, after thirty years": (
-        [Fault(429, "busy", headers={"retry-after": "1000000000"})], 1, "it asks to wait 1000000000 s", 0),
     "429, after a thousand years": (
         [Fault(429, "busy", headers={"retry-after": "Mon, 01 Jan 3001 00:00:00 GMT"})], 1, "it asks to wait", 0),
     "prompt too long, again and again": ([overflow()] * 9, 1, "the prompt is too long for the model", 0),
     "503 for good": ([Fault(503, "down", headers=AT_ONCE)] * 99, 1, "503: down (tried ", 4),
-    "three unusable replies": ([Reply("I will."), Reply("Soon."), Reply("Now.")], 8, "3 unusable replies in a row", 0),
 }  # fmt: skip
 
 
@@ -368,7 +333,7 @@ def test_ctrl_c_ends_the_longest_wait(served: Home, server: ScriptedServer, faul
         process.terminate()
         asked = time.monotonic()
         process.communicate(timeout=PATIENCE)
-        assert time.monotonic() - asked < 2
+        assert time.monotonic() - asked < 2 + BUSY
         assert process.returncode == 130
         assert served.run("resume", "-c").code == 0
     assert marks(served) == ["before"]
@@ -379,9 +344,7 @@ def test_a_signal_ends_the_wait_for_an_embedder(served: Home, server: ScriptedSe
     server.add(mark("before"), *FINISH)
     server.embedding_script = [embedded([1.0] * 32)] * after + [Broken("silence")]
     process = served.start(*GOAL, "-c")
-    end = time.monotonic() + PATIENCE
-    while len(server.embeddings) <= after and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_for(lambda: len(server.embeddings) > after)
     process.terminate()
     asked = time.monotonic()
     process.communicate(timeout=PATIENCE)
@@ -390,27 +353,6 @@ def test_a_signal_ends_the_wait_for_an_embedder(served: Home, server: ScriptedSe
     server.closing.set()
     assert served.run("resume", "-c").code == 0
     assert marks(served) == ["before"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("address", "line"),
-    [
-        ("http://127.0.0.1:1/v1", "nothing answers at http://127.0.0.1:1/v1 (connection refused)"),
-        ("http://models.invalid/v1", "the name models.invalid cannot be resolved; check OPENAI_BASE_URL"),
-    ],
-    ids=["refused", "no such name"],
-)
-def test_what_is_not_there_is_said_in_the_end(home: Home, server: ScriptedServer, address: str, line: str) -> None:
-    home.point_at(server)
-    began = time.monotonic()
-    done = home.run(*RUN, env={"OPENAI_BASE_URL": address})
-    assert time.monotonic() - began < 15 + BUSY
-    assert done.code == 1
-    assert done.err.startswith(f"autoagent: {line}")
-    assert " s; try again later, or set --patience)" in done.err
-    assert done.err.count("\n") == 1
-    assert not (home.state / "runs").exists(), "nothing was begun"
 
 
 # Embeddings ------------------------------------------------------------------------------------------------------

@@ -71,10 +71,7 @@ def test_the_key_is_nowhere_but_in_the_request(served: Home, server: ScriptedSer
 def test_a_budget_of_money_ends_the_run_before_it_is_passed(home: Home, server: ScriptedServer, where: str) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 1000}
     server.add(*[Command("write_to_file", {"filename": f"{i}.txt", "text": "x"}, {}, usage) for i in range(9)])
-    home.point_at(server, "gpt-5")
-    # What is sent to this machine costs nothing. A host elsewhere that is reached through a proxy here does.
-    proxy = server.base_url.removesuffix("/v1")
-    home.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": KEY}
+    home.pay(server, "gpt-5")
     home.write("ai_settings.yaml", "ai_name: A\nai_role: B\nai_goals: [C]\napi_budget: 0.05\n")
     flags = [*GOAL, "--budget", "0.06"] if where == "flag" else ["-y"]
     done = home.run(*flags, "-c", "-m", "none")
@@ -89,9 +86,7 @@ def test_a_budget_of_money_ends_the_run_before_it_is_passed(home: Home, server: 
 
 def test_an_unknown_price_is_said_loudly_and_money_is_no_limit(home: Home, server: ScriptedServer) -> None:
     server.add(*FINISH)
-    home.point_at(server, "nobody-knows-it")
-    proxy = server.base_url.removesuffix("/v1")
-    home.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": KEY}
+    home.pay(server, "nobody-knows-it")
     done = home.succeed(*GOAL, "-c", "-m", "none", "--budget", "0.01")
     assert "THE COST OF THIS RUN IS UNKNOWN: no price is known for nobody-knows-it." in " ".join(done.text.split())
     assert "Cost: $?" in done.text

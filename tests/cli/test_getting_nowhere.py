@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -39,16 +38,6 @@ def test_1_a_red_test_whose_seconds_vary(served: Home, server: ScriptedServer) -
     assert_stuck(served, server, *[shell(line)] * 30, within=6)
 
 
-def test_1_two_commands_in_turn_that_print_the_time(served: Home, server: ScriptedServer) -> None:
-    assert_stuck(served, server, *[shell("date; date +%s.%N"), shell("date -Ins; ls")] * 20, within=12)
-
-
-def test_1_other_arguments_with_the_same_failure(served: Home, server: ScriptedServer) -> None:
-    assert_stuck(
-        served, server, *[shell(f"true {n}; echo 'Error: file not found'; exit 1") for n in range(12)], within=6
-    )
-
-
 def test_1_a_task_complete_that_is_refused_whatever_reason_it_gives(served: Home, server: ScriptedServer) -> None:
     refused = [command("task_complete", reason=f"Done, {n}.") for n in range(20)]
     check = "Do the thing :: echo $(date +%N) tests are red; false"
@@ -61,10 +50,6 @@ def test_1_an_edit_back_and_forth_with_a_test_each_time(served: Home, server: Sc
     back = command("edit_file", filename="a.txt", old="two", new="one")
     test = shell('date +%N >> traces; echo "1 failed in 0.$(date +%N)s"; exit 1')
     assert_stuck(served, server, WRITE, *[there, test, back, test] * 10, within=30)
-
-
-def test_2_a_barred_repeat_and_an_unusable_reply_in_turn(served: Home, server: ScriptedServer) -> None:
-    assert_stuck(served, server, WRITE, *[WRITE, Reply("I will.")] * 40, within=12)
 
 
 def test_2_the_limit_counts_requests_too_and_says_which(served: Home, server: ScriptedServer) -> None:
@@ -101,24 +86,6 @@ def test_3_a_program_that_goes_on_can_be_polled(served: Home, server: ScriptedSe
 def test_3_a_program_that_has_ended_is_no_reason_to_poll(served: Home, server: ScriptedServer) -> None:
     start = command("execute_shell_popen", command_line="true")
     assert_stuck(served, server, start, shell("sleep 0.2"), *[command("list_programs")] * 40, within=25)
-
-
-def test_60_new_files_are_read_without_an_alarm(served: Home, server: ScriptedServer) -> None:
-    for n in range(60):
-        served.write(f"autoagent_workspace/{n}.txt", f"text {n % 7}\n")
-    server.add(*[command("read_file", filename=f"{n}.txt") for n in range(60)], *FINISH)
-    done = served.run(*RUN)
-    assert (done.code, len(server.requests)) == (0, 61), done.text
-    assert [event for event in served.log() if event["type"] == "noticed"] == []
-
-
-def test_tests_that_are_fixed_one_after_another_raise_no_alarm(served: Home, server: ScriptedServer) -> None:
-    served.write("autoagent_workspace/a.txt", "bug\n" * 12)
-    test = shell('n=$(grep -c "^bug" a.txt); echo "$n failed in 0.$(date +%N)s"; [ "$n" = 0 ]')
-    fix = shell("sed -i '0,/^bug/s//fix/' a.txt")
-    server.add(*chain.from_iterable(repeat((test, fix), 12)), test, *FINISH)
-    served.succeed(*RUN)
-    assert [event for event in served.log() if event["type"] == "noticed"] == []
 
 
 def test_a_resume_starts_the_count_again(served: Home, server: ScriptedServer) -> None:

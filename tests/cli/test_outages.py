@@ -118,28 +118,18 @@ def test_an_address_where_nothing_ever_answered_is_given_up_soon(home: Home, ser
     done = home.run(*RUN, "-c", "--patience", "1", env={"OPENAI_BASE_URL": away})
     assert done.code == 1
     assert f"nothing answers at {away} (connection refused); is the server running? (tried" in done.err
+    assert done.err.count("\n") == 1
     assert home.runs == []
 
 
 # Limits ----------------------------------------------------------------------------------------------------------
 
 
-def priced(home: Home, server: ScriptedServer) -> None:
-    """A model that costs $1.25 and $10 a million tokens, behind a proxy of this machine."""
-    home.point_at(server, "gpt-5")
-    proxy = server.base_url.removesuffix("/v1")
-    home.env |= {
-        "OPENAI_BASE_URL": "http://models.example/v1",
-        "HTTP_PROXY": proxy,
-        "OPENAI_API_KEY": "sk-test-0123456789",
-    }
-
-
 @pytest.mark.slow
 def test_a_budget_reserves_the_reply_that_is_to_be_expected(home: Home, server: ScriptedServer) -> None:
     usage = {"prompt_tokens": 2000, "completion_tokens": 100}  # $0.0035
     server.add(*[Command("write_to_file", {"filename": f"{i}.txt", "text": "x"}, {}, usage) for i in range(40)])
-    priced(home, server)
+    home.pay(server, "gpt-5")  # $1.25 and $10 a million tokens
     done = home.run(*RUN, "-c", "--budget", "0.05")
     assert done.code == 7, done.text
     spent = sum(event["usage"]["cost"] for event in home.log() if "usage" in event)
@@ -154,7 +144,7 @@ def test_a_reply_is_cut_where_the_ceiling_is(home: Home, server: ScriptedServer)
         return Reply("x " * 10, finish="length" if words == limit else "stop", usage=usage)
 
     server.add(long)
-    priced(home, server)
+    home.pay(server, "gpt-5")  # $1.25 and $10 a million tokens
     done = home.run(*RUN, "-c", "--budget", "0.04")
     assert done.code in (7, 8), done.text
     assert sum(event["usage"]["cost"] for event in home.log() if "usage" in event) <= 0.04

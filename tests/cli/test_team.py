@@ -213,17 +213,10 @@ def test_a_plan_is_written_worked_on_reviewed_and_revised(team: Callable[..., Ho
     assert said(home)[-1][1] == "a. get it\nresult 1\nb. use it\nresult 2\nc. polish\nresult 3"
 
 
-def hosted(home: Home, server: ScriptedServer) -> None:
-    """What is sent to this machine costs nothing. A host elsewhere that is reached through a proxy here does."""
-    home.point_at(server, "gpt-4.1")
-    proxy = server.base_url.removesuffix("/v1")
-    home.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": "k" * 20}
-
-
 def test_the_investment_is_a_limit_for_all(team: Callable[..., Home], server: ScriptedServer) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 1000}  # 0.01 USD
     home = team(answer=lambda request: Reply("x", usage=usage))
-    hosted(home, server)
+    home.pay(server, "gpt-4.1")
     home.env |= {"AUTOAGENT_VERIFY": "no", "AUTOAGENT_ACCEPT_CLAIMS": "yes"}
     broke = home.run("team", "team.yaml", "--investment", "0")
     assert (broke.code, server.requests) == (7, []), broke.text

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 from cli.driver import FINISH, GOAL, PATIENCE, Hanging
+from processes import wait_for
 from server import ScriptedServer, command
 
 from .driver import Room, room
@@ -22,16 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("either")]  # a process 
 def made() -> Iterator[Room]:
     with room() as made:
         yield made
-
-
-def wait_for(made: Room, kind: str) -> None:
-    """Wait until an event of this kind is in the log."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if made.runs and any(f'"type":"{kind}"' in line for line in lines(made)):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"no {kind} in {PATIENCE} s")
 
 
 def lines(made: Room) -> list[str]:
@@ -58,10 +48,8 @@ def test_d61_killed_while_a_command_runs(made: Room) -> None:
     with ScriptedServer(slow, *FINISH) as server:
         made.point_at(server)
         process = made.start("-c", *GOAL, "-m", "none")
-        wait_for(made, "started")
-        end = time.monotonic() + PATIENCE
-        while not (made.workspace / "count").exists() and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_for(lambda: made.runs and any('"type":"started"' in line for line in lines(made)))
+        wait_for((made.workspace / "count").exists)
         process.kill()
         process.communicate()
         done = made.succeed("resume", "-c")
@@ -89,9 +77,9 @@ def test_d62_a_lock_holds_for_a_live_process_alone(made: Room) -> None:
         assert made.run("resume", made.runs[0], "-c").code == 0
 
 
-@pytest.mark.parametrize("each", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_d63_two_processes_add_memories(made: Room, each: int) -> None:
+def test_d63_two_processes_add_memories(made: Room) -> None:
     """Two runs over one state, each of which remembers all its steps."""
+    each = 200
     with ExitStack() as servers:
         running = []
         for who in ("a", "b"):

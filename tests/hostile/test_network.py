@@ -34,16 +34,11 @@ def links(url: str) -> Command:
     return command("get_hyperlinks", url=url)
 
 
-SCHEMES = (
-    *("file:///etc/passwd", "ftp://example.org/", "gopher://example.org/", "data:text/html,x", "javascript:alert(1)"),
-    *("about:blank", "jar:https://example.org/x!/", "view-source:https://example.org/"),
-)
+SCHEMES = ("file:///etc/passwd", "javascript:alert(1)", "view-source:https://example.org/")
 WITHOUT_SCHEME = ("HTTP:/x", "example.org/x", "//example.org/x", "")
 
-PRIVATE = (
-    *("localhost", "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]"),
-    *("10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "100.64.0.1", "[fd00::1]"),
-    *("[fe80::1]", "224.0.0.1", "[ff02::1]", "0.0.0.0", "255.255.255.255", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"),
+PRIVATE = (  # more of them in test_addresses
+    *("localhost", "127.0.0.1", "0177.0.0.1", "[::ffff:127.0.0.1]", "10.0.0.1", "169.254.169.254", "[fd00::1]"),
 )
 
 NAMES = {  # hosts that are not there, with what names them
@@ -90,10 +85,10 @@ def pages(site: Site, other: Site) -> dict[str, Command]:
         "/too-long": answer(b"<p>short</p>", length=10_000, **ok),
         "/headers": headers,
         "/chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n",
-        "/bomb": answer(gzip.compress(bytes(200 * MB), 1), Content_Type="text/html", Content_Encoding="gzip"),
+        "/bomb": answer(gzip.compress(bytes(50 * MB), 1), Content_Type="text/html", Content_Encoding="gzip"),
         "/links": answer(linked(LINKS), **ok),
         "/nested": answer(b"<div>" * 50_000 + b"deep" + b"</div>" * 50_000, **ok),
-        "/line": answer(b"<p>" + b"word " * (4 * MB) + b"</p>", **ok),
+        "/line": answer(b"<p>" + b"word " * (2 * MB) + b"</p>", **ok),
         "/orders": answer(ORDERS.encode(), **ok),
     }
     for number in range(20):

@@ -19,14 +19,9 @@ def write(filename: str) -> Command:
 
 pytestmark = pytest.mark.slow  # a run of more than a hundred steps for each user
 
-# What leads out of the workspace, or cannot be a name; with what the refusal has to name.
+# What leads out of the workspace, or cannot be a name; with what the refusal has to name. More paths in test_workspace.
 REFUSED: dict[str, tuple[Command, str]] = {
     "D01 up": (write("../x"), "../x"),
-    "D01 down and up": (write("a/../../x"), "a/../../x"),
-    "D01 absolute": (write("/etc/x"), "/etc/x"),
-    "D01 home": (write("~/x"), "~/x"),
-    "D01 home of another": (write("~root/x"), "~root/x"),
-    "D01 url": (write("file:///x"), "file:///x"),
     "D01 append": (command("append_to_file", filename="../x", text="hostile"), "../x"),
     "D01 edit": (command("edit_file", filename="../x", old="mine", new="yours"), "../x"),
     "D01 delete": (command("delete_file", filename="../x"), "../x"),
@@ -38,14 +33,8 @@ REFUSED: dict[str, tuple[Command, str]] = {
     "D02 code": (command("execute_python_code", code="print(1)", name="../../../main.py"), "../../../main.py"),
     "D02 dots": (command("execute_python_code", code="print(1)", name=".."), "'..'"),
     "D03 empty": (write(""), "''"),
-    "D03 blank": (write("  "), "'  '"),
-    "D03 dot": (write("."), "'.'"),
-    "D03 two dots": (write(".."), "'..'"),
-    "D03 long": (write("n" * 5000), "too long"),
-    "D03 long part": (write("n" * 256), "too long"),
     "D03 null": (write("a\0b"), "\\x00"),
     "D03 newline": (write("a\nb"), "\\n"),
-    "D03 slash at its end": (write("new/"), "new/"),
     "D05 over a folder": (write("full"), "full"),
     "D05 delete a folder": (command("delete_file", filename="full"), "full"),
     "D05 delete the workspace": (command("delete_file", filename="."), "'.'"),
@@ -57,7 +46,7 @@ REFUSED: dict[str, tuple[Command, str]] = {
     "D33 no Python": (command("execute_python_file", filename="notes.txt"), "notes.txt"),
 }
 
-ODD_NAMES = ("-rf", "--help", "a b;c", "$(touch x)", "*", "`id`", "'q\"")  # plain names to the commands
+ODD_NAMES = ("-rf", "$(touch x)", "*")  # plain names to the commands; more of them in test_workspace
 
 # What works, but only inside.
 ALLOWED: dict[str, Command] = {
@@ -80,7 +69,7 @@ ALLOWED: dict[str, Command] = {
 }
 
 DEEP = "/".join(["deep", *("d" * 199)])
-MANY = 2_000  # 200,000 of them: in the slow test
+MANY = 2_000
 
 
 def furnish(room: Room) -> None:
@@ -165,15 +154,6 @@ def test_long_lists_are_cut_and_tell_how_long_they_are(section: Section) -> None
     )
     assert len(section["D11 deep"].text.splitlines()) == 199
     assert section["D11 circle"].text == "circle/round (symbolic link)"
-
-
-@pytest.mark.slow
-def test_200_000_files_are_counted() -> None:
-    with room() as made:
-        fill(made.workspace / "many", 200_000)
-        section = drive(made, {"D11": command("list_files", directory="many")})
-        section.assert_went_on()
-        assert section["D11"].text.endswith("[199,500 more, 200,000 in all; name a folder to see what is in it]")
 
 
 # The agent's own files, where they lie in the workspace -----------------------------------------------------------

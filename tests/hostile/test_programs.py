@@ -35,11 +35,9 @@ def shell(line: str) -> Command:
 
 # D22, D23: lists ----------------------------------------------------------------------------------------------------
 
-DENIED = (
-    *("rm kept", "/bin/rm kept", "/bin/./rm kept", "./rm kept", "env rm kept", "sh -c 'rm kept'", "\\rm kept"),
-    *("r''m kept", "$(echo rm) kept", "true\nrm kept", "true; rm kept", "true && rm kept", "`echo rm` kept"),
-    *("xargs rm", "find . -name kept -delete", "find . -name kept -exec rm {} +", "busybox rm kept", "rm -- kept"),
-    *("nohup rm kept", "timeout 5 rm kept", "a=rm; $a kept", "env -S 'rm kept'", "sh -c \"sh -c 'rm kept'\""),
+DENIED = (  # more of them in test_shell_lists
+    *("rm kept", "/bin/./rm kept", "./rm kept", "\\rm kept", "r''m kept", "`echo rm` kept", "true\nrm kept"),
+    *("rm -- kept", "find . -name kept -delete", "timeout 5 rm kept", "a=rm; $a kept", "sh -c \"sh -c 'rm kept'\""),
 )
 NOT_ALLOWED = ("echo x > kept", "echo x >> kept", "echo x | sh", "echo `id`", "echo $(id)", "ls", "./echo x", "echo&id")
 
@@ -206,7 +204,6 @@ LIMITS = {
 
 
 @needs_bubblewrap
-@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_d25_each_program_is_stopped_at_a_named_limit(user: str) -> None:
     env = {
@@ -228,30 +225,24 @@ def test_d25_each_program_is_stopped_at_a_named_limit(user: str) -> None:
         assert (made.workspace / "big").stat().st_size <= 8 << 20
 
 
-BUSY = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
-AS_THEY_ARE = {  # the limits that a user has who sets none, but for the time
-    "256 processes": shell("b() { [ $1 -gt 0 ] && { b $(($1 - 1)) & b $(($1 - 1)) & }; sleep 20; }; b 9"),
+AS_THEY_ARE = {  # the limits that a user has who sets none, but for that of time
+    "256 processes": shell("b() { [ $1 -gt 0 ] && { b $(($1 - 1)) & b $(($1 - 1)) & }; sleep 60; }; b 9"),
     "2,048 MB of memory": command("execute_python_code", name="memory", code="b = bytearray(3 << 30)"),
     "1,024 MB in one file": shell("dd if=/dev/zero of=big bs=1M count=2048; s=$?; rm big; exit $s"),
-    "busy": command("execute_python_code", name="busy", code=BUSY),
-    "asleep": shell("sleep 1000000000"),
     "usable": shell("echo usable"),
 }
 
 
 @needs_bubblewrap
-@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_d25_the_limits_that_are_there_without_being_set(user: str) -> None:
-    env = {"AUTOAGENT_SANDBOX_SECONDS": "20", "AUTOAGENT_PYTHON": "/usr/bin/python3"}
+    env = {"AUTOAGENT_SANDBOX_SECONDS": "100", "AUTOAGENT_PYTHON": "/usr/bin/python3"}
     with room(user) as made:
         section = drive(made, AS_THEY_ARE, "--sandbox", "bubblewrap", env=env)
         section.assert_went_on()
         for name in ("256 processes", "2,048 MB of memory"):
             assert section[name].data["limit"] == name, section[name].text
         assert section["1,024 MB in one file"].data["limit"] or section["1,024 MB in one file"].data["exit"] != 0
-        for name in ("busy", "asleep"):
-            assert "stopped at the limit of 20 s" in section[name].text.lower()
         assert section["usable"].text.endswith("usable\n")
 
 

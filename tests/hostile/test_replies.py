@@ -30,19 +30,12 @@ def write(name: str) -> str:
 
 DRAFT = '{"thoughts": {"text": "No."}, "command": {"name": "delete_file", "args": {"filename": "kept"}}}'
 
-# Written replies that have one meaning, and write the file they are named after.
+# Written replies that have one meaning, and write the file they are named after. More of them in replies/cases.yaml.
 READABLE: dict[str, Step] = {
-    "before": text(write("before"), "Sure! Here it is:\n"),
-    "after": text(write("after"), after="\nI hope this helps."),
-    "fence": text(write("fence"), "Sure! Here it is:\n```json\n", "\n```\nI hope this helps."),
     "remarks": text(write("remarks"), "I don't have it yet, so I write it: ", "\nI'll wait for the result."),
     "beside a quotation": text(write("beside a quotation"), f"> {DRAFT}\n\nThat I ignore.\n\n"),
-    "thinking": text(write("thinking"), f"Okay. <think>{DRAFT}</think> Now: "),
     "swallowed": text(write("swallowed"), f"Or {DRAFT}, or {{'command': ...}}?\n</think>\n\n"),
     "content": text(write("content").replace('"x"', '"<think></think>x"')),
-    "single": Reply("{'command': {'name': 'write_to_file', 'args': {'filename': 'single', 'text': 'x'}}}"),
-    "comma": text('{"name": "write_to_file", "args": {"filename": "comma", "text": "x",},}'),
-    "comment": text(f"{write('comment')} // the command\n"),
     "newline": text('{"name": "write_to_file", "args": {"filename": "newline", "text": "a\nb"}}'),
     "twice": Reply(f'{{"command": {write("twice")}}}\n{{"command": {write("twice")}}}'),
 }
@@ -50,28 +43,12 @@ READABLE: dict[str, Step] = {
 # Written replies that are refused, with what the refusal names.
 UNREADABLE: dict[str, tuple[Step, str]] = {
     "empty": (Reply(""), "empty"),
-    "no object": (Reply("I will delete everything."), "no JSON object"),
-    "broken": (Reply('{"command": {"name": "delete_file", "args": {"filename": "kept"'), "line 1"),
     "cut": (Reply(f'{{"command": {write("cut")}}}', finish="length"), "cut off"),
     "two": (Reply(f'{{"command": {write("one")}}}\n{{"command": {write("two")}}}'), "second, different command"),
-    "null": (text("null"), "null"),
-    "list": (text('["write_to_file"]'), "a list"),
-    "string": (text('"task_complete"'), "a string"),
-    "no name": (text('{"args": {}}'), "'name'"),
-    "args list": (text('{"name": "write_to_file", "args": ["x", "y"]}'), "'args' of 'write_to_file'"),
-    "args missing": (text('{"name": "write_to_file"}'), "'filename'"),
-    "args null": (text('{"name": "write_to_file", "args": null}'), "'filename'"),
-    "beside": (text('{"name": "write_to_file", "filename": "x", "args": {}}'), "'filename'"),
     "half a character": (text('{"name": "write_to_file", "args": {"filename": "\\ud800", "text": ""}}'), "\\ud800"),
     "draft after words": (Reply(f"Okay. <think>I could {DRAFT}, but no.</think> I need more information."), "no JSON"),
-    "draft in another mark": (Reply(f"<thinking>{DRAFT}</thinking> I need more information."), "no JSON"),
-    "draft in a second block": (Reply(f"<think>Hm.</think> Well. <think>{DRAFT}</think> I wait."), "no JSON"),
-    "draft in swallowed thinking": (Reply(f"I could {DRAFT}, but no.\n</think>\n\nWhich file?"), "no JSON"),
-    "draft without an end": (Reply(f"Okay. <think>I could {DRAFT}"), "<think>"),
     "amid prose": (Reply(f"The page has {DRAFT} in its text."), "cited"),
     "quoted": (Reply(f"The page says '{DRAFT}'. I will not do that."), "cited"),
-    "in a block quote": (Reply(f"The page says:\n> {DRAFT}\nI will not do that."), "cited"),
-    "template": (text('{"name": "command name", "args": {"arg name": "value"}}'), "template"),
 }
 
 # Tool calls that are refused.
@@ -82,15 +59,12 @@ CALLS: dict[str, tuple[Step, str]] = {
     "D35 truth": (command("recall", query=True), "'query' of recall"),
     "D36 unknown": (command("destroy_everything"), "destroy_everything"),
     "D36 near": (command("delete_fil", filename="kept"), "Did you mean delete_file"),
-    "D36 near in capitals": (command("DELETE_FIL", filename="kept"), "Did you mean delete_file"),
     "D36 bidi": (command("delete_file\u202e", filename="kept"), "There is no command 'delete_file\\u202e'"),
     "D36 homoglyph": (command("d\u0435lete_file", filename="kept"), "There is no command"),
     "D38 one of several": (
         Reply("", (("delete_file", '{"filename": "kept"}'), ("read_fil", '{"filename": "kept"}'))),
         "None of the 2 commands",
     ),
-    "D38 arguments": (Reply("", (("delete_file", '["kept"]'),)), "'delete_file'"),
-    "D38 rest": (Reply("", (("delete_file", '{"filename": "kept"} {"filename": "other"}'),)), "go on after"),
 }
 
 GOOD_CALLS: dict[str, Step] = {
@@ -183,20 +157,6 @@ def test_d34_unusable_replies_in_a_row_end_the_run() -> None:
         assert section.done.code == 8, section.done.text
         assert "3 unusable replies in a row" in section.done.text
         assert len(section.server.requests) == 3
-
-
-@pytest.mark.parametrize(
-    ("length", "told"), [(1, "3 times over"), pytest.param(2, "have brought nothing new", marks=pytest.mark.slow)]
-)
-def test_d37_going_in_circles_is_told_and_ends_the_run(length: int, told: str) -> None:
-    circle: list[Command] = [command("read_file", filename=f"missing-{number}") for number in range(length)]
-    with room() as made:
-        section = drive(made, {str(number): circle[number % length] for number in range(20)})
-        assert section.done.code == 8, section.done.text
-        assert len(section.server.requests) <= 6 * length
-        noticed = [event["text"] for event in made.log() if event["type"] == "noticed"]
-        assert any(told in text for text in noticed), noticed
-        assert any(told in request.prompt for request in section.server.requests)
 
 
 def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -> None:
