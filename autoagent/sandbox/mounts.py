@@ -152,10 +152,11 @@ def shared_files(workspace: Workspace) -> SharedFiles:
 
 
 def _beneath(workspace: Workspace) -> Iterator[os.DirEntry[str]]:
+    above = f"{str(workspace.root).rstrip('/')}/"
     for folder in (folders := [str(workspace.root)]):  # grows during the loop
         with suppress(OSError), os.scandir(folder) as entries:  # unreadable, or deleted meanwhile
             for entry in entries:
-                if not workspace.protected or not workspace.is_protected(os.path.relpath(entry.path, folders[0])):
+                if not workspace.protected or not workspace.is_protected(entry.path.removeprefix(above)):
                     yield entry
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)

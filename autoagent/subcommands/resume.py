@@ -178,10 +178,11 @@ def _resume(
             if began.workspace != place:
                 tainted.inherit(Path(place), {run}, sys.maxsize)
             _take_back(log, settings, began, step, console, force=force)
-            done = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
-            last = max(done, default=0)  # revoked or not
-            for event in (*report_lost_events(log, console.warn), *report_changes(began, plan.start, console, wish)):
-                log.append(replace(event, step=last))
+            if new := [*report_lost_events(log, console.warn), *report_changes(began, plan.start, console, wish)]:
+                done = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
+                last = max(done, default=0)  # revoked or not
+                for event in new:
+                    log.append(replace(event, step=last))
             return log
 
         return Leg(run, drive(plan, reopened), next_wish(plan))
