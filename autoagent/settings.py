@@ -171,12 +171,6 @@ class Settings:
     memory_fade_days: float = free(7.0, "MEMORY_FADE_DAYS", help="days in which a new memory fades")
     memory_growth: float = free(2.0, "MEMORY_GROWTH", help="factor by which each level lasts longer; 1 or more")
     memory_levels: int = free(3, "MEMORY_LEVELS", help="the last level that fades; higher ones last for ever")
-    memory_trash_days: float = free(30.0, "MEMORY_TRASH_DAYS", help="days for which forgotten memories can be restored")
-    memory_sleep: int = free(100, "MEMORY_SLEEP", help="memories that a sleep meets")
-    memory_alike: float = free(0.97, "MEMORY_ALIKE", help="the smallest cosine of near-duplicates")
-    memory_words: float = free(0.4, "MEMORY_WORDS", help="weight of words against meaning in a recall, 0 to 1")
-    memory_recency: float = free(0.05, "MEMORY_RECENCY", help="weight of recency in a recall, 0 to 1")
-    memory_half_life_days: float = free(30.0, "MEMORY_HALF_LIFE_DAYS", help="half-life of recency, in days")
 
     # limits
     verify: bool = setting(
@@ -266,7 +260,7 @@ class Settings:
     sandbox_seconds: float = limit(120.0, "AUTOAGENT_SANDBOX_SECONDS", help="seconds one program may take")
     sandbox_memory: int = limit(2048, "AUTOAGENT_SANDBOX_MEMORY", help="MB that a program and its children may take")
     sandbox_processes: int = limit(256, "AUTOAGENT_SANDBOX_PROCESSES", help="processes at once")
-    sandbox_file: int = limit(1024, "AUTOAGENT_SANDBOX_FILE", help="MB of the largest file that a program may write")
+    sandbox_file: int = limit(1024, "AUTOAGENT_SANDBOX_FILE", help="MB of the largest file written or downloaded")
 
     # the web
     allow_hosts: tuple[str, ...] = setting(
@@ -275,7 +269,6 @@ class Settings:
     allow_downloads: bool = setting(
         False, "ALLOW_DOWNLOADS", help="whether files may be downloaded", folder="only false"
     )
-    download_limit: int = limit(1024, "AUTOAGENT_DOWNLOAD_LIMIT", help="MB of the largest download")
     browser_name: str = free(
         "",
         "USE_WEB_BROWSER",
@@ -323,7 +316,6 @@ class Settings:
     notify: str = setting(
         "", "AUTOAGENT_NOTIFY", help="a shell command that gets a waiting question, or the end of the run, as JSON"
     )
-    run_name: str = free("", help="what `autoagent runs` calls the run (--name); empty: its goals")
     debug: bool = setting(False, help="show tracebacks", scenario="free")
 
     @property
@@ -410,6 +402,16 @@ GROUPS = {  # of the settings, each by the first in it
     "allow_hosts": "The web",
     "agents_at_once": "Other agents",
     "authorise_command_key": "The screen",
+}
+
+
+_WEIGHED = "a recall weighs words, meaning and age as docs/memory.md says; MEMORY_RERANK names a model that orders them"
+REMOVED: Mapping[str, str] = {  # earlier settings, and what to use instead
+    "AUTOAGENT_DOWNLOAD_LIMIT": "AUTOAGENT_SANDBOX_FILE limits downloads, too",
+    "MEMORY_SLEEP": "`autoagent memory sleep -n N` sets how many memories it meets",
+    "MEMORY_ALIKE": "near-duplicates have a cosine of at least 0.97",
+    "MEMORY_TRASH_DAYS": "forgotten memories can be restored for 30 days",
+    **dict.fromkeys(("MEMORY_WORDS", "MEMORY_RECENCY", "MEMORY_HALF_LIFE_DAYS"), _WEIGHED),
 }
 
 

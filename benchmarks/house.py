@@ -43,7 +43,7 @@ BOUNDS: Mapping[str, float] = {
     "settings loaded before the first prompt": 1,
     "files executed before the first prompt": 190,
     "files from a reply to the next prompt": 85,
-    "settings": 88,
+    "settings": 80,
     "root flags shown": 16,
     "subcommands shown": 16,
     "docstrings that are a relative clause": 0,

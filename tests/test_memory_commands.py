@@ -408,28 +408,21 @@ def test_near_duplicates_are_merged_on_request(call: Callable[..., Result]) -> N
     assert call("sleep", "--consolidate", "--dry-run").exit_code == 2
 
 
-def test_every_number_of_the_rules_is_a_setting(tmp_path: Path) -> None:
-    given = {
-        "memory_fade_days": 2.0, "memory_growth": 3.0, "memory_levels": 5, "memory_trash_days": 1.0, "memory_sleep": 7,
-        "memory_alike": 0.9, "memory_words": 0.5, "memory_recency": 0.1, "memory_half_life_days": 3.0,
-    }  # fmt: skip
+def test_the_thresholds_of_the_rules_are_settings(tmp_path: Path) -> None:
+    given = {"memory_fade_days": 2.0, "memory_growth": 3.0, "memory_levels": 5}
     with closing(open_memory(Settings(state_dir=tmp_path, **given), MemoryParts())) as memory:
         assert isinstance(memory, LivingMemory)
-        assert memory.rules == LifeRules(2 * DAY, 3.0, 5, 1 * DAY, 7, 0.9, LIVES)
-        assert memory.weights == RankingWeights(words=0.5, recency=0.1, half_life=3 * DAY)
+        assert memory.rules == LifeRules(2 * DAY, 3.0, 5, lives=LIVES)
     with closing(open_memory(Settings(state_dir=tmp_path), MemoryParts())) as memory:
         assert isinstance(memory, LivingMemory)
-        assert (memory.rules, memory.weights) == (
-            LifeRules(lives=LIVES),
-            RankingWeights(),
-        )  # the defaults are the same in both places
+        assert memory.rules == LifeRules(lives=LIVES)  # the defaults are the same in both places
+        assert memory.weights == RankingWeights()
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
         ("MEMORY_GROWTH", "0.5", "MEMORY_GROWTH: must be 1 or more, not 0.5."),
-        ("MEMORY_RECENCY", "1.5", "MEMORY_RECENCY: must be from 0 to 1, not 1.5."),
         ("MEMORY_BACKEND", "chroma", "MEMORY_BACKEND: must be one of local, json_file, none, no_memory, "),
     ],
 )

@@ -197,6 +197,18 @@ def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
     assert listed == expected
 
 
+def test_a_setting_that_is_gone_says_what_to_use_instead(tmp_path: Path) -> None:
+    line = "AUTOAGENT_DOWNLOAD_LIMIT: AUTOAGENT_SANDBOX_FILE limits downloads, too."
+    assert loaded(tmp_path, env={"AUTOAGENT_DOWNLOAD_LIMIT": "5"}).notes == (f"Not used: {line}",)
+    write(tmp_path / ".env", "AUTOAGENT_DOWNLOAD_LIMIT=5\n")
+    assert loaded(tmp_path).notes == (f"Not used of .env: {line}",)
+    write(tmp_path / "config.yaml", "download_limit: 5\n")
+    with pytest.raises(
+        SettingsError, match=r"config\.yaml:1: download_limit: is no longer a setting: AUTOAGENT_SANDBOX"
+    ):
+        loaded(tmp_path)
+
+
 def test_no_variable_is_both_used_and_said_to_be_unused() -> None:
     used = {name for declared in dataclasses.fields(all_settings()) for name in declared.metadata["env"]}
     assert used.isdisjoint(UNUSED)

@@ -245,5 +245,5 @@ def _empty(file: BinaryIO) -> None:
 def _too_large(answer: HttpAnswer, limit: int) -> CommandError:
     size = f"has {answer.length:,} bytes" if answer.length is not None else "goes on"
     return CommandError(
-        f"{answer.address.url} {size}, beyond the limit of {limit:,} bytes (AUTOAGENT_DOWNLOAD_LIMIT, in MB)."
+        f"{answer.address.url} {size}, beyond the limit of {limit:,} bytes (AUTOAGENT_SANDBOX_FILE, in MB)."
     )

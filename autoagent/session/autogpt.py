@@ -15,7 +15,7 @@ from urllib.parse import quote
 from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
 from autoagent.session.dotenv import boolean, read_dotenv
-from autoagent.settings import DOTENV, WORKSPACE
+from autoagent.settings import DOTENV, REMOVED, WORKSPACE
 from autoagent.text.text_file import is_inside, is_there, read_text
 
 PROMPT_SETTINGS = Path("prompt_settings.yaml")
@@ -164,7 +164,7 @@ _UNUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 UNUSED: Mapping[str, Unused] = {
     variable: Unused(reason, stock) for reason, variables in _UNUSED.items() for variable, stock in variables.items()
-}
+} | {variable: Unused(instead, ()) for variable, instead in REMOVED.items()}
 
 TRANSLATED: Mapping[str, str] = {
     "USE_AZURE": "azure.yaml says where the models are",
@@ -253,6 +253,7 @@ class AutoGPTFolder:
             if entry and not is_blank(value) and value.strip().lower() not in entry.stock:
                 reasons.setdefault(entry.reason, []).append(name)
         lines = [f"Not used of .env: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+        lines += [f"Not used: {name}: {instead}." for name, instead in REMOVED.items() if self._env.get(name)]
         if agents := agents_in(self._folder):
             workspaces = [path for agent in agents if (path := agent / "workspace").is_dir()] or [self._folder]
             lines.append(

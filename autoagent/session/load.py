@@ -27,7 +27,7 @@ from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import AutoGPTFolder, is_blank
 from autoagent.session.dotenv import Variable, boolean
 from autoagent.session.permissions import hold, may_set
-from autoagent.settings import DOTENV, WORKSPACE, Settings, all_settings, user_config_path
+from autoagent.settings import DOTENV, REMOVED, WORKSPACE, Settings, all_settings, user_config_path
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import check_not_of_others, is_there
 from autoagent.text.yaml_file import read_mapping
@@ -198,7 +198,11 @@ def _from_config(path: Path) -> Iterator[Raw]:
         return
     check_not_of_others(path)
     kinds = _kinds()
-    for written, entry in read_mapping(path, {**kinds, **_RENAMED}).items():
+    removed = {variable.removeprefix("AUTOAGENT_").lower(): instead for variable, instead in REMOVED.items()}
+    removed["run_name"] = "--name names a run"
+    for written, entry in read_mapping(path, {**kinds, **_RENAMED, **removed}).items():
+        if written in removed:
+            raise SettingsError(f"{entry.where}: is no longer a setting: {removed[written]}.")
         name = _RENAMED.get(written, written)
         value = tuple(entry.texts()) if entry.is_list and kinds[name] is tuple else entry.text()
         if value:
@@ -224,7 +228,6 @@ _FLAGS = {  # flags not named like their settings
     "ai_settings_file": "ai-settings",
     "prompt_settings_file": "prompt-settings",
     "plain_output": "plain",
-    "run_name": "name",
 }
 
 HERE = Path()  # the workspace of a wish in a project folder: the folder itself
@@ -319,10 +322,6 @@ def _number(kind: type[int] | type[float], text: str, called: str) -> int | floa
 
 
 def _check_together(settings: Settings) -> None:
-    for part in ("alike", "words", "recency"):
-        name = f"memory_{part}"
-        if getattr(settings, name) > 1:
-            raise SettingsError(f"{name.upper()}: must be from 0 to 1, not {getattr(settings, name):g}.")
     if settings.memory_growth < 1:
         raise SettingsError(f"MEMORY_GROWTH: must be 1 or more, not {settings.memory_growth:g}.")
     if settings.authorise_command_key.lower() == settings.exit_key.lower():

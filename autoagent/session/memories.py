@@ -87,7 +87,7 @@ def open_memory(
         store,
         Journal(folder / "dreams.jsonl"),
         rules=_rules(settings, in_ticks=parts.ticks is not None),
-        weights=weights_of(settings),
+        weights=_weights(settings.embedder[0].words),
         clock=parts.ticks.over(store) if parts.ticks else time.time,
         trusted_only=parts.trusted_only,
         hooks=replace(recall_hooks(), asked=(partial(model_order, rerank),) if rerank else ()),
@@ -126,23 +126,17 @@ def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
         base=settings.memory_ticks if in_ticks else settings.memory_fade_days * DAY,
         growth=settings.memory_growth,
         cap=settings.memory_levels,
-        trash=settings.memory_trash_days * DAY,
-        sleep=settings.memory_sleep,
-        alike=settings.memory_alike,
         lives=LIVES if life else {},
         pushed_is_use=not life,
         grain=1.0 if in_ticks else MINUTE,
     )
 
 
-def weights_of(settings: Settings) -> RankingWeights:
-    """Return the weights of a recall."""
+def _weights(words: float | None) -> RankingWeights:
+    """Return the weights of a recall, given the weight of words that suits the embedder (None: the default)."""
     from autoagent.memory.ranking import RankingWeights
 
-    words, own = settings.memory_words, settings.embedder[0].words
-    if own is not None and words == RankingWeights().words:  # not set by the user
-        words = own
-    return RankingWeights(words=words, recency=settings.memory_recency, half_life=settings.memory_half_life_days * DAY)
+    return RankingWeights() if words is None else RankingWeights(words=words)
 
 
 def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
@@ -200,14 +194,13 @@ class UserMemory:
     def open(self, listen: Callable[[str], None]) -> LivingMemory:
         """Open it, creating it if necessary. The caller closes it. Raises StateError."""
         from autoagent.memory.living_memory import LifeRules, LivingMemory
-        from autoagent.memory.ranking import RankingWeights
         from autoagent.memory.sqlite.store import LocalStore
 
         embedder, journal = LazyEmbedder(lambda: self.embedder), Journal(self.folder / "dreams.jsonl")
         store = LocalStore(self.folder, embedder, listen)
         # A folder's settings could let it fade or keep it out of every prompt, so they do not apply.
         rules = LifeRules(lives=LIVES)
-        weights = RankingWeights() if self.words is None else RankingWeights(words=self.words)
+        weights = _weights(self.words)
 
         def tell(place: str, ids: Sequence[int], *dream: str) -> None:
             notify_memory_hooks(place, [-id for id in ids], *dream)

@@ -36,7 +36,7 @@ from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_registry, rendered
 from autoagent.session.memories import MemoryParts, open_user_command_memory
-from autoagent.session.plan import limits_of, logged_settings, persistent_settings
+from autoagent.session.plan import limits_of, logged_settings
 from autoagent.session.restoring import open_snapshots
 from autoagent.session.services import open_context
 from autoagent.session.session import Session, claimed_state
@@ -182,7 +182,7 @@ def _opened(session: Session, over: str, started_by: str) -> Iterator[CallServic
     registry = hooked_registry(selection.choose(selection.available(settings), settings.commands, WINDOW))
     served = [spec.name for spec in registry.specs if _is_served(spec)]
     registry = registry.only(served, "it is of no use to another agent")
-    start = _started(settings, registry, persistent_settings(session), over)
+    start = _started(settings, registry, session, over)
     workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
@@ -219,7 +219,7 @@ def _nobody(question: str, timeout: float | None) -> str:
     raise CommandError("Nobody can be asked here; decide yourself.")
 
 
-def _started(settings: Settings, registry: Registry, said: Mapping[str, Any], over: str) -> RunStarted:
+def _started(settings: Settings, registry: Registry, session: Session, over: str) -> RunStarted:
     return RunStarted(
         version=__version__,
         task=Task(over, "commands for other agents", (Goal(f"Run the commands that other agents call over {over}"),)),
@@ -231,7 +231,7 @@ def _started(settings: Settings, registry: Registry, said: Mapping[str, Any], ov
         asking="tools",
         commands=tuple(spec.name for spec in registry.specs),
         workspace=str(settings.workspace.absolute()),
-        settings=logged_settings(settings, None, said),
+        settings=logged_settings(settings, session=session),
     )
 
 

@@ -47,7 +47,7 @@ MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")
 # Settings that a resumed run takes from its log, with absolute paths. Permission to run without asking,
 # and its limit, must be given again.
 KEPT_SETTINGS = (
-    "run_name", "model", "smart_llm", "fast_llm", "hierarchical", "planner_llm", "executor_llm", "thinker_llm",
+    "model", "smart_llm", "fast_llm", "hierarchical", "planner_llm", "executor_llm", "thinker_llm",
     "unanswered_text", "temperature", "window", "fast_window", "asking", "reply_tokens", "context",
     "prompt_settings_file", "embedding_model", "openai_base_url", "workspace", "memory_backend", "memory_index",
     *(name for name in Settings.__dataclass_fields__ if name.startswith("memory_") and name not in MEMORY_PLACE),
@@ -125,7 +125,7 @@ def planned(
         registry = build.open_registry(settings, model, attended=attended, more=more)
         own = build.own_registry(registry, settings)
         start = describe(task, settings, model, own, began, parts.texts, guidance)
-    settings_to_log = logged_settings(settings, began, persistent_settings(session))
+    settings_to_log = logged_settings(settings, began, session)
     if not began:
         build.report_selection(registry, settings, model.window, console.say, more)
     start = replace(start, settings=settings_to_log)
@@ -226,12 +226,17 @@ def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, mode
 
 
 def logged_settings(
-    settings: Settings, began: RunStarted | None, said: Mapping[str, Any] | None = None
+    settings: Settings, began: RunStarted | None = None, session: Session | None = None
 ) -> dict[str, Any]:
-    """Return the settings for the log, with those that the run has logged. `said` are the ones set without flags."""
+    """Return the settings for the log, with those that the run has logged.
+
+    Of the `session` they have the run's name (--name), and as `said` the settings made without flags.
+    """
     earlier = began.settings if began else {}
+    said = persistent_settings(session) if session else {}
     return {
-        "said": {**earlier.get("said", {}), **(said or {})},
+        "run_name": (session and session.flags.get("run_name")) or earlier.get("run_name", ""),
+        "said": {**earlier.get("said", {}), **said},
         **to_logged({name: getattr(settings, name) for name in KEPT_SETTINGS}),
         "protected": list(dict.fromkeys([*earlier.get("protected", ()), *protected_paths(settings)])),
     }

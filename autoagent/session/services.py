@@ -151,5 +151,5 @@ def open_web(settings: Settings) -> Web:
         partial(search.searxng, url=settings.search_url) if settings.search_url else search.search,
         partial(search.google, key=settings.google_api_key, engine=settings.google_engine),
         browser=render if name else None,
-        download_limit=settings.download_limit * MB,
+        download_limit=settings.sandbox_file * MB,
     )

@@ -26,7 +26,6 @@ from autoagent.session.plan import (
     load_guidance,
     logged_settings,
     open_parts,
-    persistent_settings,
     shape,
 )
 from autoagent.session.session import Session, claimed_state
@@ -177,6 +176,6 @@ def _described(plan: TeamPlan, task: Task, model: Model, registry: Registry) -> 
         asking="text",
         commands=tuple(spec.name for spec in registry.specs if spec.name in names),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings={**logged_settings(settings, began, persistent_settings(plan.session)), "team": made},
+        settings={**logged_settings(settings, began, plan.session), "team": made},
         limits=dataclasses.asdict(limits_of(settings, task)),
     )

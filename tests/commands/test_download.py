@@ -210,7 +210,7 @@ def test_a_file_beyond_the_limit_is_refused_before_or_while_it_comes(down: Downl
     small = down.limited_to(100_000)
     down.site.pages["/told"] = answer(FILE)
     down.site.pages["/untold"] = answer(FILE, length=-1)
-    limit = "beyond the limit of 100,000 bytes (AUTOAGENT_DOWNLOAD_LIMIT, in MB)."
+    limit = "beyond the limit of 100,000 bytes (AUTOAGENT_SANDBOX_FILE, in MB)."
     assert small.refusal("/told", "f") == f"{down.site.url('/told')} has 900,000 bytes, {limit}"
     assert small.refusal("/untold", "f") == f"{down.site.url('/untold')} goes on, {limit}"
     assert down.names() == []
