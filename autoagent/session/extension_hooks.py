@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from autoagent.core.commands import Call, Proposal, Result, Verdict
 from autoagent.core.errors import AutoagentError
 from autoagent.core.events import Event
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import RecallHooks, Reranker, RetrievedMemory
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Memory, Model
@@ -49,8 +50,11 @@ def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -
 
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
     """Return the authorizer with extensions' authorizers before it and their hooks around it."""
-    deciding, around = hooks("decide"), hooks("authorize")
-    return HookedAuthorizer(authorizer, deciding, around) if deciding or around else authorizer
+    for name, decide in reversed(hooks("decide")):
+        authorizer = HookedAuthorizer(authorizer, partial(asked_first, name, decide))
+    for name, hook in reversed(hooks("authorize")):
+        authorizer = HookedAuthorizer(authorizer, partial(_authorize_hooked, name, hook))
+    return authorizer
 
 
 def hooked_registry(registry: Registry) -> Registry:
@@ -62,8 +66,9 @@ def hooked_registry(registry: Registry) -> Registry:
 
 def hooked_memory(memory: Memory) -> Memory:
     """Return the memory with the hooks around its storing."""
-    around = hooks("store")
-    return cast(Memory, _HookedMemory(memory, around)) if around else memory
+    for name, hook in reversed(hooks("store")):
+        memory = cast(Memory, _HookedMemory(memory, name, hook))
+    return memory
 
 
 def recall_hooks(sign: int = 1) -> RecallHooks:
@@ -113,58 +118,58 @@ def rendered(event: Event) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
 class HookedModel:
     """Ask a model with the hooks around its turn, which are looked up at the first turn. Satisfies Model."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    _model: Model
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     def complete(self, messages: Sequence[Message], **kwargs: Any) -> Completion:
-        def ask(remaining: Hooks) -> Completion:
-            if not remaining:
-                return self._model.complete(messages, **kwargs)
-            (name, hook), *rest = remaining
-            inner: _CallOnce[Completion] = _CallOnce(lambda: ask(rest))
-            completion = passed_over(name, "think", lambda: hook(tuple(messages), inner), inner)
-            return completion if isinstance(completion, Completion) else inner()
+        ask = partial(self._model.complete, messages, **kwargs)
+        for name, hook in reversed(hooks("think")):
+            ask = partial(_think_hooked, name, hook, tuple(messages), ask)
+        return ask()
 
-        return ask(hooks("think"))
+
+def _think_hooked(
+    name: str, hook: Callable[..., Any], messages: tuple[Message, ...], ask: Callable[[], Completion]
+) -> Completion:
+    inner: _CallOnce[Completion] = _CallOnce(ask)
+    completion = passed_over(name, "think", lambda: hook(messages, inner), inner)
+    return completion if isinstance(completion, Completion) else inner()
 
 
 class HookedAuthorizer(AuthorizerWrapper):
-    """Ask extensions' authorizers first, and let hooks refuse an allowed call. Their errors propagate.
+    """Decide by a function of the proposal and of the wrapped authorizer's decision. Its errors propagate."""
 
-    They answer for the user where one call needs nothing but a yes. The guard's warnings are for the user.
-    """
-
-    def __init__(self, inner: Authorizer, deciding: Hooks, around: Hooks = ()) -> None:
+    def __init__(self, inner: Authorizer, decide: Callable[[Proposal, Callable[[], Verdict]], Verdict]) -> None:
         super().__init__(inner)
-        self._deciding = deciding
-        self._around = around
+        self._decide = decide
 
     def decide(self, proposal: Proposal) -> Verdict:
-        def decided(remaining: Hooks) -> Verdict:
-            if not remaining:
-                return self._first_verdict(proposal)
-            (name, hook), *rest = remaining
-            inner: _CallOnce[Verdict] = _CallOnce(lambda: decided(rest))
-            verdict = hook(proposal, inner)
-            refuses = isinstance(verdict, Verdict) and not verdict.allowed and verdict.args is None
-            if refuses and (inner.value is None or inner.value.allowed):
-                return plain_verdict(name, cast(Verdict, verdict))
-            return inner()
+        return self._decide(proposal, partial(self._inner.decide, proposal))
 
-        return decided(self._around)
 
-    def _first_verdict(self, proposal: Proposal) -> Verdict:
-        for name, decide in self._deciding:
-            verdict = decide(proposal)
-            if isinstance(verdict, Verdict) and not (verdict.allowed and proposal.warning):
-                return plain_verdict(name, verdict)
-        return self._inner.decide(proposal)
+def asked_first(name: str, decide: Callable[..., Any], proposal: Proposal, otherwise: Callable[[], Verdict]) -> Verdict:
+    """Ask an extension's authorizer first.
+
+    It answers for the user where one call needs nothing but a yes. The guard's warnings are for the user.
+    """
+    verdict = decide(proposal)
+    if isinstance(verdict, Verdict) and not (verdict.allowed and proposal.warning):
+        return _plain_verdict(name, verdict)
+    return otherwise()
+
+
+def _authorize_hooked(name: str, hook: Callable[..., Any], proposal: Proposal, ask: Callable[[], Verdict]) -> Verdict:
+    """Let a hook refuse an allowed call."""
+    inner: _CallOnce[Verdict] = _CallOnce(ask)
+    verdict = hook(proposal, inner)
+    refuses = isinstance(verdict, Verdict) and not verdict.allowed and verdict.args is None
+    return _plain_verdict(name, verdict) if refuses and (inner.value is None or inner.value.allowed) else inner()
 
 
 def extension_source(name: str) -> str:
@@ -172,15 +177,16 @@ def extension_source(name: str) -> str:
     return f"the extension {name}"
 
 
-def plain_verdict(name: str, verdict: Verdict) -> Verdict:
+def _plain_verdict(name: str, verdict: Verdict) -> Verdict:
     """Reduce an extension's verdict to yes or no, since only the user edits a call, changes the run and answers."""
     return Verdict(verdict.allowed, extension_source(name), verdict.reason)
 
 
+@dataclass(frozen=True, slots=True)
 class _HookedMemory:
-    def __init__(self, memory: Memory, around: Hooks) -> None:
-        self._memory = memory
-        self._around = around
+    _memory: Memory
+    _name: str
+    _hook: Callable[..., Any]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._memory, name)
@@ -189,23 +195,17 @@ class _HookedMemory:
         return len(self._memory)
 
     def add(self, text: str, **kwargs: Any) -> int | None:
-        def keep(remaining: Hooks, text: str) -> int | None:
-            if not remaining:
-                return self._memory.add(text, **kwargs)
-            (name, hook), *rest = remaining
-            results: list[int | None] = []
+        results: list[int | None] = []
 
-            def inner(new_text: str) -> int | None:
-                results.append(keep(rest, str(new_text)))
-                return results[-1]
+        def inner(new_text: str) -> int | None:
+            results.append(self._memory.add(str(new_text), **kwargs))
+            return results[-1]
 
-            def fallback() -> int | None:
-                return results[-1] if results else keep(rest, text)
+        def fallback() -> int | None:
+            return results[-1] if results else self._memory.add(text, **kwargs)
 
-            memory_id = passed_over(name, "store", lambda: hook(text, inner), fallback)
-            return memory_id if memory_id is None or isinstance(memory_id, int) else fallback()
-
-        return keep(self._around, text)
+        memory_id = passed_over(self._name, "store", lambda: self._hook(text, inner), fallback)
+        return memory_id if memory_id is None or isinstance(memory_id, int) else fallback()
 
 
 def _execute_hooked(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:

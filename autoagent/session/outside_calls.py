@@ -235,13 +235,13 @@ def _started(settings: Settings, registry: Registry, session: Session, over: str
     )
 
 
+@dataclass(frozen=True, slots=True)
 class SharedMemory:
     """Open the long-term memory to another program. Its texts count as text from outside, and secrets are masked."""
 
-    def __init__(self, place: Place, memory: LivingMemory, mask: Callable[[str], str]) -> None:
-        self.place = place
-        self._memory = memory
-        self._mask = mask
+    place: Place
+    _memory: LivingMemory
+    _mask: Callable[[str], str]
 
     def search(self, query: str, count: int) -> Sequence[RetrievedMemory]:
         """Return fitting memories, best first, and strengthen them. Raises ModelError, StateError."""

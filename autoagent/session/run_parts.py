@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import AutoagentError, CommandError
 from autoagent.core.events import Event
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Embedder, Model
 from autoagent.registry.parts import NO_PART, Place, PromptParts, RunOpening, RunPart, runs_alone
 from autoagent.registry.plugins import plugins
 from autoagent.safety.approval import FailClosed
-from autoagent.session.extension_hooks import HookedAuthorizer, extension_source, passed_over
+from autoagent.session.extension_hooks import HookedAuthorizer, asked_first, extension_source, passed_over
 from autoagent.session.offers import allowed
 from autoagent.session.session import Session
 from autoagent.session.session import claimed_state as claimed_state_of
@@ -43,13 +44,13 @@ def claimed_state(place: Place) -> AbstractContextManager[None]:
     return claimed_state_of(place.setting("state_dir"))
 
 
+@dataclass(frozen=True)
 class RunParts(RunPart):
     """Combine the parts of all extensions, each with the name of its extension."""
 
-    def __init__(self, parts: Sequence[tuple[str, RunPart]], place: Place, warn: Callable[[str], None]) -> None:
-        self._parts = parts
-        self._place = place
-        self._warn = warn
+    _parts: Sequence[tuple[str, RunPart]]
+    _place: Place
+    _warn: Callable[[str], None]
 
     @property
     def replaces_model(self) -> bool:
@@ -141,8 +142,9 @@ class RunParts(RunPart):
 
     def authorizer(self, asked: Authorizer) -> Authorizer:
         """Return the authorizer with the parts that answer for the user before it."""
-        deciding = [(name, part.decide) for name, part in self._of("decide")]
-        return FailClosed(HookedAuthorizer(asked, deciding)) if deciding else asked
+        for name, part in reversed(list(self._of("decide"))):
+            asked = FailClosed(HookedAuthorizer(asked, partial(asked_first, name, part.decide)))
+        return asked
 
     def asked(self, ask: Callable[[str, float | None], str]) -> Callable[[str, float | None], str]:
         """Return a command's function for asking first the parts, then the user."""

@@ -251,12 +251,12 @@ ALERT_SECONDS = 10.0  # seconds a question waits before the user is alerted
 _COMMAND_SECONDS = 5.0  # seconds that the alert command may take
 
 
+@dataclass(frozen=True, slots=True)
 class Attention:
     """Alert the user. `ring` rings the bell. `command` is a shell line that receives the message as JSON, or ''."""
 
-    def __init__(self, ring: Callable[[], None], command: str) -> None:
-        self._ring = ring
-        self._command = command
+    ring: Callable[[], None]
+    command: str
 
     @contextmanager
     def asking(self, notice: Mapping[str, Any]) -> Iterator[None]:
@@ -271,14 +271,14 @@ class Attention:
 
     def call(self, notice: Mapping[str, Any]) -> None:
         """Alert the user with this message."""
-        self._ring()
-        if not self._command:
+        self.ring()
+        if not self.command:
             return
         import subprocess
 
         try:
             subprocess.run(  # noqa: S603 - the command is the user's, and no folder sets it unasked
-                ["/bin/sh", "-c", self._command],
+                ["/bin/sh", "-c", self.command],
                 input=json.dumps(notice).encode(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
