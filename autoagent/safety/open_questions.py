@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.commands import Question, QuestionKind
-from autoagent.core.errors import StateError
+from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.frozen import dataclass
+from autoagent.safety.typed_answers import refusal
 
 LONGEST = 100_000  # characters of an answer
 _MAX_BYTES = 2_000_000  # bytes read of a file
@@ -131,7 +132,15 @@ class OpenQuestions:
             raise StateError(f"{self._path} cannot be read: {error.strerror}.") from error
 
     def answer(self, question: OpenQuestion, text: str) -> None:
-        """Answer a question. Raises StateError if it is no longer open: already answered, or its run is over."""
+        """Answer a question, which stays open unless the text is an answer to it.
+
+        Raises SettingsError for a text that is none, StateError if it is no longer open: already answered, or its run
+        is over.
+        """
+        if len(text) > LONGEST:
+            raise SettingsError(f"An answer has at most {LONGEST:,} characters; the question stays open.")
+        if reason := refusal(text, question.form):
+            raise SettingsError(f"{reason} The question stays open.")
         try:
             with self._listing() as (folder, questions):
                 name = question.id + _ANSWER

@@ -10,9 +10,7 @@ from typing import Any
 
 import click
 
-from autoagent.core.errors import SettingsError
-from autoagent.safety.open_questions import LONGEST, OpenQuestion, OpenQuestions, pick
-from autoagent.safety.typed_answers import refusal
+from autoagent.safety.open_questions import OpenQuestion, OpenQuestions, pick
 from autoagent.session.build import questions_path
 from autoagent.terminal.output import echo, echo_list
 from autoagent.text.figures import duration
@@ -46,10 +44,6 @@ def answer(words: tuple[str, ...]) -> None:
     questions = OpenQuestions(questions_path())
     run, text = words if len(words) == 2 else ("", words[0])
     question = pick(questions.all(), run)
-    if len(text) > LONGEST:
-        raise SettingsError(f"An answer has at most {LONGEST:,} characters; the question stays open.")
-    if reason := refusal(text, question.form):
-        raise SettingsError(f"{reason} The question stays open.")
     questions.answer(question, text)
     echo(f"Answered {question.id}: {_about(question)}")
 

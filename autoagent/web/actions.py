@@ -14,8 +14,7 @@ from typing import Any
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.log.reader import holder_of, log_path, open_log_file, run_ids
-from autoagent.safety.open_questions import LONGEST, OpenQuestions
-from autoagent.safety.typed_answers import refusal
+from autoagent.safety.open_questions import OpenQuestions
 from autoagent.text.sanitize import escape
 
 QUICK_SECONDS = 60.0  # seconds for a command to end
@@ -77,10 +76,6 @@ class Actions:
         question = next((each for each in self.questions.all() if each.id == wanted), None)
         if question is None:
             raise StateError(f"{escape(wanted)} is no longer open: it was answered meanwhile, or the run has gone on.")
-        if len(text) > LONGEST:
-            raise SettingsError(f"An answer has at most {LONGEST:,} characters; the question stays open.")
-        if reason := refusal(text, question.form):
-            raise SettingsError(f"{reason} The question stays open.")
         self.questions.answer(question, text)
         return "Answered."
 
