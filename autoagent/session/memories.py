@@ -182,14 +182,13 @@ class UserMemory:
     def allow(self, *, agents: bool) -> None:
         """Save whether agents may add to it. Raises SettingsError if that fails."""
         mark = self.folder / _MARK
+        if agents:
+            write_text(mark, "Agents may put something into this memory.\n", private=True, parents=True)
+            return
         try:
-            if not agents:
-                mark.unlink(missing_ok=True)
-                return
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mark.unlink(missing_ok=True)
         except OSError as error:
-            raise SettingsError(f"{mark} cannot be written: {error.strerror}.") from error
-        write_text(mark, "Agents may put something into this memory.\n", private=True)
+            raise SettingsError(f"{mark} cannot be removed: {error.strerror}.") from error
 
     def open(self, listen: Callable[[str], None]) -> LivingMemory:
         """Open it, creating it if necessary. The caller closes it. Raises StateError."""

@@ -20,11 +20,11 @@ from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.registry.parts import Place, UntrustedValue
 from autoagent.registry.plugins import plugins
-from autoagent.session.dotenv import read_dotenv
+from autoagent.session.dotenv import read_dotenv, store_variables
 from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
 from autoagent.session.permissions import BOUNDS_VARIABLE, take_no_programs_from
-from autoagent.session.task_file import checks_in
+from autoagent.session.task_file import checks_in, write_task
 from autoagent.session.trust import Trusted, claim, find_trap, is_empty, is_foreign, is_own, remove_if_empty
 from autoagent.settings import DOTENV, Settings, all_settings, user_config_path, user_state_path
 from autoagent.terminal.output import echo, say
@@ -236,16 +236,24 @@ def claimed_state(state_dir: Path) -> Iterator[None]:
         remove_if_empty(state)
 
 
-def trust_own(values: Mapping[str, str], path: Path | None = None, task: Task | None = None) -> None:
-    """Trust this folder with the user's own variables of `.env`, and the checks of a task saved at `path`."""
+def save_variables(values: Mapping[str, str]) -> None:
+    """Store the user's own variables in `.env`, and trust this folder with them. Raises SettingsError."""
+    store_variables(Path.cwd() / DOTENV, values)
     guarded = {name for f in fields(all_settings()) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
-    values_made = [
-        UntrustedValue(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded
-    ]
-    values_made += _checks_of(Path.cwd(), path, task) if path and task else []
-    if values_made:
+    own = {name: value for name, value in values.items() if name in guarded}
+    _trust_own([UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in own.items()])
+
+
+def save_task(path: Path, task: Task) -> None:
+    """Write the user's own task, and trust this folder with its checks. Raises SettingsError."""
+    write_task(path, task)
+    _trust_own(_checks_of(Path.cwd(), path, task))
+
+
+def _trust_own(values: Sequence[UntrustedValue]) -> None:
+    if values:
         with _reporting_failure():
-            Trusted(user_state_path(os.environ)).add(Path.cwd(), values_made)
+            Trusted(user_state_path(os.environ)).add(Path.cwd(), values)
 
 
 def place_in(folder: Path, settings: Settings) -> Place:

@@ -13,6 +13,7 @@ from click.shell_completion import get_completion_class
 from autoagent import __version__
 from autoagent.core.errors import SettingsError
 from autoagent.terminal.output import echo
+from autoagent.text.text_file import write_text
 
 PLACE = ".local/share/man/man1"  # in the user's home; man searches it if ~/.local/bin is in PATH
 INSTALL = "install"
@@ -37,12 +38,8 @@ def man(ctx: click.Context, subcommand: str | None) -> None:
     folder = Path.home() / PLACE
     subcommands = [group.get_command(program, name) for name in group.list_commands(program)]
     pages = [page(group, None), *(page(command, program) for command in subcommands if command)]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for text in pages:
-            (folder / f"{text.split()[1].lower()}.1").write_text(text, "utf-8")
-    except OSError as error:
-        raise SettingsError(f"{folder} cannot be written: {error.strerror}.") from error
+    for text in pages:
+        write_text(folder / f"{text.split()[1].lower()}.1", text, parents=True)
     echo(f"Written to {folder}: {len(pages)} pages; `man autoagent` shows the first.", err=True)
 
 
@@ -140,11 +137,7 @@ def completion(ctx: click.Context, what: str, shell: str | None) -> None:
         echo(script)
         return
     path = Path.home() / PLACES[shell]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(script, "utf-8")
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be written: {error.strerror}.") from error
+    write_text(path, script, parents=True)
     echo(f"Written to {path}; start a new {shell} to use it.", err=True)
     if shell == "zsh":
         echo(f"Put this before compinit in .zshrc, unless it is there: fpath+=({path.parent})", err=True)

@@ -89,21 +89,15 @@ _filters = flags(
 )
 
 
-def _meant(
-    kind: str | None,
-    run: str | None,
-    source: str | None,
-    before: float | None,
-    since: float | None,
-    until: float | None,
-) -> Callable[[RetrievedMemory], bool]:
+def _meant(given: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
     """Return a test whether a memory passes the filters. A filter that was not given admits all."""
+    ends = [given[name] for name in ("before", "until") if given[name] is not None]
     return lambda memory: (
-        kind in (None, memory.kind)
-        and memory.run.startswith(run or "")
-        and (source or "") in origin_of(memory.source)
-        and all(memory.made < end for end in (before, until) if end is not None)
-        and (since is None or memory.made >= since)
+        given["kind"] in (None, memory.kind)
+        and memory.run.startswith(given["run"] or "")
+        and (given["source"] or "") in origin_of(memory.source)
+        and all(memory.made < end for end in ends)
+        and (given["since"] is None or memory.made >= given["since"])
     )
 
 
@@ -121,7 +115,7 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
     """List the memories, the last stored or used first."""
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         if _is_given(filters):
-            every = list(filter(_meant(**filters), living.store.listed()))
+            every = list(filter(_meant(filters), living.store.listed()))
             memories, count = every[offset : offset + limit], len(every)
         else:
             memories, count = living.store.listed(limit, offset), len(living)
@@ -144,7 +138,7 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **filters: 
     It counts as a recall by the agent: the memories shown grow firmer.
     """
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
-        recall = living.recall(query, k, meant=_meant(**filters))
+        recall = living.recall(query, k, meant=_meant(filters))
     if recall.problem:
         echo(f"Searched by words alone: {recall.problem}", err=True)
     echo_list(
@@ -282,7 +276,7 @@ def forget(ctx: click.Context, /, id: int | None, **filters: Any) -> None:
         raise click.UsageError("Give either an ID, or options that select memories.")
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
         if id is None:
-            gone = [memory.id for memory in filter(_meant(**filters), living.store.listed()) if not memory.pinned]
+            gone = [memory.id for memory in filter(_meant(filters), living.store.listed()) if not memory.pinned]
             echo(f"Forgot {sum(map(living.forget, gone))} memories.")
             return
         if not living.forget(id):

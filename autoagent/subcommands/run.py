@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,13 +19,12 @@ from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
 from autoagent.session import build
 from autoagent.session.attachments import with_piped_input
-from autoagent.session.dotenv import store_variables
 from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
 from autoagent.session.load import AS_WISH
 from autoagent.session.plan import open_parts, planned
 from autoagent.session.run_parts import open_run_parts
-from autoagent.session.session import Session, claimed_state, plain, trust_own
-from autoagent.session.task_file import is_saved, read_task, write_task
+from autoagent.session.session import Session, claimed_state, plain, save_task, save_variables
+from autoagent.session.task_file import is_saved, read_task
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
@@ -136,8 +134,7 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
 
         choice = setup_wizard.choose_model(terminal, find_servers)
         if choice.save:
-            store_variables(Path.cwd() / ".env", choice.env)
-            trust_own(choice.env)
+            save_variables(choice.env)
         return here.with_variables(choice.env)
     if not (chosen.provider.endpoint and settings.openai_base_url):
         return here
@@ -186,8 +183,7 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
     task = task or setup_wizard.ask_task(terminal, proposing)
     if here.is_workspace:  # no unrequested file appears in the user's own project
         return task
-    write_task(path, task)
-    trust_own({}, path, task)
+    save_task(path, task)
     terminal.say(f"Saved in {path}.")
     return task
 

@@ -16,9 +16,7 @@ import click
 from autoagent.core.errors import SettingsError
 from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
-from autoagent.session.dotenv import store_variables
-from autoagent.session.session import Session, plain, trust_own
-from autoagent.session.task_file import write_task
+from autoagent.session.session import Session, plain, save_task, save_variables
 from autoagent.settings import GROUPS, all_settings, secrets_of
 from autoagent.subcommands.tools import Noun
 from autoagent.terminal.answers import ClickTerminal
@@ -52,16 +50,14 @@ def setup(ctx: click.Context) -> None:
     else:
         choice = choose_model(terminal, find_servers)
         if choice.save:
-            store_variables(Path(".env"), choice.env)
-            trust_own(choice.env)
+            save_variables(choice.env)
             terminal.say("Kept in .env.")
         else:
             shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
             terminal.say(f"Not saved; to use it, set {' and '.join(shown)}.")
     path = settings.ai_settings_file
     task = ask_task(terminal)
-    write_task(path, task)
-    trust_own({}, path, task)
+    save_task(path, task)
     terminal.say(f"Saved in {path}. Start with: autoagent")
 
 

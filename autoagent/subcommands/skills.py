@@ -94,8 +94,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
             err=True,
         )
     if _is_kept():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_text(path, text, private=True)
+        write_text(path, text, private=True, parents=True)
         echo(f"Kept as {path}.")
     else:
         echo("Not kept.")

@@ -87,13 +87,16 @@ def open_regular(path: Path) -> BufferedReader:
         raise
 
 
-def write_text(path: Path, text: str, *, private: bool = False) -> None:
+def write_text(path: Path, text: str, *, private: bool = False, parents: bool = False) -> None:
     """Replace the file atomically, following links. `private`: only its owner may read it (0600).
 
-    Raises SettingsError if it cannot be written.
+    `parents`: create missing folders above it, private ones (0700) for a private file. Raises SettingsError if it
+    cannot be written.
     """
     try:
         target = path.resolve()
+        if parents:
+            target.parent.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
         mode = 0o600 if private else target.stat().st_mode & 0o777 if target.exists() else 0o666
         with replacing(target, mode) as file:
             file.write(text.encode())
