@@ -5,7 +5,7 @@ Steps are the run's own, and the rounds of a team. Changes by a sub-agent belong
 
 from __future__ import annotations
 
-from autoagent.core.events import Ended, Event, Returned, Rewound, RoundBegan, RoundEnded, Snapshot, Started, Undone
+from autoagent.core import events
 from autoagent.core.frozen import dataclass
 
 _ROUND = "round of a team"
@@ -24,6 +24,12 @@ class Turn:
 class WorkspaceHistory:
     """Fold every event in order, including revoked ones, whose states can still be restored."""
 
+    # The events to be read; of a thought and an unusable reply, the step.
+    KINDS = (
+        events.Thought, events.Rejected, events.Started, events.Returned, events.Snapshot, events.Undone,
+        events.Rewound, events.RoundBegan, events.RoundEnded, events.Ended,
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self.tree = ""  # the newest snapshot
         self.first = ""  # the oldest snapshot
@@ -35,32 +41,32 @@ class WorkspaceHistory:
         self._trees_after: dict[int, str] = {}
         self._running = ("", "")  # the command and the tree before it
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         if not event.agent:
             self.step = max(self.step, event.step)
         match event:
-            case Snapshot(apart=False):
+            case events.Snapshot(apart=False):
                 self.tree, self.unfinished = event.tree, ""
                 self.first = self.first or event.tree
                 if self._running == (_ROUND, ""):
                     self._running = (_ROUND, event.tree)
-            case RoundBegan():
+            case events.RoundBegan():
                 self._running = (_ROUND, self.tree)
-            case RoundEnded() | Ended(agent="") if self._running[0] == _ROUND:
+            case events.RoundEnded() | events.Ended(agent="") if self._running[0] == _ROUND:
                 self._returned(event.step)
                 self._running = ("", "")
-            case Started(agent=""):
+            case events.Started(agent=""):
                 self._running = (event.call.name, self.tree)
-            case Returned(agent=""):
+            case events.Returned(agent=""):
                 self._returned(event.step)
-            case Undone():
+            case events.Undone():
                 if event.redo:
                     _, self.level = self._undone.pop()
                 else:
                     self._undone.append((self.tree, self.level))
                     self.level = event.to
                 self.unfinished = event.tree
-            case Rewound():
+            case events.Rewound():
                 self._undone.clear()
                 self.level, self.unfinished = event.to, event.tree
 

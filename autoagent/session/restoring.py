@@ -8,21 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autoagent.core.errors import StateError
-from autoagent.core.events import (
-    Ended,
-    Event,
-    Rejected,
-    Returned,
-    Rewound,
-    RoundBegan,
-    RoundEnded,
-    RunStarted,
-    Snapshot,
-    Started,
-    SystemNotice,
-    Thought,
-    Undone,
-)
+from autoagent.core.events import Event, Rewound, RunStarted, Snapshot, SystemNotice, Undone
 from autoagent.core.frozen import dataclass
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import read
@@ -33,8 +19,6 @@ from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Restored, Snapshots
 
 NAMED = 10  # files named in a message
-# Events that WorkspaceHistory folds.
-_KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound, RoundBegan, RoundEnded, Ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +51,12 @@ def history_of(events: Iterable[Event]) -> WorkspaceHistory:
 
 def history_of_run(state_dir: Path, run: str) -> WorkspaceHistory:
     """Return the history of the workspace through a run, without reading all of its log."""
-    return history_of(read(state_dir, run, _KINDS))
+    return history_of(read(state_dir, run, WorkspaceHistory.KINDS))
 
 
 def history_until(state_dir: Path, run: str, step: int) -> WorkspaceHistory:
     """Return that history up to the end of a step."""
-    events = read(state_dir, run, _KINDS)
+    events = read(state_dir, run, WorkspaceHistory.KINDS)
     return history_of(itertools.takewhile(lambda event: event.agent or event.step <= step, events))
 
 
