@@ -17,13 +17,12 @@ from autoagent.core.errors import SettingsError, SetupError
 from autoagent.core.frozen import dataclass
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS, EmbedderKind
 from autoagent.registry.embedders import OPENAI as OPENAI_EMBEDDER
-from autoagent.registry.memory import BACKENDS, IN_EXTENSIONS, parse_backend
 from autoagent.registry.memory import LOCAL as LOCAL_MEMORY
+from autoagent.registry.memory import backend_names, parse_backend
 from autoagent.registry.models import OPENAI as ENDPOINT
 from autoagent.registry.models import ModelChoice, ModelSettings, model_forms, parse_model
 from autoagent.registry.plugins import plugins
-from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
-from autoagent.registry.table import join_with_or
+from autoagent.registry.sandbox import AUTO, parse_sandbox, sandbox_names
 from autoagent.text.redaction import is_placeholder
 
 EMBEDDER = "text-embedding-3-small"  # at OpenAI's own endpoint where nobody names another model
@@ -124,7 +123,7 @@ class Settings:
     memory_backend: str = setting(
         LOCAL_MEMORY.name,
         "MEMORY_BACKEND",
-        help=join_with_or((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS)),
+        help=backend_names(),
         parse=parse_backend,
         folder="own memory",
     )
@@ -242,7 +241,7 @@ class Settings:
     sandbox: str = setting(
         AUTO,
         "AUTOAGENT_SANDBOX",
-        help=join_with_or((AUTO, *(kind.name for kind in KINDS.own))),
+        help=sandbox_names(),
         parse=parse_sandbox,
         folder="never",
         scenario="stronger",

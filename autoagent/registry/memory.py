@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoagent.core.frozen import dataclass
 from autoagent.registry.plugins import lazy_function
-from autoagent.registry.table import Registered, Table
+from autoagent.registry.table import Registered, Table, join_with_or
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,11 @@ BACKENDS = Table("memory", Backend, (LOCAL, NOTHING))
 
 IN_EXTENSIONS = ("postgres", "redis")  # they come with the program as its own extensions, in `extensions/`
 GONE = ("pinecone", "milvus", "weaviate")  # of AutoGPT; they are not supported
+
+
+def backend_names() -> str:
+    """List the memory backends of the program."""
+    return join_with_or((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS))
 
 
 def parse_backend(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from autoagent.core.frozen import dataclass
 from autoagent.registry.plugins import lazy_function
-from autoagent.registry.table import Registered, Table
+from autoagent.registry.table import Registered, Table, join_with_or
 
 AUTO = "auto"  # the strongest working kind of our own
 
@@ -49,6 +49,11 @@ KINDS = Table(
         ),
     ),
 )
+
+
+def sandbox_names() -> str:
+    """List the choices of a sandbox, the strongest kind first."""
+    return join_with_or((AUTO, *(kind.name for kind in KINDS.own)))
 
 
 def parse_sandbox(text: str) -> str:

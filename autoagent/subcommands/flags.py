@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import click
@@ -11,27 +12,23 @@ import click
 NO_LIMIT = "none"
 
 
-class _Ceiling(click.FloatRange):
-    """Parse a number above 0. 0 and `none` lift the limit. `nan`, never reached, and `inf` are rejected."""
+class _Limit(click.ParamType[float]):
+    """Parse an amount, of this `name` in errors. 0 and `none` lift it. `nan`, never reached, and `inf` are rejected."""
 
-    name = "number; 'none' lifts the limit"  # as in click's error: 'much' is not a valid ...
+    def __init__(self, name: str, number: click.ParamType[float]) -> None:
+        self.name = number.name = f"{name}; 'none' lifts the limit"  # as in click's error: 'much' is not a valid ...
+        self._number = number
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if value == NO_LIMIT:
-            return 0.0
-        number: float = super().convert(value, param, ctx)
+            return 0
+        number = self._number.convert(value, param, ctx)
         if number != number or number == float("inf"):
             self.fail(f"{value} is not an amount.", param, ctx)
         return number
 
 
-class _Tokens(click.IntRange):
-    """Parse a whole number. 0 and `none` lift the limit."""
-
-    name = "integer; 'none' lifts the limit"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        return 0 if value == NO_LIMIT else int(super().convert(value, param, ctx))
+_AMOUNT, _TOKENS = _Limit("number", click.FloatRange(min=0)), _Limit("integer", click.IntRange(min=0))
 
 
 class _Moment(click.ParamType[float]):
@@ -75,36 +72,19 @@ def _model_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 class _RegistryOption(click.Option):
-    """Build the option's help from the registry only when it is shown, as a start needs none."""
+    """End the option's help with the choices of a registry, imported only when it is shown: a start needs none.
 
-    def __init__(self, *args: Any, say: Callable[[], str], **more: Any) -> None:
+    `choices` is the function of the registry that lists them, as `module:function`.
+    """
+
+    def __init__(self, *args: Any, choices: str, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._say = say
+        self._choices = choices.split(":")
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        self.help = self._say()
-        return super().get_help_record(ctx)
-
-
-def _models() -> str:
-    from autoagent.registry.models import model_forms
-
-    return f"{model_forms()}."
-
-
-def _backends() -> str:
-    from autoagent.registry.memory import BACKENDS, IN_EXTENSIONS
-    from autoagent.registry.table import join_with_or
-
-    return f"Memory backend: {join_with_or((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS))}."
-
-
-def _sandboxes() -> str:
-    from autoagent.registry.sandbox import AUTO, KINDS
-    from autoagent.registry.table import join_with_or
-
-    kinds = join_with_or(kind.name for kind in KINDS.own)
-    return f"Sandbox for the programs it starts: {kinds}. Default: {AUTO}, the strongest that works here."
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        module, function = self._choices
+        names, about = super().get_help_record(ctx) or ("", "")
+        return names, f"{about} {getattr(import_module(f'autoagent.registry.{module}'), function)()}.".lstrip()
 
 
 _AGENT_FLAGS = (
@@ -131,18 +111,19 @@ _RUN_FLAGS = (
     click.option("--hierarchical", is_flag=True, default=None,
                  help="A planner gives tasks to executors, which ask a thinker (docs/hierarchy.md)."),
     click.option("--model", metavar="NAME",
-                 cls=_RegistryOption, say=_models, shell_complete=_model_names),
+                 cls=_RegistryOption, choices="models:model_forms", shell_complete=_model_names),
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
-                 cls=_RegistryOption, say=_backends),
+                 cls=_RegistryOption, choices="memory:backend_names", help="Memory backend:"),
     click.option("--memory", "memory_trust", type=click.Choice(["all", "trusted"]),
                  help="trusted: recall no text from outside; default if its commands reach out."),
     click.option("--distil", "memory_distil", type=click.Choice(["on", "off"]),
                  help="off: do not ask the model at the end for facts to remember."),
     click.option("--allow", multiple=True, metavar="RULE", shell_complete=command_names,
                  help="Run matching calls without asking: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
-    click.option("--sandbox", metavar="NAME", cls=_RegistryOption, say=_sandboxes),
+    click.option("--sandbox", metavar="NAME", cls=_RegistryOption, choices="sandbox:sandbox_names",
+                 help="Sandbox for the programs it starts (auto: the strongest that works here):"),
     click.option("--require-sandbox", is_flag=True, default=None, help="Stop if no sandbox works."),
     click.option("-b", "--browser-name", metavar="NAME",
                  help="chromium or firefox: read pages through a headless browser."),
@@ -154,16 +135,16 @@ _RUN_FLAGS = (
     click.option("--verify/--no-verify", default=None, help="Have a verifier judge the goals before the run ends."),
     click.option("--accept-claims", is_flag=True, default=None,
                  help="Accept goals that only the agent says are met."),
-    click.option("--budget", type=_Ceiling(min=0), metavar="USD",
+    click.option("--budget", type=_AMOUNT, metavar="USD",
                  help="Stop before this is spent; 'none' lifts the limit."),
-    click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),
-    click.option("--max-seconds", type=_Ceiling(min=0), metavar="S",
+    click.option("--max-tokens", type=_TOKENS, metavar="N", help="Stop before so many tokens are used."),
+    click.option("--max-seconds", type=_AMOUNT, metavar="S",
                  help="Stop after so many seconds of work; your time at questions does not count."),
     click.option("--deadline", type=_Moment(), metavar="TIME",
                  help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
     click.option("--patience", type=click.IntRange(min=1), metavar="S",
                  help="Seconds to keep retrying a failing endpoint. Default: 600 with -c, else 60."),
-    click.option("--context", type=_Tokens(min=0), metavar="N",
+    click.option("--context", type=_TOKENS, metavar="N",
                  help="Tokens of history in a prompt; 0: the whole window. Default: 24000."),
 )  # fmt: skip
 _SCREEN_FLAGS = (
@@ -173,7 +154,7 @@ _SCREEN_FLAGS = (
                  help="Run this command when a question has waited 10 s and at the end, with JSON on its input."),
     click.option("--thoughts", type=click.Choice(["auto", "full", "short", "none"]),
                  help="auto: the first in full, the rest in one line; full: all; short: one line in all; none."),
-    click.option("--answer-timeout", type=_Ceiling(min=0), metavar="S",
+    click.option("--answer-timeout", type=_AMOUNT, metavar="S",
                  help="Seconds that a question waits for an answer, here or by `autoagent answer`."),
     click.option("--if-unanswered", type=click.Choice(["end", "go-on"]),
                  help="What the run does then. Default: end; with -c, go-on."),
