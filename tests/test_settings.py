@@ -203,9 +203,7 @@ def test_a_setting_that_is_gone_says_what_to_use_instead(tmp_path: Path) -> None
     write(tmp_path / ".env", "AUTOAGENT_DOWNLOAD_LIMIT=5\n")
     assert loaded(tmp_path).notes == (f"Not used of .env: {line}",)
     write(tmp_path / "config.yaml", "download_limit: 5\n")
-    with pytest.raises(
-        SettingsError, match=r"config\.yaml:1: download_limit: is no longer a setting: AUTOAGENT_SANDBOX"
-    ):
+    with pytest.raises(SettingsError, match=r"config\.yaml:1: download_limit: is no longer a setting: AUTOAGENT_S"):
         loaded(tmp_path)
 
 

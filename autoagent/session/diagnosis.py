@@ -53,8 +53,9 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
     else:
         settings = loaded.settings
         secrets += secrets_of(settings)
+        mend = "autoagent trust" if session.waiting else ""
         findings += [
-            *_trust(session),
+            *(Finding("trust", "warn", line, mend) for line in (*notices(session), *loaded.unsent)),
             *_files(settings, folder),
             *_catching_errors("model", lambda: _model(settings, env)),
             *_catching_errors("embedder", lambda: _embedder(settings)),
@@ -78,11 +79,6 @@ def _python_path(env: Mapping[str, str]) -> Iterator[Finding]:
     if relative := [entry for entry in entries if not os.path.isabs(entry)]:  # noqa: PTH117 - '' is an entry
         problem = f"PYTHONPATH has {relative[0]!r}, the folder that Python starts in: its sitecustomize.py is run"
         yield Finding("PYTHONPATH", "warn", problem, "take out the entries that are empty or relative")
-
-
-def _trust(session: Session) -> Iterator[Finding]:
-    for line in (*notices(session), *session.loaded.unsent):
-        yield Finding("trust", "warn", line, "autoagent trust" if session.waiting else "")
 
 
 def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
