@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from autoagent import __version__
-from autoagent.core.errors import ForUser, StopRun
 from autoagent.subcommands.flags import common_flags, run_flags, serve_flags
 from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_terminal
 
@@ -258,7 +257,9 @@ def _main(arguments: list[str]) -> int:
     except BrokenPipeError:
         _discard(sys.stdout)
         return 1
-    except (Exception, KeyboardInterrupt, StopRun) as error:  # last boundary: the user sees one line
+    except SystemExit:
+        raise
+    except BaseException as error:  # last boundary: the user sees one line, also of Ctrl-C and of StopRun
         cause = error.__cause__ if isinstance(error, click.Abort) else error
         if cause is None or isinstance(cause, KeyboardInterrupt):
             _print_error("Interrupted.")
@@ -270,6 +271,7 @@ def _main(arguments: list[str]) -> int:
 
 def _fail(error: BaseException) -> int:
     """Print an error on one line with secrets masked, and return its exit code."""
+    from autoagent.core.errors import ForUser, StopRun
     from autoagent.text.redaction import Redactor
 
     reason = Redactor().mask(str(error))
