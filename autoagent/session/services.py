@@ -14,6 +14,7 @@ from autoagent.commands.support.extras import BROWSER
 from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Model, Sandbox, Web
+from autoagent.registry.plugins import lazy_function
 from autoagent.sandbox import programs
 from autoagent.sandbox.mounts import search_path
 from autoagent.sandbox.process import ProcessLimits
@@ -25,6 +26,10 @@ from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+
+_SEARCH = lazy_function("autoagent.services.search:search")
+_SEARXNG = lazy_function("autoagent.services.search:searxng")
+_GOOGLE = lazy_function("autoagent.services.search:google")
 
 
 class Spent:
@@ -134,7 +139,6 @@ def open_web(settings: Settings) -> Web:
     """Return the web behind the network guard. Raises SettingsError for an invalid allowed host."""
     from autoagent.network.addresses import NetworkGuard, exceptions
     from autoagent.network.client import HttpClient
-    from autoagent.services import search
     from autoagent.services.web import GuardedWeb
 
     guard = NetworkGuard(exceptions(settings.allow_hosts))
@@ -148,8 +152,8 @@ def open_web(settings: Settings) -> Web:
 
     return GuardedWeb(
         client,
-        partial(search.searxng, url=settings.search_url) if settings.search_url else search.search,
-        partial(search.google, key=settings.google_api_key, engine=settings.google_engine),
+        partial(_SEARXNG, url=settings.search_url) if settings.search_url else _SEARCH,
+        partial(_GOOGLE, key=settings.google_api_key, engine=settings.google_engine),
         browser=render if name else None,
         download_limit=settings.sandbox_file * MB,
     )
