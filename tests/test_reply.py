@@ -21,7 +21,7 @@ from autoagent.core.model import Completion, Reply, Thoughts, ToolCall, Usage
 from autoagent.reply.lenient_json import MAX_DEPTH, UnreadableJson, read_object
 from autoagent.reply.parser import parse, written
 from autoagent.reply.reply_stream import ReplyStream
-from autoagent.reply.written_reply import MAX_BRACES, find_command
+from autoagent.reply.written_reply import MAX_BRACES, _Reading, find_command
 
 REPLIES = Path(__file__).parent / "replies"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # every worker of the tests collects this file
@@ -190,7 +190,7 @@ def test_a_reply_is_looked_through_in_steps_linear_in_its_length(shape: str) -> 
             pass
         finally:
             sys.setprofile(None)
-        return len(calls), calls.count("_read")
+        return len(calls), calls.count(_Reading._braces_in_prose.__name__)
 
     (calls, reads), (more_calls, more_reads) = steps(4_000), steps(16_000)
     assert more_calls <= 5 * calls + 100
