@@ -353,6 +353,7 @@ def _become(order: Mapping[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     time.tzset()
+    tempfile.tempdir = None  # TMPDIR may be another
     sys.path[0] = order["folder"]
     if more := os.environ["PYTHONPATH"].split(os.pathsep)[1:]:
         behind = sys.path.index(str(ROOT)) + 1

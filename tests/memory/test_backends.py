@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -348,8 +349,9 @@ def test_bad_vectors_are_kept_out_and_named(backend: Backend) -> None:
 
 def test_two_processes_put_a_hundred_memories_each(backend: Backend) -> None:
     program, address = Path(__file__).with_name("putting.py"), (backend.kind, backend.place, backend.index)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     writers = [
-        subprocess.Popen([sys.executable, program, *address, prefix, "100"], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, program, *address, prefix, "100"], stdout=subprocess.PIPE, text=True, env=env)
         for prefix in ("left", "right")
     ]
     acknowledged = [int(line) for writer in writers for line in writer.communicate()[0].split()]
