@@ -506,3 +506,18 @@ print([(entry.path, entry.kind) for entry in here.walk()])
         "[('fixed.txt', 'file'), ('no.txt', 'file'), ('shut', 'folder'), ('shut', 'unreadable')]",
     ], run.stderr
     (root / "shut").chmod(0o700)
+
+
+def test_a_guarded_file_whose_folder_is_away_for_a_moment_is_not_forgotten(workspace: Workspace) -> None:
+    git = workspace.root / ".git"
+    for name in ("hooks", "objects", "refs"):
+        (git / name).mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "hooks" / "pre-push").write_text("mine")
+    workspace.watch.begin()
+    git.rename(workspace.root / "x")
+    workspace.watch.recheck()
+    (workspace.root / "x").rename(git)
+    (git / "hooks" / "pre-push").write_text("of a program")
+    workspace.watch.end()
+    assert (git / "hooks" / "pre-push").read_text() == "mine"

@@ -489,6 +489,8 @@ class GuardedFiles:
                 elif now:
                     self._report.append(f"{path} would run as the user later; it cannot be removed: {error.strerror}.")
                 if not may_retry:
+                    if known:  # its folder may come back, as while a program moves it
+                        self._accepted[path] = known
                     return
         gone = not allowed or allowed.data is None
         outcome = "removed" if gone else "restored" if allowed is known else "reduced to harmless entries"

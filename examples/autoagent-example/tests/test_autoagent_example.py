@@ -17,7 +17,7 @@ def test_it_registers_one_of_everything() -> None:
         "sandbox": ["bare"],
     }
     around = ["decide", "listen", "think", "authorize", "execute", "store"]
-    assert added.reaches == [*around, "retrieve", "gate", "rerank", "forget", "sleep", "render returned"]
+    assert added.hook_names == [*around, "retrieve", "gate", "rerank", "forget", "sleep", "render returned"]
 
 
 def test_the_command_counts(tmp_path: Path) -> None:
