@@ -412,6 +412,10 @@ REMOVED: Mapping[str, str] = {  # earlier settings, and what to use instead
     "MEMORY_TRASH_DAYS": "forgotten memories can be restored for 30 days",
     **dict.fromkeys(("MEMORY_WORDS", "MEMORY_RECENCY", "MEMORY_HALF_LIFE_DAYS"), _WEIGHED),
 }
+REMOVED_KEYS: Mapping[str, str] = {  # the same by their keys in a file
+    **{variable.removeprefix("AUTOAGENT_").lower(): instead for variable, instead in REMOVED.items()},
+    "run_name": "--name names a run",
+}
 
 
 def user_config_path(env: Mapping[str, str]) -> Path:

@@ -199,9 +199,13 @@ def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
 
 def test_a_setting_that_is_gone_says_what_to_use_instead(tmp_path: Path) -> None:
     line = "AUTOAGENT_DOWNLOAD_LIMIT: AUTOAGENT_SANDBOX_FILE limits downloads, too."
-    assert loaded(tmp_path, env={"AUTOAGENT_DOWNLOAD_LIMIT": "5"}).notes == (f"Not used: {line}",)
-    write(tmp_path / ".env", "AUTOAGENT_DOWNLOAD_LIMIT=5\n")
-    assert loaded(tmp_path).notes == (f"Not used of .env: {line}",)
+    assert loaded(tmp_path, env={"AUTOAGENT_DOWNLOAD_LIMIT": "5"}).removed == (f"Not used: {line}",)
+    write(tmp_path / ".env", "AUTOAGENT_DOWNLOAD_LIMIT=5\nMEMORY_SLEEP=\n")
+    assert (loaded(tmp_path).removed, loaded(tmp_path).notes) == ((f"Not used: {line}",), ())
+    write(tmp_path / "config.yaml", "memory_slep: 5\n")
+    with pytest.raises(SettingsError) as unknown:
+        loaded(tmp_path)
+    assert "memory_sleep" not in str(unknown.value)
     write(tmp_path / "config.yaml", "download_limit: 5\n")
     with pytest.raises(SettingsError, match=r"config\.yaml:1: download_limit: is no longer a setting: AUTOAGENT_S"):
         loaded(tmp_path)

@@ -521,3 +521,27 @@ def test_a_guarded_file_whose_folder_is_away_for_a_moment_is_not_forgotten(works
     (git / "hooks" / "pre-push").write_text("of a program")
     workspace.watch.end()
     assert (git / "hooks" / "pre-push").read_text() == "mine"
+
+
+def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program_on(workspace: Workspace) -> None:
+    git, hook = workspace.root / ".git", workspace.root / ".githooks" / "pre-commit"
+    for folder in (git / "objects", git / "refs", hook.parent):
+        folder.mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "config").write_text("[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../extra.cfg\n")
+    (workspace.root / "extra.cfg").write_text("[user]\n\tname = a\n")
+    hook.write_text("mine")
+    with pytest.raises(CommandError, match="would run as the user later"):
+        workspace.write(".githooks/pre-commit", b"the agent's")
+    workspace.watch.begin()
+    workspace.watch.end()
+    assert (hook.read_text(), workspace.watch.take_report()) == ("mine", [])
+    assert {".githooks", "extra.cfg"} <= {*workspace.watch.read_only}
+    workspace.watch.begin()
+    hook.write_text("a program's")
+    (hook.parent / "post-commit").write_text("a program's")
+    (workspace.root / "extra.cfg").write_text("[core]\n\tpager = touch x\n")
+    workspace.watch.end()
+    assert hook.read_text() == "mine" and not (hook.parent / "post-commit").exists()
+    assert (workspace.root / "extra.cfg").read_text() == "[user]\n\tname = a\n"
+    workspace.write("notes.txt", b"nothing else is guarded")

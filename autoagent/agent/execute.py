@@ -107,7 +107,7 @@ class Execution:
             yield from self.snapshot(passing=True)
             with suppress(StateError):  # the user has deleted the snapshots since
                 changed = self._snapshots.changed(before, state.work.tree)
-        if executables := [path for path in changed if self._context.workspace.watch.names.runs_later(path)]:
+        if executables := [path for path in changed if self._context.workspace.watch.runs_later(path)]:
             names = ", ".join(executables)
             text = f"Look at {names}: a command that was cut off may have written what runs as you later."
             yield state.record(SystemNotice(text=text))

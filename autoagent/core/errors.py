@@ -78,8 +78,8 @@ class StateError(ForUser):
 class StopRun(BaseException):
     """End a run. The loop logs the outcome.
 
-    Like KeyboardInterrupt, it is not an Exception: signals raise it anywhere, also in code of others that catches
-    every Exception and would then run on.
+    Like KeyboardInterrupt, it is not an Exception: signals raise it anywhere, even in third-party code that catches
+    every Exception and would then carry on.
     """
 
     def __init__(self, outcome: Outcome) -> None:

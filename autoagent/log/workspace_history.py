@@ -24,7 +24,7 @@ class Turn:
 class WorkspaceHistory:
     """Fold every event in order, including revoked ones, whose states can still be restored."""
 
-    # The events to be read; of a thought and an unusable reply, the step.
+    # The events to read. Of thoughts and unusable replies only the step is used.
     KINDS = (
         events.Thought, events.Rejected, events.Started, events.Returned, events.Snapshot, events.Undone,
         events.Rewound, events.RoundBegan, events.RoundEnded, events.Ended,

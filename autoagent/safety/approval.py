@@ -50,6 +50,8 @@ class AuthorizerWrapper:
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # not set yet, as in a copy
+            raise AttributeError(name)
         return getattr(self._inner, name)
 
 

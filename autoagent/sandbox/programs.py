@@ -33,6 +33,8 @@ class _Running:
     ended: Future[ProcessExit]
 
     def now(self) -> BackgroundProcess:
+        if self.ended.done() and (error := self.ended.exception()):
+            raise CommandError(f"The program {self.background.pid} can no longer be watched: {error}.")
         return replace(self.background, exit=self.ended.result() if self.ended.done() else None)
 
 
@@ -139,7 +141,7 @@ class Programs:
         for started in reversed(self._started):  # the system may reuse the pid of an ended program
             if started.background.pid == pid:
                 started.program.end()
-                started.ended.result()
+                wait([started.ended])
                 return started.now()
         raise CommandError(f"There is no started program with pid {pid}.")
 
@@ -147,9 +149,10 @@ class Programs:
         wait([*self._starting])  # left by Ctrl-C
         for program in (*self._waited_for, *(started.program for started in self._started)):
             program.end()
+        wait([started.ended for started in self._started])
+        self._boundary.close()
         for started in self._started:
             started.ended.result()
-        self._boundary.close()
 
     def _launch(
         self, argv: Sequence[str], folder: str, env: Mapping[str, str], network: bool, read_only: bool

@@ -15,7 +15,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.core.events import EVENTS
 from autoagent.session.load import parse
 from autoagent.session.permissions import WAY_OUT
-from autoagent.settings import all_settings
+from autoagent.settings import REMOVED, REMOVED_KEYS, all_settings
 from autoagent.text.yaml_file import YamlEntry, read_mapping
 
 RUN = "{run}"  # in a session's arguments: the id of the run that the sessions before it worked on last
@@ -148,7 +148,7 @@ def _given_file(name: str, entry: YamlEntry, *, trusted: bool) -> GivenFile:
 
 def _settings(entry: YamlEntry) -> dict[str, str | list[str]]:
     given: dict[str, str | list[str]] = {}
-    for name, setting in entry.members([f.name for f in fields(all_settings())], "setting").items():
+    for name, setting in entry.members([f.name for f in fields(all_settings())], "setting", REMOVED_KEYS).items():
         given[name] = setting.texts() if setting.is_list else setting.text()
         if setting.texts():  # an empty variable is not set
             parse(name, ",".join(setting.texts()), setting.where)
@@ -162,6 +162,8 @@ def _environment(entry: YamlEntry, *, trusted: bool) -> dict[str, str]:
     for name, variable in entry.members().items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise SettingsError(f"{variable.where}: is not the name of a variable.")
+        if name in REMOVED:
+            raise SettingsError(f"{variable.where}: is no longer a setting: {REMOVED[name]}.")
         if not (trusted or name in own or name.startswith("LC_")):
             raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
         given[name] = _exactly(variable)

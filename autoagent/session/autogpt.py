@@ -245,15 +245,19 @@ class AutoGPTFolder:
         names = (ai_settings, PROMPT_SETTINGS, *WORKSPACES)
         return self._is_from_autogpt or any(os.path.lexists(self._folder / name) for name in names)
 
+    def removed(self) -> list[str]:
+        """Return a line for each earlier setting that a variable still sets, here or in the environment."""
+        given = {**{name: variable.value for name, variable in self.variables.items()}, **self._env}
+        return [f"Not used: {name}: {instead}." for name, instead in REMOVED.items() if not is_blank(given.get(name))]
+
     def notes(self, effective: Mapping[str, tuple[Any, str]], state_dir: Path) -> list[str]:
         """Return a line for each lost feature the user might miss, given the settings in effect."""
         reasons: dict[str, list[str]] = {}
         for name, variable in self.variables.items():
             entry, value = UNUSED.get(name), variable.value
-            if entry and not is_blank(value) and value.strip().lower() not in entry.stock:
+            if entry and name not in REMOVED and not is_blank(value) and value.strip().lower() not in entry.stock:
                 reasons.setdefault(entry.reason, []).append(name)
         lines = [f"Not used of .env: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
-        lines += [f"Not used: {name}: {instead}." for name, instead in REMOVED.items() if self._env.get(name)]
         if agents := agents_in(self._folder):
             workspaces = [path for agent in agents if (path := agent / "workspace").is_dir()] or [self._folder]
             lines.append(

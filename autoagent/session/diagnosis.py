@@ -56,6 +56,7 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
         mend = "autoagent trust" if session.waiting else ""
         findings += [
             *(Finding("trust", "warn", line, mend) for line in (*notices(session), *loaded.unsent)),
+            *(Finding("settings", "warn", line) for line in loaded.removed),
             *_files(settings, folder),
             *_catching_errors("model", lambda: _model(settings, env)),
             *_catching_errors("embedder", lambda: _embedder(settings)),

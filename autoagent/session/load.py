@@ -27,7 +27,7 @@ from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import AutoGPTFolder, is_blank
 from autoagent.session.dotenv import Variable, boolean
 from autoagent.session.permissions import hold, may_set
-from autoagent.settings import DOTENV, REMOVED, WORKSPACE, Settings, all_settings, user_config_path
+from autoagent.settings import DOTENV, REMOVED_KEYS, WORKSPACE, Settings, all_settings, user_config_path
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import check_not_of_others, is_there
 from autoagent.text.yaml_file import read_mapping
@@ -41,8 +41,8 @@ class Loaded:
     """Hold the settings in effect and their origins by name: `.env:3`, `default`, `flag`.
 
     `untrusted` are values of the folder that do not apply yet. `unsent` has a line for each of the user's keys withheld
-    from an address that only the folder names, `notes` a line for each AutoGPT setting that works differently here.
-    `lasting` are the values set anywhere but by flags.
+    from an address that only the folder names, `removed` one for each earlier setting that is still set, `notes` one
+    for each AutoGPT setting that works differently here. `lasting` are the values set anywhere but by flags.
     """
 
     settings: Settings
@@ -50,6 +50,7 @@ class Loaded:
     untrusted: tuple[UntrustedValue, ...] = ()
     unsent: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     lasting: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -99,8 +100,10 @@ def load(
     _check_together(settings)
     hold(settings, origins, env, cwd)
     lasting = {name: value for name, (value, _) in {**below, **folders, **environment}.items()}
-    notes = autogpt.notes(effective, settings.state_dir)
-    return Loaded(settings, origins, tuple(untrusted), tuple(unsent), tuple(notes), lasting)
+    return Loaded(
+        settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(effective, settings.state_dir)),
+        tuple(autogpt.removed()), lasting,
+    )  # fmt: skip
 
 
 def _active_python(env: Mapping[str, str]) -> Layer:
@@ -198,11 +201,7 @@ def _from_config(path: Path) -> Iterator[Raw]:
         return
     check_not_of_others(path)
     kinds = _kinds()
-    removed = {variable.removeprefix("AUTOAGENT_").lower(): instead for variable, instead in REMOVED.items()}
-    removed["run_name"] = "--name names a run"
-    for written, entry in read_mapping(path, {**kinds, **_RENAMED, **removed}).items():
-        if written in removed:
-            raise SettingsError(f"{entry.where}: is no longer a setting: {removed[written]}.")
+    for written, entry in read_mapping(path, {**kinds, **_RENAMED}, removed=REMOVED_KEYS).items():
         name = _RENAMED.get(written, written)
         value = tuple(entry.texts()) if entry.is_list and kinds[name] is tuple else entry.text()
         if value:
@@ -269,6 +268,13 @@ def _kinds() -> dict[str, type]:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+def one_line(text: str, called: str) -> str:
+    """Return the text without blanks around it. Raises SettingsError for a control character in it."""
+    if _CONTROL.search(text := text.strip()):
+        raise SettingsError(f"{called}: holds a line end or another control character; write it on one line.")
+    return text
+
+
 def parse(name: str, text: str, called: str) -> Any:
     """Convert the text to the setting's type. Raises SettingsError, which begins with `called`."""
     text = text.strip()
@@ -276,8 +282,8 @@ def parse(name: str, text: str, called: str) -> Any:
     choices: Mapping[str, str] | None = metadata["choices"]
     if metadata["secret"] and not re.fullmatch(r"[!-~]*", text):
         raise SettingsError(f"{called}: holds a space or a character that no key has; copy the key again.")
-    if kind is str and _CONTROL.search(text):
-        raise SettingsError(f"{called}: holds a line end or another control character; write it on one line.")
+    if kind is str:
+        text = one_line(text, called)
     if choices is not None:
         if text.lower() not in choices:
             raise SettingsError(f"{called}: must be one of {', '.join(filter(None, choices))}, not {text!r}.")

@@ -27,6 +27,7 @@ from autoagent.session import build
 from autoagent.session.attachments import PIPED
 from autoagent.session.build import protected_paths
 from autoagent.session.folder_texts import FolderTexts, folder_texts
+from autoagent.session.load import one_line
 from autoagent.session.run_parts import RunParts, open_run_parts
 from autoagent.session.session import Session
 from autoagent.session.task_file import read_prompt_settings
@@ -230,12 +231,14 @@ def logged_settings(
 ) -> dict[str, Any]:
     """Return the settings for the log, with those that the run has logged.
 
-    Of the `session` they have the run's name (--name), and as `said` the settings made without flags.
+    Of the `session` they have the run's name (--name), and as `said` the settings made without flags. Raises
+    SettingsError for a name of several lines.
     """
     earlier = began.settings if began else {}
     said = persistent_settings(session) if session else {}
+    name = session.flags.get("run_name") if session else ""
     return {
-        "run_name": (session and session.flags.get("run_name")) or earlier.get("run_name", ""),
+        "run_name": one_line(name, "--name") if name else earlier.get("run_name", ""),
         "said": {**earlier.get("said", {}), **said},
         **to_logged({name: getattr(settings, name) for name in KEPT_SETTINGS}),
         "protected": list(dict.fromkeys([*earlier.get("protected", ()), *protected_paths(settings)])),

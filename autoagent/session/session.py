@@ -204,8 +204,8 @@ class Session:
         return replace(task, goals=tuple(goals))
 
     def tell(self) -> None:
-        """Report the untrusted values in a line, and each withheld key."""
-        for line in (*notices(self), *self.loaded.unsent):
+        """Report the untrusted values in a line, and each withheld key and earlier setting."""
+        for line in (*notices(self), *self.loaded.unsent, *self.loaded.removed):
             _say(line)
 
     def report_notes(self) -> None:

@@ -84,7 +84,8 @@ class _RegistryOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         module, function = self._choices
         names, about = super().get_help_record(ctx) or ("", "")
-        return names, f"{about} {getattr(import_module(f'autoagent.registry.{module}'), function)()}.".lstrip()
+        choices = getattr(import_module(f"autoagent.registry.{module}"), function)()
+        return names, f"{about}: {choices}." if about else f"{choices}."
 
 
 _AGENT_FLAGS = (
@@ -115,7 +116,7 @@ _RUN_FLAGS = (
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
-                 cls=_RegistryOption, choices="memory:backend_names", help="Memory backend:"),
+                 cls=_RegistryOption, choices="memory:backend_names", help="Memory backend"),
     click.option("--memory", "memory_trust", type=click.Choice(["all", "trusted"]),
                  help="trusted: recall no text from outside; default if its commands reach out."),
     click.option("--distil", "memory_distil", type=click.Choice(["on", "off"]),
@@ -123,7 +124,7 @@ _RUN_FLAGS = (
     click.option("--allow", multiple=True, metavar="RULE", shell_complete=command_names,
                  help="Run matching calls without asking: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
     click.option("--sandbox", metavar="NAME", cls=_RegistryOption, choices="sandbox:sandbox_names",
-                 help="Sandbox for the programs it starts (auto: the strongest that works here):"),
+                 help="Sandbox for the programs it starts (auto: the strongest that works here)"),
     click.option("--require-sandbox", is_flag=True, default=None, help="Stop if no sandbox works."),
     click.option("-b", "--browser-name", metavar="NAME",
                  help="chromium or firefox: read pages through a headless browser."),

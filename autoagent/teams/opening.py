@@ -97,19 +97,21 @@ class TeamPlan:
 
 def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, Any]) -> None:
     """Run a team for the program that defines it. Raises as Team.run."""
-    session = Session.open(flags)
-    settings = session.settings
-    console = build.console_of(session)
-    with claimed_state(settings.state_dir):
-        if resume:
-            run = find_run(settings.state_dir, resume)
-            session.check_made_here(run)
-            plan, log = plan_of_run(session, console, run, team, n_round)
-            with log:
-                plan.drive(lambda _: log)
-        else:
-            plan = TeamPlan(team, session, console, team.env.round + n_round)
-            plan.drive()
+    try:
+        session = Session.open(flags)
+        console = build.console_of(session)
+        with claimed_state(session.settings.state_dir):
+            if resume:
+                run = find_run(session.settings.state_dir, resume)
+                session.check_made_here(run)
+                plan, log = plan_of_run(session, console, run, team, n_round)
+                with log:
+                    plan.drive(lambda _: log)
+            else:
+                plan = TeamPlan(team, session, console, team.env.round + n_round)
+                plan.drive()
+    except StopRun as stop:  # before the run began, as at the question whether to trust the folder
+        raise RunEnded(stop.outcome) from stop
     running = plan.running
     assert running is not None
     assert running.outcome is not None

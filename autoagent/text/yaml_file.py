@@ -6,8 +6,9 @@ Values stay text until the type of their setting is known, so `yes`, `1.0` and `
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.commands import nearest
@@ -18,6 +19,7 @@ from autoagent.text.text_file import read_text
 if TYPE_CHECKING:
     import yaml
 
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
 VALUES = 10_000  # per file; a file of 256 KiB can hold several hundred thousand, too slow to read
 DEPTH = 8  # nested collections; composing recurses, so a deeper file is refused first
 
@@ -74,11 +76,13 @@ class YamlEntry:
             raise SettingsError(f"{self.where}: must be a list, one item per line, each after `- `.")
         return [YamlEntry(self.path, self.key, node) for node in self.node.value]
 
-    def members(self, known: Collection[str] | None = None, called: str = "key") -> dict[str, YamlEntry]:
+    def members(
+        self, known: Collection[str] | None = None, called: str = "key", removed: Mapping[str, str] = NO_KEYS
+    ) -> dict[str, YamlEntry]:
         """Return the values of a mapping by key.
 
         Raises SettingsError for anything else, and for a key that is repeated or not `known` (None: any). Errors call a
-        key `called`.
+        key `called`, and say what to use instead of a `removed` one.
         """
         if self.node.id != "mapping":
             raise SettingsError(f"{self.where}: must hold `key: value` lines.")
@@ -88,6 +92,8 @@ class YamlEntry:
             where = YamlEntry(self.path, key, key_node).where
             if key in entries:
                 raise SettingsError(f"{where}: is given twice; keep one of them.")
+            if key in removed:
+                raise SettingsError(f"{where}: is no longer a {called}: {removed[key]}.")
             if known is not None and key not in known:
                 near = nearest(key, known)
                 meant = f" Did you mean {near}?" if near else f" Known are: {', '.join(sorted(known))}."
@@ -111,15 +117,23 @@ class YamlEntry:
             return self.node.value
 
 
-def read_mapping(path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
-    """Read the top level of the file by key, or {} for an empty file. Errors call a key `called`.
+def read_mapping(
+    path: Path, known: Collection[str] | None, called: str = "setting", removed: Mapping[str, str] = NO_KEYS
+) -> dict[str, YamlEntry]:
+    """Read the top level of the file by key, or {} for an empty file. Errors call a key `called` (see `members`).
 
     Raises SettingsError as `read_text` and `members`, and for a YAML error, an alias, or deep nesting.
     """
-    return mapping_of(read_text(path), path, known, called)
+    return mapping_of(read_text(path), path, known, called, removed)
 
 
-def mapping_of(text: str, path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
+def mapping_of(
+    text: str,
+    path: Path,
+    known: Collection[str] | None,
+    called: str = "setting",
+    removed: Mapping[str, str] = NO_KEYS,
+) -> dict[str, YamlEntry]:
     """Read the top level of the file's text, as `read_mapping` does. `known` None accepts any key."""
     import yaml
 
@@ -128,7 +142,7 @@ def mapping_of(text: str, path: Path, known: Collection[str] | None, called: str
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise SettingsError(_complaint(path, text, error)) from None
-    return {} if root is None else YamlEntry(path, "", root).members(known, called)
+    return {} if root is None else YamlEntry(path, "", root).members(known, called, removed)
 
 
 def _no_constant(name: str) -> None:

@@ -162,6 +162,7 @@ class GuardedFiles:
         self._quarantine = quarantine
         self._lock = threading.Lock()
         self._running = 0  # programs
+        self._has_scanned = False
         self._report: list[str] = []
         # What was found before the programs began:
         self._accepted: dict[str, _FileState] = {}
@@ -206,7 +207,7 @@ class GuardedFiles:
     def accept(self, paths: Iterable[str]) -> None:
         """Accept these files as the user's, after an allowed change."""
         with self._lock:
-            for path in filter(self.names.runs_later, paths):
+            for path in filter(self.runs_later, paths):
                 self._accepted.pop(path, None)
                 with suppress(OSError):
                     if state := self._state_of(path, (self._root / path).lstat()):
@@ -221,10 +222,20 @@ class GuardedFiles:
     def is_guarded(self, path: str) -> bool:
         """Return whether writing to a path needs the user's permission. A HEAD makes a folder a repository."""
         parts = path.split("/")
-        if self.names.runs_later(path) or path in self._configured or (parts[-1] == "HEAD" and ".git" not in parts):
+        if not self._has_scanned:  # no program has run yet
+            with self._lock:
+                if not self._has_scanned:  # nor meanwhile
+                    self._accept_all()
+        if self.runs_later(path) or (parts[-1] == "HEAD" and ".git" not in parts):
             return True
         above = (self._root.joinpath(*parts[:end]) for end in range(len(parts)))
         return any(os.path.isdir(folder / "objects") and os.path.isdir(folder / "refs") for folder in above)  # noqa: PTH112 - Path's raise where nobody may look
+
+    def runs_later(self, path: str) -> bool:
+        """Return whether a path, or a folder above it, is guarded or named in a repository's configuration."""
+        parts = path.split("/")
+        tops = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
+        return self.names.runs_later(path) or not self._configured.isdisjoint(tops)
 
     # Scanning ----------------------------------------------------------------------------------------------------
 
@@ -233,20 +244,33 @@ class GuardedFiles:
         self._unreadable, self._restores_permissions = {}, False
         self._hold_program_folders()
         self._existing_hidden = {path for path in self._hidden.values() if os.path.lexists(self._root / path)}
+        found = self._accept_found()
+        configured = set(self._configured_paths())
+        if configured != self._configured:  # these files are guarded, too, and what they include
+            self._configured = configured
+            found = self._accept_found()
+        hooks = [path_in(git_dir, "hooks") for git_dir in self._git_dirs - self._made]
+        paths = {*filter(None, map(self._read_only_path, found)), *(p for p in hooks if (self._root / p).is_dir())}
+        self.read_only = tuple(sorted(paths, key=lambda path: (path.count("/"), path))[:_MAX_READ_ONLY_PATHS])
+        self._has_scanned = True
+
+    def _accept_found(self) -> dict[str, os.stat_result]:
+        """Accept the guarded files that a scan finds, and return them."""
         found = self._scan()
         states = {path: self._state_of(path, status) for path, status in found.items()}
         self._accepted = {path: state for path, state in states.items() if state}
         self._unreadable |= {path: stamp_of(found[path]) for path, state in states.items() if not state}
-        users = self._git_dirs - self._made
-        self._configured = set()
-        for git_dir in users:
+        return found
+
+    def _configured_paths(self) -> Iterator[str]:
+        """Yield the paths that the configuration of the user's repositories names."""
+        for git_dir in self._git_dirs - self._made:
             config = self._accepted.get(path_in(git_dir, "config"))
             for _, entry in guarded_patterns.GIT_PATH_ENTRY.findall((config and config.data) or b""):
                 for base in (git_dir, posixpath.dirname(git_dir)):  # of included files, and of hooks
-                    self._configured.add(posixpath.normpath(posixpath.join(base, os.fsdecode(entry).strip())))
-        hooks = [path_in(git_dir, "hooks") for git_dir in users]
-        paths = {*filter(None, map(self._read_only_path, found)), *(p for p in hooks if (self._root / p).is_dir())}
-        self.read_only = tuple(sorted(paths, key=lambda path: (path.count("/"), path))[:_MAX_READ_ONLY_PATHS])
+                    path = posixpath.normpath(posixpath.join(base, os.fsdecode(entry).strip()))
+                    if path not in (".", git_dir):  # all in it would be guarded, and git could write nothing
+                        yield path
 
     def _hold_program_folders(self) -> None:
         """Open this program's folders unless the sandbox protects them, so that they can be found wherever moved."""

@@ -5,7 +5,7 @@ empty ones. Workspace files are never run or interpreted. A repository inside is
 
 Not stored, and left alone by a restore: files over MAX_FILE_BYTES, everything beyond MAX_BYTES or MAX_ENTRIES, folders
 deeper than MAX_DEPTH, unreadable entries of other users, devices, sockets and pipes. Owners, times, hard links,
-extended attributes and setuid/setgid bits are not stored either, as the latter would lend the restoring user's rights.
+extended attributes and setuid/setgid bits (they would lend the restoring user's rights) are not stored either.
 A change within RACY_NS of a scan that keeps size and times is only seen by the next scan.
 
 Around a command that runs no program, only the changes reported by the kernel are scanned (see changes).

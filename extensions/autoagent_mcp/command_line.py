@@ -93,8 +93,8 @@ _port = click.option(
 def serve_commands(ctx: click.Context, /, port: int | None, **given: Any) -> None:
     """Serve the commands in this folder's workspace to another agent.
 
-    It uses standard input and output, or HTTP (--port), so nobody can be asked. Without -c only calls that a rule
-    allows are run (--allow); with -c all but those that the guard warns of. The calls are logged as a run.
+    It uses standard input and output, or HTTP (--port). Nobody can be asked: without -c only calls that a rule allows
+    (--allow) are run; with -c all but those that the guard warns of. The calls are logged as a run.
     """
     require_mcp()
     from autoagent_mcp.server import loopback, serve

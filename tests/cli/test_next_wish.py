@@ -54,6 +54,19 @@ def test_work_for_earlier_goals_shows_nothing_of_the_next_ones(served: Home, ser
     assert "No file was changed." in server.verifications[1].prompt, "what was done for the first wish is no evidence"
 
 
+def test_a_name_is_one_line_and_can_be_changed(served: Home, server: ScriptedServer) -> None:
+    refused = served.run(*GOAL, "-c", *FLAGS, "--name", "two\nlines")
+    assert (refused.code, served.runs) == (2, []) and "--name: holds a line end" in refused.text
+    run = finished(served, server, "--name", " the roses ")
+    assert served.log()[0]["settings"]["run_name"] == "the roses"
+    server.add(*FINISH)
+    served.succeed("resume", run, "go on", "-c", *FLAGS, "--name", "the tulips", env={"MEMORY_SLEEP": "4"})
+    assert "the tulips" in served.succeed("runs").out
+    gone = "Not used: MEMORY_SLEEP: `autoagent memory sleep -n N` sets how many memories it meets."
+    for typed in ("doctor", "memory list", "runs"):
+        assert gone in " ".join(served.run(*typed.split(), env={"MEMORY_SLEEP": "4"}).text.split())
+
+
 def test_a_finished_run_goes_on_with_a_wish_from_a_pipe_too(served: Home, server: ScriptedServer) -> None:
     run = finished(served, server)
     finished(served, server, "--name", "another")

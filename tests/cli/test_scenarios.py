@@ -398,6 +398,8 @@ def test_files_that_cannot_be_there_are_named(home: Home) -> None:
         ("files: {.config/autoagent/config.yaml: x}\nexpect: {}\n", "under `settings`."),
         ("files: {a: {from: nowhere}}\nexpect: {}\n", "nowhere; put it beside the scenario."),
         ("files: {a: {form: b}}\nexpect: {}\n", ":1: form: no such key. Did you mean from?"),
+        ("settings: {memory_sleep: 3}\nexpect: {}\n", ":1: memory_sleep: is no longer a setting: `autoagent memory"),
+        ("environment: {MEMORY_SLEEP: 3}\nexpect: {}\n", ":1: MEMORY_SLEEP: is no longer a setting: `autoagent memory"),
         ("settings: {memory: none}\nexpect: {}\n", ":1: memory: no such setting."),
         ("settings:\n  window: wide\nexpect: {}\n", ":2: window: must be a whole number of 0 or more, not 'wide'."),
         ("environment: {A B: x}\nexpect: {}\n", ":1: A B: is not the name of a variable."),

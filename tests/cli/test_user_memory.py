@@ -84,15 +84,6 @@ def test_what_is_superseded_names_the_newer_memory(served: Home, server: Scripte
     assert ["superseded by memory user:2, " in line for line in old].count(True) == 1, text
 
 
-def test_no_number_of_a_folder_ranks_it(served: Home) -> None:
-    """With these, earlier settings, a folder could keep a preference of the user's out of every prompt."""
-    served.write(".env", "MEMORY_RECENCY=1\nMEMORY_HALF_LIFE_DAYS=0.000000000001\n")
-    for of_user in ((), ("--user",)):
-        assert served.run("memory", *of_user, "add", BRITISH).code == 0
-        [found] = json.loads(served.run("memory", *of_user, "search", "British spelling", "--json").out)
-        assert found["score"] > 0.5
-
-
 def test_an_agent_is_refused_in_one_line_where_nobody_is_asked(served: Home, server: ScriptedServer) -> None:
     env = {"MEMORY_USER": "on"}
     served.write(".env", "MEMORY_USER=true\n")  # no folder has a say in it

@@ -173,6 +173,32 @@ def test_closing_ends_what_ctrl_c_or_a_limit_met_while_it_started(
     assert [program.exit is not None for program in another.programs()] == [True] * (kind_of is Future)
 
 
+def test_a_program_that_cannot_be_watched_keeps_closing_from_nothing(
+    kind: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OSError, match="no more"), opened(kind, workspace) as made:
+        others = [made.start(["/bin/sh", "-c", "sleep 1000"], output=f"{n}.txt") for n in range(2)]
+        with monkeypatch.context() as patch:
+            patch.setattr(workspace.watch, "end", _fail)
+            made.start(["/bin/sh", "-c", "true"], output="lost.txt")
+            wait_for(lambda: _is_lost(made))
+        assert [Path(f"/proc/{each.pid}").exists() for each in others] == [True, True]
+    assert [Path(f"/proc/{each.pid}").exists() for each in others] == [False, False]
+    workspace.watch.end()
+
+
+def _fail() -> None:
+    raise OSError("no more")
+
+
+def _is_lost(sandbox: Sandbox) -> bool:
+    try:
+        sandbox.programs()
+    except CommandError as error:
+        return "can no longer be watched: no more" in str(error)
+    return False
+
+
 def test_what_was_never_started_cannot_be_stopped(sandbox: Sandbox) -> None:
     with pytest.raises(CommandError, match=f"no started program with pid {os.getpid()}"):
         sandbox.stop(os.getpid())
