@@ -115,6 +115,7 @@ def test_runs_that_are_kept_are_not_run_again_and_those_of_test_are_not_shown(tm
     assert "repair" in done.stdout and "rename" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ability_tasks.SPLITS)
 def test_ends_for_the_verifier_are_what_they_are_said_to_be(split: str, tmp_path: Path) -> None:
     ends = list(ability_ends.generated(split, 72, 1))

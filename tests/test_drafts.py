@@ -244,12 +244,14 @@ def test_the_first_draft_that_passes_failed_tests_is_proposed_and_they_are_evide
     assert (str(events[-1].status), events[-1].goals) == ("finished", ("shown",))
 
 
+@pytest.mark.slow
 def test_a_test_that_asserts_while_it_is_imported_is_one_too(bench: Bench, broken: Sandbox) -> None:
     (bench.workspace / "test_calc.py").write_text("from calc import double\n\nassert double(4) == 8\n")
     events = run(bench, Drafter([calc("2"), *[FAILS] * 5], [DONE]), broken, FIX)
     assert (one(events, Drafted).failed, events[-1].goals) == (("test_calc.py",), ("shown",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "failed"), [("2", ()), ("5", ("test_calc.py",))])
 def test_no_code_that_fails_a_test_is_proposed(bench: Bench, broken: Sandbox, factor: str, failed: Any) -> None:
     (bench.workspace / "calc.py").write_text(f"def double(n):\n    return n * {factor}\n")
@@ -258,12 +260,14 @@ def test_no_code_that_fails_a_test_is_proposed(bench: Bench, broken: Sandbox, fa
     assert (one(events, Drafted).agree, one(events, Drafted).failed) == (0, failed)
 
 
+@pytest.mark.slow
 def test_where_no_draft_passes_a_failed_test_they_agree_as_without_it(bench: Bench, broken: Sandbox) -> None:
     events = run(bench, Drafter(map(program, [*SAME, *SAME]), [DONE, DONE]), broken, GOALS)
     assert (one(events, Drafted).drafts, one(events, Drafted).agree) == (6, 6)
     assert (read(bench), str(events[-1].status)) == (["fig", "pear", "plum"], "unverified")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draft", "goals", "proofs"),
     [
@@ -282,6 +286,7 @@ def test_a_test_that_passes_is_evidence_only_for_its_own_goal_and_unchanged(
     assert (str(events[-1].status), events[-1].goals) == ("unverified", proofs)
 
 
+@pytest.mark.slow
 def test_after_the_users_feedback_a_test_is_evidence_no_more(bench: Bench, broken: Sandbox) -> None:
     class Asked(Allow):
         def interrupted(self) -> str:
@@ -292,6 +297,7 @@ def test_after_the_users_feedback_a_test_is_evidence_no_more(bench: Bench, broke
     assert str(events[-1].status) == "unverified"
 
 
+@pytest.mark.slow
 def test_slow_tests_do_not_run_with_each_draft(bench: Bench, broken: Sandbox) -> None:
     now = [0.0]
 
@@ -354,6 +360,7 @@ def test_nothing_is_drafted_where_the_user_has_said_more_than_goals(bench: Bench
     assert not any(isinstance(event, Drafted) for event in agent.run())
 
 
+@pytest.mark.slow
 def test_a_resumed_run_knows_which_tests_failed(bench: Bench, broken: Sandbox) -> None:
     class Gone(Exception):
         pass

@@ -270,6 +270,7 @@ def test_the_last_failures_outlive_their_steps() -> None:
     assert "Earlier failure (step 1): read_file(filename='gone'): No such file: gone" in history.standing
 
 
+@pytest.mark.slow
 def test_time_and_memory_of_a_step_do_not_grow_with_the_run() -> None:
     rng = random.Random(5)
     history = begun()
@@ -432,6 +433,7 @@ def priced(cached_part: float, size: int, steps: int, *, known: bool = True) -> 
     return cost, trims
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cached_part", "size", "part"),
     [(0.1, 100, 0.85), (0.5, 100, 0.65), (1.0, 100, 0.6), (0.1, 800, 1.05), (0.5, 800, 0.8), (1.0, 800, 0.6)],

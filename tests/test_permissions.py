@@ -251,6 +251,7 @@ def test_a_rule_made_at_the_question_shows_what_it_would_have_let_through_and_is
     saved = SavedRules(tmp_path / "rules.json", tmp_path)
     terminal = Script("y", "a write_to_file:*.md", "a write_to_file:*.txt", "y")
     rulebook = book(saved=saved)
+    rulebook.logged_calls = lambda: [("", PROPOSAL.call)]
     rules = RuleAuthorizer(rulebook, Ask(terminal, rulebook=rulebook))
     assert rules.decide(PROPOSAL).by == "user"
     second = replace(WARNED, call=Call("2", "write_to_file", {"filename": "b.txt"}))

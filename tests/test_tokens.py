@@ -19,6 +19,7 @@ def _mixed(rng: random.Random, letters: list[str]) -> str:
     return "".join(rng.choice(letters) for _ in range(rng.randrange(1, 60)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ENCODINGS)
 def test_texts_have_the_tokens_that_tiktoken_makes_of_them(model: str) -> None:
     count, encoding, rng = counter(model), _encoding(ENCODINGS[model]), random.Random(1)

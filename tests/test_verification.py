@@ -169,6 +169,7 @@ def test_nobody_is_asked_about_what_is_shown_or_where_claims_are_accepted(bench:
 # What the verifier is shown --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_more_files_than_there_is_room_for_leave_the_verifiers_prompt_within_it(bench: Bench) -> None:
     text = "An oak stands by the road. " * 40
     writes = [say("write_to_file", filename=f"{n}.txt", text=text) for n in range(100)]

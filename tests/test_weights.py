@@ -172,6 +172,7 @@ def test_wrong_bytes_from_the_publisher_are_deleted_and_named(source: ModelFile,
     assert weights.path(source).read_bytes() == MODEL
 
 
+@pytest.mark.slow
 def test_a_log_in_page_does_not_cost_what_is_there_already(
     source: ModelFile, publisher: Publisher, cache: Path, tmp_path: Path
 ) -> None:
@@ -266,6 +267,7 @@ def test_a_cache_that_is_a_file_is_named(source: ModelFile, tmp_path: Path) -> N
         fetch(source)
 
 
+@pytest.mark.slow
 def test_two_processes_fetch_once(source: ModelFile, publisher: Publisher) -> None:
     start = multiprocessing.get_context("spawn").Process
     both = [start(target=fetch, args=(source,)) for _ in range(2)]

@@ -11,14 +11,13 @@ succeeds, or another model's words.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal
 
 from autoagent.core import events
-from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta
+from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta, fingerprint
 from autoagent.core.frozen import dataclass
 
 Alarm = Literal["", "model", "user", "stop"]
@@ -67,7 +66,7 @@ class Standstill:
         self._changes: set[Hashable] = set()  # outcomes of steps that changed files
         self._rest: set[Hashable] = set()  # outcomes of other steps since the last change that was progress
         self._numberless: set[Hashable] = set()  # the same without numbers, since the last new state
-        self._newest: dict[str, Hashable] = {}  # outcome of each call when it last ran
+        self._newest: dict[int, Hashable] = {}  # outcome of each call when it last ran, by its key
         # Since the last progress: outcomes with their counts, the last outcome, the steps, and their weight.
         self._times: Counter[Hashable] = Counter()
         self._last: Hashable = ""
@@ -131,9 +130,9 @@ class Standstill:
         is_read_only = spec is not None and spec.risk == "read"
         subject = call.name if has_failed else call.key  # the same failure of another call is not new
         text = strip_varying(event.text)
-        outcome = _fingerprint(repr((subject, text, changed)))
+        outcome = fingerprint(repr((subject, text, changed)))
         numberless = _NUMBER.sub("0", _strip_arguments(call, text) if has_failed else text)
-        numberless_key = _fingerprint(repr((subject, numberless, changed)))
+        numberless_key = fingerprint(repr((subject, numberless, changed)))
         seen = self._changes if changed else self._rest
         is_progress = bool(changed) and self._state == "new"
         if is_progress:
@@ -249,11 +248,11 @@ class LoopGuard:
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
-        self._results: dict[str, Earlier] = {}
+        self._results: dict[int, Earlier] = {}  # by the keys of calls
         self.barred_names: set[str] = set()
         self._pending: Call | None = None
-        self._repeated_key = ""  # the newest repeat
-        self._newest_change = ""
+        self._repeated_key: int | None = None  # of the newest repeat
+        self._newest_change: int | None = None  # its key
         self._repeated_change = False  # the newest call repeated a change
 
     def add(self, event: events.Event) -> None:
@@ -277,13 +276,13 @@ class LoopGuard:
             case events.Returned() if self._pending:
                 earlier = self._results.get(self._pending.key)
                 # A rejected end may be worded differently if it quotes outside text.
-                is_same = earlier and (event.put_off or earlier.digest == _fingerprint(event.text))
+                is_same = earlier and (event.put_off or earlier.digest == fingerprint(event.text))
                 self.barred_names = {self._pending.name} if earlier and is_same and not earlier.ok else set()
-                self._repeated_key, self._repeated_change = "", False
+                self._repeated_key, self._repeated_change = None, False
                 self._returned(self._pending, event)
             case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
                 self.barred_names.clear()
-                self._repeated_change, self._newest_change = False, ""
+                self._repeated_change, self._newest_change = False, None
                 self._results.clear()
 
     def offered(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
@@ -314,7 +313,7 @@ class LoopGuard:
         earlier = self._results.get(call.key)
         if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
             return None
-        return earlier if earlier.digest == _fingerprint(text) else None
+        return earlier if earlier.digest == fingerprint(text) else None
 
     def _note_repeat(self, call: Call) -> bool:
         """Note a repeated call and return whether it was repeated before."""
@@ -323,19 +322,14 @@ class LoopGuard:
         return insists
 
     def _returned(self, call: Call, event: events.Returned) -> None:
-        key, digest = call.key, _fingerprint(event.text)
+        key, digest = call.key, fingerprint(event.text)
         spec = self._specs.get(call.name)
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # files changed: any result may differ now
-            self._newest_change = key if event.ok else ""
+            self._newest_change = key if event.ok else None
         if event.known:
             begins, outside = event.text[:MAX_QUOTED], bool(event.meta.untrusted)
             ok = event.ok and not event.meta.failed  # a failed program is a result as well
             self._results[key] = Earlier(event.step, begins, outside, digest, ok)
         else:
             self._results.pop(key, None)
-
-
-def _fingerprint(text: str) -> int:
-    """Return 64 bits of the text's digest, stable across processes."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

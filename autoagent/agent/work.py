@@ -84,7 +84,7 @@ class Work:
         self._outputs: dict[int, str] = {}  # of the checks
         self._unchecked = False  # whether something has changed since the checks ran
         self._ran: Call | None = None  # the newest started call
-        self._recent_calls: deque[str] = deque(maxlen=_MAX_CALLS)  # keys of the newest calls without a change
+        self._recent_calls: deque[int] = deque(maxlen=_MAX_CALLS)  # keys of the newest calls without a change
         self._started = ("", "")  # the newest started command, and who allowed it
         self._allowed_by = ""
         self._ending = ("", "")  # the same for a rejected end, if nothing has happened since

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +42,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return next(iter(get_close_matches(re.sub("__+", "_", name), known, n=1, cutoff=cutoff)), "")
 
 
+def fingerprint(text: str) -> int:
+    """Return 64 bits of the text's digest, stable across processes."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """Hold a command requested by the model: a known name with arguments that fit its schema."""
@@ -53,9 +59,9 @@ class Call:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.args.items())})"
 
     @property
-    def key(self) -> str:
-        """Return a key that is equal for equal calls."""
-        return self.name + json.dumps(self.args, sort_keys=True, ensure_ascii=False)
+    def key(self) -> int:
+        """Return a key of 64 bits that is equal for equal calls."""
+        return fingerprint(self.name + json.dumps(self.args, sort_keys=True, ensure_ascii=False))
 
 
 # The meaning of an argument's value, by which rules match it; "exact" matches only the same text. An "entry" is a path

@@ -78,8 +78,8 @@ class ExfiltrationGuard:
         self._private_data: dict[str, None] = {}  # its private data, in words
         self._own_files: set[str] = set()  # workspace files written entirely by this run
         self._pending: Call | None = None
-        self._proposed_keys: list[str] = []  # the call of the newest reply, and its edited version
-        self._dropped_at: set[str] = set()  # calls whose question led to a dropped memory, until one is allowed
+        self._proposed_keys: list[int | str] = []  # the call of the newest reply, and its edited version
+        self._dropped_at: set[int | str] = set()  # calls whose question led to a dropped memory, until one is allowed
         self._marked: dict[str, tuple[str, str, int, bool]] = {}  # the newest marks that it has made, by path
         self._agents_reach_out = True
         self._run, self._step = "", 0

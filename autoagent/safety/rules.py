@@ -237,12 +237,12 @@ class Rulebook:
         self._saved = saved
         self._place = place
         self._rules = [*map(self.parse, given), *(saved.load() if saved else ())]
-        self._proposed: dict[tuple[str, str], Call] = {}  # by agent and id, as last proposed
-        self.earlier_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple  # of the run, each with its agent's key
+        self._proposed: dict[str, Call] = {}  # the newest of each agent, maybe edited since it was logged
+        self.logged_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple  # of the run, each with its agent's key
 
     def note(self, call: Call, agent: str = "") -> None:
         """Note a proposed call."""
-        self._proposed[agent, call.id] = call
+        self._proposed[agent] = call
 
     def parse(self, text: str) -> Rule:
         """Parse the text as a rule. Raises SettingsError if it is invalid, or can never match."""
@@ -259,8 +259,8 @@ class Rulebook:
 
     def forecast(self, rule: Rule) -> str:
         """List the calls so far that the rule would have allowed, one per line."""
-        earlier = {(agent, call.id): call for agent, call in self.earlier_calls()}
-        calls = list((earlier | self._proposed).values())  # sub-agents propose calls meanwhile
+        proposed = [*self._proposed.items()]  # sub-agents propose calls meanwhile
+        calls = list({(agent, call.id): call for agent, call in (*self.logged_calls(), *proposed)}.values())
         matching = [call for call in calls if self.fits(rule, call)]
         head = f"{rule} would have allowed {len(matching)} of the {len(calls)} calls of this run:"
         omitted = [f"  and {len(matching) - CALLS_SHOWN} earlier ones"] if len(matching) > CALLS_SHOWN else []

@@ -179,7 +179,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
         plan.extensions.attach(context, registry)
-        rulebook.earlier_calls = log.calls
+        rulebook.logged_calls = log.calls
         for hear in (parts.ticks and parts.ticks.add, GUESTS.get("written")):
             if hear:
                 log.on_append(hear)

@@ -155,7 +155,7 @@ class Console:
         self._words.add(event)
         match event:
             case events.Proposed():
-                texts = [text for text in event.call.args.values() if isinstance(text, str)]
+                texts = [text for text in event.call.args.values() if isinstance(text, str) and "\n" in text]
                 digests = [hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() for text in texts]
                 for digest in [*digests, *rendering.DIGEST.findall(event.preview)]:
                     self._texts.setdefault(digest, event.step)

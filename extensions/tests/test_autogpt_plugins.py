@@ -194,6 +194,7 @@ def test_a_plugin_embeds(served: Home, server: ScriptedServer) -> None:
     assert served.run("-c", *GOAL).code == 0, "what is no vector costs no run"
 
 
+@pytest.mark.slow
 def test_a_plugin_answers_for_the_user_where_the_user_says_so(served: Home, server: ScriptedServer) -> None:
     put(served, "chatty")
     enable(served, chatty={})
@@ -248,6 +249,7 @@ def test_what_a_plugin_is_given_is_not_shown_and_is_trusted_with_it(home: Home) 
         assert "given HERALD_KEY=[masked]" in shown and "secret-of" not in shown
 
 
+@pytest.mark.slow
 def test_what_a_plugin_reads_of_the_environment_is_named(home: Home) -> None:
     put(home, "almanac", "lantern")
     with_its_data(home)
@@ -286,6 +288,7 @@ def test_the_commands_of_published_forms_run(served: Home, server: ScriptedServe
     assert "failed in post_prompt: it raised NameError" in " ".join(done.err.split()), "what it added before stays"
 
 
+@pytest.mark.slow
 def test_mail_is_sent_and_read(served: Home, server: ScriptedServer) -> None:
     served.write("autoagent_workspace/report.txt", "The ferry leaves at 7:40.")
     put(served, "mailer", called="email")  # as the best known one is: it still finds Python's own
@@ -328,11 +331,12 @@ WHY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hooks", "turn"),
     [
         (("post_prompt", "on_planning", "pre_command", "post_command"), 0),
-        *(pytest.param(STEP_HOOKS, turn, marks=pytest.mark.slow) for turn in range(4)),
+        *((STEP_HOOKS, turn) for turn in range(4)),
     ],
     ids=["each once", *(f"turn {turn}" for turn in range(4))],
 )
@@ -394,6 +398,7 @@ def test_what_runs_of_a_plugin_is_what_was_trusted(served: Home) -> None:
     assert not list(served.folder.rglob("PWNED"))
 
 
+@pytest.mark.slow
 def test_the_list_says_what_each_does_and_lacks(served: Home) -> None:
     put(served, "announcer", "planner")
     served.write("plugins/announcer/requirements.txt", "auto_gpt_plugin_template\nno-such-package-anywhere>=2\n")

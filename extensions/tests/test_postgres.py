@@ -47,6 +47,7 @@ def put(store: PostgresStore, text: str) -> int:
     return id
 
 
+@pytest.mark.slow
 def test_a_memory_of_an_older_autoagent_gets_the_time_of_storing(
     postgres_url: str, index: str, opened: Callable[..., PostgresStore]
 ) -> None:

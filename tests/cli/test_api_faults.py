@@ -200,6 +200,7 @@ STOPS: dict[str, tuple[list[Any], int, str, float]] = {  # faults, exit code, wh
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STOPS)
 def test_what_does_not_pass_stops_the_run_with_one_line(served: Home, server: ScriptedServer, name: str) -> None:
     faults, code, line, within = STOPS[name]
@@ -227,6 +228,7 @@ def test_a_model_that_is_not_there_gets_the_names_of_those_that_are(served: Home
     assert (done.code, said in " ".join(done.text.split())) == (3, True), done.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "code"), [(quota(), 1), (Fault(401, "no"), 3)], ids=["no credit", "key revoked"])
 def test_a_fault_at_step_50_loses_nothing(served: Home, server: ScriptedServer, fault: Fault, code: int) -> None:
     server.add(*(mark(f"{n}") for n in range(1, 50)), fault)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 
+import pytest
 from driver import FINISH, GOAL, PROGRAM, Home, Session
 from server import Fault, Reply, ScriptedServer, command
 from test_session import QUESTION, opened
@@ -32,6 +33,7 @@ def test_standard_input_beside_a_wish_is_untrusted_text_of_the_run(served: Home,
     assert served.run("replay", served.runs[0], "--verify").code == 0
 
 
+@pytest.mark.slow
 def test_the_terminal_answers_where_standard_input_is_attached(served: Home, server: ScriptedServer) -> None:
     server.add(PROPOSAL, command("list_files", directory="."))
     served.write("x.py", PROGRAM_TEXT)

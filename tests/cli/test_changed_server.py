@@ -36,6 +36,7 @@ def refusing(server: ScriptedServer, status: int, *names: str) -> None:
     server.answer = refuse  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", GENERIC)
 def test_a_fault_that_says_nothing_leads_to_plain_text(served: Home, server: ScriptedServer, status: int) -> None:
     found_out(served, server)

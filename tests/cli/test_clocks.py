@@ -17,6 +17,7 @@ def passed(home: Home) -> tuple[float, float]:
     return log[-1]["t"] - log[0]["t"], log[-1]["worked"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ["Run it?", "The agent asks"])
 def test_a_persons_thinking_is_no_work(served: Home, server: ScriptedServer, question: str) -> None:
     asks = question == "The agent asks"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from driver import FINISH, GOAL, Home
 from server import ScriptedServer, command
 from test_session import QUESTION, opened
@@ -12,6 +13,7 @@ HEADING = "What the user said before and wants kept in mind"
 ENGLISH = "Write all files in British English."
 
 
+@pytest.mark.slow
 def test_a_preference_is_in_every_prompt_of_a_run_that_it_shares_no_word_with(
     served: Home, server: ScriptedServer
 ) -> None:
@@ -34,6 +36,7 @@ def test_a_preference_is_in_every_prompt_of_a_run_that_it_shares_no_word_with(
     assert "The core is empty" in served.run("memory", "core").err
 
 
+@pytest.mark.slow
 def test_what_finds_no_room_is_said_to_the_model_and_to_the_user(served: Home, server: ScriptedServer) -> None:
     for number in range(12):
         text = f"Rule {number} of the house: " + "the tables are laid before the guests have come. " * 4

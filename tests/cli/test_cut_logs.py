@@ -53,6 +53,7 @@ def test_where_whole_lines_are_left_the_agent_is_told(served: Home, server: Scri
     assert trace(served) == list("1234")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["resume", "fork"])
 def test_a_cut_run_goes_on_from_the_step_that_is_named(
     served: Home, server: ScriptedServer, four_steps: Path, how: str

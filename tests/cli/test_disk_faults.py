@@ -169,6 +169,7 @@ def test_a_log_that_cannot_be_read_is_named(home: Home) -> None:
     assert home.run("resume", "-c").code == 0
 
 
+@pytest.mark.slow
 @traceable
 def test_a_call_that_is_interrupted_is_made_again(home: Home) -> None:
     inject = ("-e", "trace=write,fdatasync", "-e", "inject=write,fdatasync:error=EINTR:when=5+3")
@@ -213,8 +214,9 @@ def test_state_of_another_user_is_not_written_by_root(begun: Home) -> None:
     assert {path.stat().st_uid for path in begun.state.rglob("*")} == {nobody.ID}
 
 
+@pytest.mark.slow
 @only_root
-@pytest.mark.parametrize("how", ["modes", pytest.param("mount", marks=[mounts, pytest.mark.slow])])
+@pytest.mark.parametrize("how", ["modes", pytest.param("mount", marks=mounts)])
 def test_a_state_folder_that_is_read_only_is_named(begun: Home, how: str) -> None:
     if how == "modes":
         nobody.require()

@@ -278,6 +278,7 @@ def test_a_small_models_run_whose_last_program_failed_is_not_shown(served: Home,
     assert (verdict["finding"], verdict["why"]) == ("not met", "The last program that was run failed.")
 
 
+@pytest.mark.slow
 def test_a_small_model_is_offered_no_test_writer_and_overwrites_no_test(served: Home, server: ScriptedServer) -> None:
     for name, text in {"test_calc.py": "assert 1\n", "calc.py": "x = 1\n"}.items():
         served.write(f"autoagent_workspace/{name}", text)

@@ -290,6 +290,7 @@ def test_what_cannot_be_opened_leaves_no_empty_run(home: Home) -> None:
     assert home.runs == []
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_written_any_more_still_tells_how_to_go_on(home: Home) -> None:
     limited = ["bash", "-c", 'ulimit -f 12; exec "$@"', "bash", *PROGRAM, "--demo", "-c", "-m", "none"]  # KiB a file
     env = {"PATH": os.environ["PATH"], "HOME": str(home.folder), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}

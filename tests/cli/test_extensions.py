@@ -196,6 +196,7 @@ def test_a_part_that_decides_and_changes_results_goes_by_its_extensions_name(
     assert (told["sender"], told["data"]["private"]) == (f"{name}: user", True)
 
 
+@pytest.mark.slow
 def test_the_memory_hooks_of_the_docs_find_weigh_order_and_hear(
     served: Home, server: ScriptedServer, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from driver import FINISH, GOAL, TEAM_OF_TWO, Home
 from server import Reply, ScriptedServer, command
 
@@ -45,6 +46,7 @@ def test_the_users_own_agents_file_and_skills_need_no_trust(served: Home, server
     assert "Be brief." in prompt and "1. greeting: How we greet. Use it for letters." in prompt
 
 
+@pytest.mark.slow
 def test_a_skill_is_loaded_when_asked_for_with_its_files(served: Home, server: ScriptedServer) -> None:
     served.write(".agents/skills/greeting/SKILL.md", SKILL.format(word="hej"))
     served.write(".agents/skills/greeting/scripts/greet.sh", SCRIPT.format(word="hej"))

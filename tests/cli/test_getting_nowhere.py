@@ -45,6 +45,7 @@ def test_1_a_task_complete_that_is_refused_whatever_reason_it_gives(served: Home
     assert "and nothing is new since." in " ".join(done.text.split())
 
 
+@pytest.mark.slow
 def test_1_an_edit_back_and_forth_with_a_test_each_time(served: Home, server: ScriptedServer) -> None:
     there = command("edit_file", filename="a.txt", old="one", new="two")
     back = command("edit_file", filename="a.txt", old="two", new="one")
@@ -138,6 +139,7 @@ def test_3_a_program_is_waited_for_in_one_step(served: Home, server: ScriptedSer
     assert "has ended: exit status 3." in " ".join(done.text.split())
 
 
+@pytest.mark.slow
 def test_3_a_wait_that_brings_nothing_may_be_repeated(served: Home, server: ScriptedServer) -> None:
     server.add(FOR_EVER, *[wait(served, 0.01)] * 40, *FINISH)
     served.succeed(*RUN)

@@ -121,6 +121,7 @@ def test_the_run_goes_on_without_an_answer_and_takes_a_late_one(
     assert "A late answer to 'Which colour?': Blue" in server.requests[2].prompt
 
 
+@pytest.mark.slow
 def test_a_dream_is_the_executors(levels: Callable[..., Home], server: ScriptedServer) -> None:
     home = levels(
         Planner=[command("sleep"), *FINISH], Executor=[command("task_complete", reason="I dreamt of rain.")] * 2
@@ -210,6 +211,7 @@ def test_a_recall_is_put_in_order_by_the_model_that_is_named(
     assert sum(e["usage"]["prompt"] for e in paid) >= 100, "what it costs is counted"
 
 
+@pytest.mark.slow
 def test_time_may_be_counted_in_ticks_and_all_texts_fade_alike(levels: Callable[..., Home]) -> None:
     def nap(number: int) -> Command:
         return command("recall", query=f"nothing of the kind {number}")

@@ -74,6 +74,7 @@ def test_a_question_is_answered_from_another_terminal(served: Home, server: Scri
     assert any(e["type"] == "feedback" and e["text"] == "use another name" for e in served.log())
 
 
+@pytest.mark.slow
 def test_no_name_of_a_folder_passes_for_a_question(served: Home, server: ScriptedServer) -> None:
     (served.folder / "ws\nOTHER  for 1 s").mkdir()
     server.add(command("write_to_file", filename="a.txt", text="x"))
@@ -197,6 +198,7 @@ roles:
 """
 
 
+@pytest.mark.slow
 def test_a_person_of_a_team_answers_from_another_terminal(home: Home, server: ScriptedServer) -> None:
     home.point_at(server)
     home.write("team.yaml", TEAM)

@@ -79,6 +79,7 @@ def refused(log: list[dict[str, Any]]) -> list[str]:
 # Content of a file of the user's ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shows",
     [
@@ -133,6 +134,7 @@ def test_a_check_of_a_goal_that_prints_a_file_of_the_users_makes_the_run_private
     assert "the check of goal 1" in reason
 
 
+@pytest.mark.slow
 def test_without_a_sandbox_a_program_makes_the_run_private_though_the_workspace_is_empty(
     served: Home, play: Any
 ) -> None:
@@ -146,6 +148,7 @@ def test_without_a_sandbox_a_program_makes_the_run_private_though_the_workspace_
     assert "execute_shell" in reason
 
 
+@pytest.mark.slow
 def test_a_file_of_the_users_that_an_undo_has_put_back_is_no_file_of_the_runs(served: Home, play: Any) -> None:
     served.write("autoagent_workspace/secret.txt", SECRET)
     play(browse(), command("write_to_file", filename="secret.txt", text="mine now"))
@@ -200,6 +203,7 @@ def test_what_a_broken_download_has_left_is_from_outside_in_later_runs(served: H
     assert set(shown["data"]) == {"untrusted", "page"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["check", "verdict", "miss"])
 def test_a_file_from_outside_taints_however_it_is_shown(
     served: Home, server: ScriptedServer, play: Any, how: str
@@ -240,9 +244,8 @@ def test_an_imported_memory_is_from_outside_unless_the_user_vouches_for_it(
 # What the user keeps in every prompt -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "own", [(), pytest.param(("--user",), marks=pytest.mark.slow)], ids=["of the folder", "of his own"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [(), ("--user",)], ids=["of the folder", "of his own"])
 def test_what_is_pinned_is_private_unless_the_user_calls_it_public(served: Home, play: Any, own: tuple[str]) -> None:
     assert served.run("memory", *own, "core", "add", "--public", "Write British English.").code == 0
     script = (browse(), browse(OTHER))
@@ -270,6 +273,7 @@ def test_a_text_from_outside_is_not_made_public(served: Home) -> None:
 # Sub-agents ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_words_of_a_sub_agent_of_an_earlier_process_carry_what_it_had_read(
     served: Home, server: ScriptedServer, site: Site
 ) -> None:

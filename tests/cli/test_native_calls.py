@@ -120,6 +120,7 @@ def test_commands_and_instructions_take_a_bounded_share_of_each_prompt(served: H
     assert 1_500 < prompted["tokens"] <= 2_500
 
 
+@pytest.mark.slow
 def test_a_long_argument_keeps_head_and_tail_and_is_valid_json(served: Home, server: ScriptedServer) -> None:
     lines = "\n".join(f'{n}: "quoted" \\ text' for n in range(4_000))
     server.add(command(WRITE, filename="a.txt", text=lines), *FINISH)

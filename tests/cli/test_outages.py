@@ -94,6 +94,7 @@ def test_a_sub_agent_that_is_ended_waits_no_longer(served: Home, server: Scripte
     assert "did not stop in time" not in json.dumps(served.log())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["AUTOAGENT_PATIENCE", "AUTOAGENT_OUTAGE"])
 def test_who_is_asked_may_wait_or_leave(served: Home, server: ScriptedServer, variable: str) -> None:
     served.env[variable] = "1"
@@ -167,6 +168,7 @@ def test_without_usage_of_the_server_tools_and_thoughts_are_counted(served: Home
     assert usage["prompt"] >= 0.95 * prompted
 
 
+@pytest.mark.slow
 def test_a_request_that_is_given_up_after_silence_counts(served: Home, server: ScriptedServer) -> None:
     answered_once(served, server)
 
@@ -200,6 +202,7 @@ def test_a_retry_that_would_pass_the_ceiling_is_not_made(served: Home, server: S
 # The embedder ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_recall_by_words_goes_on_while_the_embedder_is_down(served: Home, server: ScriptedServer, away: str) -> None:
     note = command("memory_add", text="The zebra key is under the flowerpot.")
     server.add(note, command("recall", query="zebra key"), command("write_to_file", filename="a", text="x"), *FINISH)

@@ -132,6 +132,7 @@ def test_14_what_the_user_decided_is_shown(served: Home, server: ScriptedServer)
     assert shown.count("ALLOWED: user") == 2, "the second end, for which nobody was asked, is the first one's answer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("show",), ("show", "--json"), ("replay", "--fast")], ids=" ".join)
 def test_14_a_reader_that_has_enough_hears_no_complaint(served: Home, run: str, arguments: tuple[str, ...]) -> None:
     reads, writes = os.pipe()

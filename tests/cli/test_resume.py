@@ -231,6 +231,7 @@ THREE = (
 )
 
 
+@pytest.mark.slow
 def test_from_an_earlier_step_history_and_workspace_are_as_they_were(served: Home, server: ScriptedServer) -> None:
     server.add(*THREE)
     assert served.run(*GOAL, "-m", "none", "-c", "-l", "3").code == 4

@@ -155,6 +155,7 @@ def test_a_script_that_does_not_fit_fails_the_scenario(home: Home) -> None:
     assert any("the replies of the scenario have run out" in line for line in a["screen"])
 
 
+@pytest.mark.slow
 def test_what_a_scenario_puts_there_is_trusted(home: Home) -> None:
     task = "{ai_name: N, ai_role: r, ai_goals: [{text: t, check: test -d .}]}"
     home.write(
@@ -286,6 +287,7 @@ def test_a_scenario_cannot_weaken_the_sandbox(home: Home, way: str) -> None:
     assert not list((home.folder / "tmp").rglob("reached"))
 
 
+@pytest.mark.slow
 def test_a_scenario_has_the_sandbox_that_the_user_has(home: Home) -> None:
     home.write(
         ".config/autoagent/config.yaml", "sandbox_seconds: 7\nsandbox_memory: 0\nexecute_local_commands: false\n"
@@ -311,6 +313,7 @@ def test_what_the_user_says_himself_lets_a_scenario_have_no_sandbox(home: Home, 
     assert list((home.folder / "tmp").rglob("reached")), done.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["undo {} --force --state-dir .autoagent", "resume {} -c --state-dir .autoagent"])
 def test_a_run_that_a_scenario_brings_has_no_workspace_elsewhere(home: Home, words: str) -> None:
     home.write("mine/a.txt", "mine")

@@ -246,6 +246,7 @@ def test_a_run_with_sub_agents_can_be_replayed(crew: Callable[..., Home]) -> Non
     assert home.read("autoagent_workspace/a.txt") == "hi\n"
 
 
+@pytest.mark.slow
 def test_every_prompt_follows_from_the_log_also_with_limits_after_a_resume_and_in_a_fork(
     crew: Callable[..., Home],
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_debate_has_finished_with_the_rounds_that_it_plans_and_its_markdown_is
     assert (more.code, len(said(home))) == (0, 4), more.text
 
 
+@pytest.mark.slow
 def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[..., Home]) -> None:
     home = team()
     done = home.run("team", "team.yaml", "--n-round", "1", env=WIDE)
@@ -213,6 +214,7 @@ def test_a_plan_is_written_worked_on_reviewed_and_revised(team: Callable[..., Ho
     assert said(home)[-1][1] == "a. get it\nresult 1\nb. use it\nresult 2\nc. polish\nresult 3"
 
 
+@pytest.mark.slow
 def test_the_investment_is_a_limit_for_all(team: Callable[..., Home], server: ScriptedServer) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 1000}  # 0.01 USD
     home = team(answer=lambda request: Reply("x", usage=usage))

@@ -97,6 +97,7 @@ def test_a_fault_without_end_is_cut_and_asked_again(served: Home, server: Script
     assert endless.sent < 20 * 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "media_type", "says"),
     [

@@ -27,6 +27,7 @@ def of_user(home: Home) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_in_it_is_recalled_in_every_folder_and_told_apart(served: Home, server: ScriptedServer) -> None:
     assert served.run("memory", "--user", "add", BRITISH).text == "Remembered as 1.\n"
     assert served.run("memory", "add", "Reports go to the folder out.").code == 0
@@ -59,6 +60,7 @@ def test_what_is_in_it_is_recalled_in_every_folder_and_told_apart(served: Home, 
     assert of_user(served) == []
 
 
+@pytest.mark.slow
 def test_the_best_of_one_memory_does_not_come_before_a_better_one_of_the_other(
     served: Home, server: ScriptedServer
 ) -> None:
@@ -84,6 +86,7 @@ def test_what_is_superseded_names_the_newer_memory(served: Home, server: Scripte
     assert ["superseded by memory user:2, " in line for line in old].count(True) == 1, text
 
 
+@pytest.mark.slow
 def test_an_agent_is_refused_in_one_line_where_nobody_is_asked(served: Home, server: ScriptedServer) -> None:
     env = {"MEMORY_USER": "on"}
     served.write(".env", "MEMORY_USER=true\n")  # no folder has a say in it

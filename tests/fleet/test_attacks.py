@@ -38,6 +38,7 @@ def test_a_task_that_is_nested_without_end_is_named(home: Home, server: Scripted
     assert (done.code, len(done.err.splitlines())) == (2, 1), done.text
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_the_fleet_is_not_copied_into_itself(home: Home, server: ScriptedServer) -> None:
     server.script, server._every = [*FINISH], None
     home.write("a.txt", "a")
@@ -47,6 +48,7 @@ def test_a_folder_that_holds_the_fleet_is_not_copied_into_itself(home: Home, ser
     assert not list((home.folder / "out/a/workspace").rglob("fleet.jsonl"))
 
 
+@pytest.mark.slow
 def test_the_agents_own_files_are_not_copied_to_where_it_reads_them(home: Home, server: ScriptedServer) -> None:
     server.script, server._every = [command("read_file", filename=".env"), *FINISH], None
     home.write(".env", "DB_PASSWORD=of-the-user-and-nobody-else\n")
@@ -56,6 +58,7 @@ def test_the_agents_own_files_are_not_copied_to_where_it_reads_them(home: Home, 
     assert "of-the-user-and-nobody-else" not in json.dumps([request.body for request in server.requests]), done.text
 
 
+@pytest.mark.slow
 def test_nothing_that_a_model_says_commands_the_terminal(home: Home, server: ScriptedServer) -> None:
     said = command("read_file", filename="\x1b]0;PWNED\x07\x1b[2Ja\u202eb")
     server.script, server._every = [said, command("task_complete", reason="\x1b]0;PWNED\x07 \u202edone")], None
@@ -150,6 +153,7 @@ def test_no_module_of_the_folder_is_run_on_a_node(home: Home, server: ScriptedSe
     assert code == 0, text
 
 
+@pytest.mark.slow
 def test_no_cluster_of_another_user_is_joined() -> None:
     nobody.require()
     argv = ["/opt/raylet", "-c", "read x", "--gcs-address=127.0.0.1:9"]

@@ -65,6 +65,7 @@ def test_many_tasks_outlive_many_kills(home: Home, server: ScriptedServer) -> No
     assert_survives_kills(home, server, by_turns, number=2 * kills, kills=kills, seed=2)
 
 
+@pytest.mark.slow
 def test_a_budget_is_never_exceeded_however_many_runs_share_it(home: Home, server: ScriptedServer) -> None:
     code, text = run(home, tasks(3), "--parallel", "4", "--budget", f"{6 * CENTS:.6f}")
     assert code == 9 and "of the fleet's budget of $0.0408" in text
@@ -81,12 +82,14 @@ def test_a_budget_for_twelve_of_twenty_tasks_is_used_to_the_cent(home: Home, ser
     assert_used_up(home, server, 12 * CALLS)
 
 
+@pytest.mark.slow
 def test_tokens_are_shared_out_as_money_is(home: Home, server: ScriptedServer) -> None:
     code, text = run(home, tasks(2), "--parallel", "2", "--max-tokens", str(5 * 3100 + 400))
     assert code == 9 and "of the fleet's 15900 (--max-tokens)" in text
     assert 4 <= len(server.requests) <= 5
 
 
+@pytest.mark.slow
 def test_a_refusal_for_too_many_requests_slows_all_runs(home: Home, server: ScriptedServer) -> None:
     refusals = Refusals(server)
     code, text = run(home, tasks(2), "--parallel", "2")
@@ -95,6 +98,7 @@ def test_a_refusal_for_too_many_requests_slows_all_runs(home: Home, server: Scri
     refusals.assert_heeded()
 
 
+@pytest.mark.slow
 def test_requests_a_minute_are_spaced_for_all_runs_together(home: Home, server: ScriptedServer) -> None:
     times: list[float] = []
     server.refuses = lambda request: times.append(time.monotonic())
@@ -126,6 +130,7 @@ def test_ctrl_c_stops_at_the_next_call_and_resume_goes_on(home: Home, server: Sc
     assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(4)])
 
 
+@pytest.mark.slow
 def test_a_call_that_is_cut_off_is_counted_at_its_highest_price(home: Home, server: ScriptedServer) -> None:
     hanging = Hanging()
     server.script, server._every = [hanging], None
@@ -141,6 +146,7 @@ def test_a_call_that_is_cut_off_is_counted_at_its_highest_price(home: Home, serv
     assert summary["usd"] < CENTS <= summary["usd"] + summary["unknown_usd"]
 
 
+@pytest.mark.slow
 def test_a_question_is_answered_from_the_inbox(home: Home, server: ScriptedServer) -> None:
     head = home.start("fleet", "-", "--out", "out")
     head.stdin.write(tasks(1))
@@ -161,6 +167,7 @@ def test_a_question_is_answered_from_the_inbox(home: Home, server: ScriptedServe
     assert_done_once(home.folder / "out", ["t000"])
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_tried_again_and_then_left(home: Home, server: ScriptedServer) -> None:
     server.refuses = lambda request: Fault(400, "no")
     code, text = run(home, tasks(1), "--retries", "1")
@@ -172,6 +179,7 @@ def test_a_failing_run_is_tried_again_and_then_left(home: Home, server: Scripted
     assert_done_once(home.folder / "out", ["t000"])
 
 
+@pytest.mark.slow
 def test_files_repeats_and_rates(home: Home, server: ScriptedServer) -> None:
     home.write("data/a.txt", "a")
     home.write("data/deep/b.txt", "b")
@@ -219,6 +227,7 @@ def test_what_is_wrong_is_named_before_anything_starts(home: Home, file: str, te
     assert not (home.folder / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_task_files_checks_and_reach_wait_for_trust(home: Home, server: ScriptedServer) -> None:
     home.write("secret/key.txt", "s")
     home.write(
@@ -235,6 +244,7 @@ def test_a_task_files_checks_and_reach_wait_for_trust(home: Home, server: Script
     assert home.read("out/a/workspace/key.txt") == "s"
 
 
+@pytest.mark.slow
 def test_python_iterates_over_results(place: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMORY_BACKEND", "no_memory")
     monkeypatch.setenv("AUTOAGENT_SANDBOX", "none")
@@ -248,6 +258,7 @@ def test_python_iterates_over_results(place: Path, server: ScriptedServer, monke
         Fleet(given, out="out")
 
 
+@pytest.mark.slow
 def test_no_key_is_written_anywhere(home: Home, server: ScriptedServer) -> None:
     key = "sk-" + "a1B2c3D4" * 4
     home.env["OPENAI_API_KEY"] = key
@@ -265,6 +276,7 @@ def test_a_worker_of_another_version_is_refused_and_named(home: Home, server: Sc
     assert [line["type"] for line in record(home.folder / "out")].count("started") == 1
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_read_makes_another_attempt(home: Home, server: ScriptedServer) -> None:
     server.refuses = lambda request: Fault(400, "no") if "to part-1.txt" in request.prompt else None
     assert run(home, tasks(1), "--retries", "0")[0] == 9

@@ -29,6 +29,7 @@ def forge(there: Room, ended: dict[str, Any] | None = None, /, **job: Any) -> No
     there.write("out/fleet.jsonl", "".join(f"{json.dumps(line)}\n" for line in [*lines, {"type": "other"}]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["check", "files", "path"])
 def test_a_fleet_that_was_not_started_here_waits_for_trust(there: Room, kind: str) -> None:
     there.write("../outside/workspace/a.txt", "a")
@@ -102,6 +103,7 @@ def test_a_task_attaches_no_file_unasked(there: Room, task: str) -> None:
     assert (code, "tasks.yaml:2 @." in text) == (3, True), text
 
 
+@pytest.mark.slow
 def test_one_refusal_does_not_stop_a_fleet_for_ever(there: Room) -> None:
     there.write("tasks.yaml", f"{ONE}- {{id: b, goal: Do the thing}}\n")
     flags = ("-c", "--out", "out", "--patience", "1", "--retries", "0", "--parallel", "1")

@@ -134,6 +134,7 @@ def test_nothing_of_the_folder_is_sent_with_the_users_key_unasked(there: Room) -
         assert server.requests[0].headers["openai-organization"] == "org-of-somebody"
 
 
+@pytest.mark.slow
 def test_no_address_of_the_folder_becomes_the_model_unasked_whose_ever_the_key_is(there: Room) -> None:
     """With a key of its own beside it: the prompts and the files in them would go to a stranger."""
     there.write("autoagent_workspace/salaries.csv", "Ann,1\n")
@@ -541,6 +542,7 @@ def test_a_forged_approval_in_the_log_starts_nothing(there: Room) -> None:
     assert not list(there.folder.rglob("PWNED")), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trap", ["device", "bomb", "pipe"])
 def test_no_object_of_a_snapshot_is_endless(there: Room, trap: str) -> None:
     with ScriptedServer(command("write_to_file", filename="a.txt", text="x"), *FINISH) as server:
@@ -583,6 +585,7 @@ def test_no_name_or_description_of_a_skill_passes_for_a_line_of_the_program(ther
         assert code == 0 or "--demo" in arguments, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["notes.md", "docs/notes.md"])
 def test_no_link_of_the_folder_attaches_a_file_from_elsewhere(there: Room, place: str) -> None:
     (there.folder / "docs").mkdir()

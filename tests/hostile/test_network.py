@@ -295,6 +295,7 @@ def test_d16_servers_that_cannot_show_who_they_are() -> None:
             assert not one.seen, "nothing is asked of a server that nobody verified"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("either")
 def test_d19_a_page_that_was_remembered_is_marked_when_it_is_recalled() -> None:
     """D59 too: the memory of one session, recalled in the next."""
@@ -318,6 +319,7 @@ def test_d19_a_page_that_was_remembered_is_marked_when_it_is_recalled() -> None:
         assert not any(memory["trusted"] for memory in memories if fact in memory["text"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_what_a_rule_lets_go_to_a_host_goes_to_no_other(user: str) -> None:
     with room(user) as made, Site() as site, Site() as other:

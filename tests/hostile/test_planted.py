@@ -51,6 +51,7 @@ def with_repository(there: Room) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_configuration_of_a_new_repository_runs_nothing(there: Room, kind: str) -> None:
     evil = EVIL.format(there.folder)
@@ -113,6 +114,7 @@ def venv_in(root: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_agent_does_not_change_the_program_that_runs_it(there: Room, kind: str) -> None:
     """It is installed in the project's own environment."""
@@ -137,6 +139,7 @@ SWAPPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["landlock", "none"])
 def test_the_program_that_runs_it_stays_in_its_place(there: Room, kind: str) -> None:
     """Its environment lies in a folder that programs of the agent may rename."""
@@ -160,6 +163,7 @@ def test_the_program_that_runs_it_stays_in_its_place(there: Room, kind: str) -> 
         assert "runs as the user later" in section[how].text, section[how].text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
 def test_no_interpreter_of_the_workspace_runs_outside_the_sandbox(there: Room, kind: str) -> None:
     """The agent works in an environment of the project, which is activated, and may change it."""
@@ -208,6 +212,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_repository_anywhere_in_the_workspace_runs_a_program(there: Room) -> None:
     replies = {name: shell(line) for name, line in ELSEWHERE.items()}
     later = "sleep 0.3; git init -q bg; git -C bg config core.fsmonitor 'touch PWNED'"
@@ -236,6 +241,7 @@ WRITES = {
 }
 
 
+@pytest.mark.slow
 def test_no_file_command_writes_what_runs_later_unasked(there: Room) -> None:
     root = with_repository(there)
     (root / "link").symlink_to(".git")
@@ -285,6 +291,7 @@ def test_the_user_says_what_is_protected(there: Room) -> None:
     assert not list(root.rglob("*.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["!nothing-like-it", "/etc/passwd", "a/../b"])
 def test_a_name_that_protects_nothing_is_said(there: Room, change: str) -> None:
     done = there.run("--demo", "-c", env={"AUTOAGENT_PROTECT": change})
@@ -292,6 +299,7 @@ def test_a_name_that_protects_nothing_is_said(there: Room, change: str) -> None:
     assert change in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
 def test_no_file_gets_the_rights_of_its_owner(there: Room, kind: str) -> None:
     lines = ["chmod u+s tool", "chmod g+s tool", "python3 -c 'import os; os.chmod(\"tool\", 0o4755)'",
@@ -303,6 +311,7 @@ def test_no_file_gets_the_rights_of_its_owner(there: Room, kind: str) -> None:
         assert path.lstat().st_mode & (stat.S_ISUID | stat.S_ISGID) == 0 or path.is_dir(), path
 
 
+@pytest.mark.slow
 def test_what_the_user_changes_meanwhile_is_his(there: Room) -> None:
     """A program runs on while he works in another terminal: under a sandbox that holds, the change can only be his."""
     root = with_repository(there)
@@ -324,6 +333,7 @@ def test_what_the_user_changes_meanwhile_is_his(there: Room) -> None:
     assert (root / ".envrc").read_text() == "new\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_other_tools_run_is_the_users_too(there: Room, kind: str) -> None:
     names = (".hg/hgrc", ".jj/repo/config.toml", ".helix/languages.toml", ".mise.toml", ".mvn/extensions.xml",
@@ -347,6 +357,7 @@ ADD = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_agent_adds_a_submodule_but_no_program_by_it(there: Room, kind: str) -> None:
     root = with_repository(there)
@@ -386,6 +397,7 @@ if os.fork() == 0:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_outlives_its_command_plants_nothing(there: Room, kind: str) -> None:
     root = with_repository(there)
@@ -403,6 +415,7 @@ def test_what_outlives_its_command_plants_nothing(there: Room, kind: str) -> Non
     assert ".envrc was removed" in section["meanwhile"].text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_file_that_git_writes_leads_out_of_the_repository(there: Room, kind: str) -> None:
     root = with_repository(there)

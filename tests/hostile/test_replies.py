@@ -94,6 +94,7 @@ def called(either: None) -> Iterator[Section]:
         yield drive(made, replies, "-m", "local", apart=True)
 
 
+@pytest.mark.slow
 def test_d34_the_run_went_on_and_only_what_was_clear_was_run(written: Section) -> None:
     written.assert_went_on()
     files = {path.name: path.read_text() for path in written.room.workspace.iterdir()}
@@ -109,6 +110,7 @@ def test_d34_d35_a_reply_that_is_no_command_is_refused(written: Section, name: s
     written[name].assert_refused(UNREADABLE[name][1])
 
 
+@pytest.mark.slow
 def test_d35_d36_d38_the_run_went_on(called: Section) -> None:
     called.assert_went_on()
     files = {path.name: path.read_text() for path in called.room.workspace.iterdir()}
@@ -133,6 +135,7 @@ SEVERAL = Reply(
 )
 
 
+@pytest.mark.slow
 def test_d38_several_calls_of_a_reply_are_authorised_one_by_one() -> None:
     with room() as made, ScriptedServer(SEVERAL, *FINISH) as server:
         made.point_at(server)
@@ -159,6 +162,7 @@ def test_d34_unusable_replies_in_a_row_end_the_run() -> None:
         assert len(section.server.requests) == 3
 
 
+@pytest.mark.slow
 def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -> None:
     """Digger starts Spades, each of which tries to start one; the run finishes when there may be no more of them."""
     full = threading.Event()

@@ -189,6 +189,7 @@ def test_memories_of_skipped_steps_make_room_for_others(store: MemoryStore, find
     assert texts_of(found) == ["an older fact in more words than the others have"]
 
 
+@pytest.mark.slow
 def test_near_finds_what_brute_force_finds(store: MemoryStore) -> None:
     embedder, random = BagOfWords(), np.random.default_rng(4)
     vocabulary = [f"word{number}" for number in range(300)]
@@ -347,6 +348,7 @@ def test_bad_vectors_are_kept_out_and_named(backend: Backend) -> None:
     assert "EMBEDDING_MODEL" in store.search("poison", 1).problem
 
 
+@pytest.mark.slow
 def test_two_processes_put_a_hundred_memories_each(backend: Backend) -> None:
     program, address = Path(__file__).with_name("putting.py"), (backend.kind, backend.place, backend.index)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

@@ -38,11 +38,13 @@ def memory(tmp_path: Path) -> Iterator[LivingMemory]:
         yield memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fact", "goal"), [*FACTS.items(), *COMPOUNDS.items()])
 def test_a_fact_is_pushed_for_the_goal_that_needs_it(memory: LivingMemory, fact: str, goal: str) -> None:
     assert fact in [found.text for found in memory.recall(goal, 8, pushed=True).memories]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goal", ["天気予報を調べる", "写一首关于春天的诗", "Schreibe ein Gedicht über den Frühling"])
 def test_a_goal_that_no_fact_is_about_gets_none(memory: LivingMemory, goal: str) -> None:
     found = memory.recall(goal, 8, pushed=True)

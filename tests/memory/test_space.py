@@ -130,6 +130,7 @@ def test_each_memory_has_its_vector_back(few: Opened) -> None:
 # Many
 
 
+@pytest.mark.slow
 def test_among_many_the_bits_find_what_brute_force_finds(many: Opened, vectors: Vectors) -> None:
     for row in (0, CHUNK - 1, CHUNK, CHUNKS * CHUNK - 1, CHUNKS * CHUNK, MANY - 1):  # in chunks, and beyond the last
         right = brute_force(vectors, vectors[row])
@@ -177,6 +178,7 @@ def test_bits_that_are_lost_or_damaged_are_made_anew(many: Opened, vectors: Vect
     assert many.bits.read_bytes() == sound
 
 
+@pytest.mark.slow
 def test_vectors_that_are_mostly_zeros_are_searched_in_whole(tmp_path: Path) -> None:
     opened = Opened(tmp_path / "memory")
     sparse = groups(MANY)

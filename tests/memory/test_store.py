@@ -249,6 +249,7 @@ def test_a_sample_is_random_without_repeats_and_below_the_level(folder: Path) ->
         assert memory.sample(0, 4) == memory.sample(-3, 4) == memory.sample(5, 0) == []
 
 
+@pytest.mark.slow
 def test_a_sample_is_found_where_most_ids_are_gone(folder: Path) -> None:
     with LocalStore(folder, BagOfWords(), random=Random(1)) as memory:
         ids = [put(memory, f"fact {number}") for number in range(300)]

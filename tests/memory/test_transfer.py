@@ -269,6 +269,7 @@ def run(folder: Path, *words: str | Path, **env: str) -> Result:
     return CliRunner().invoke(group, [str(word) for word in words], env=variables)
 
 
+@pytest.mark.slow
 def test_a_memory_moves_from_one_backend_to_the_next(backend: Backend, tmp_path: Path) -> None:
     first, then = tmp_path / "first.jsonl", tmp_path / "then.jsonl"
     for text in ("The invoice number is 4711.", "The cat sleeps on the sofa."):
@@ -287,6 +288,7 @@ def test_a_memory_moves_from_one_backend_to_the_next(backend: Backend, tmp_path:
     assert "4711" in run(tmp_path / "other", "search", "invoice", "-k", "1", **there).stdout
 
 
+@pytest.mark.slow
 def test_an_import_counts_as_text_from_outside_unless_it_is_ones_own(backend: Backend, tmp_path: Path) -> None:
     there = {"MEMORY_BACKEND": backend.kind, "MEMORY_URL": backend.place, "MEMORY_INDEX": backend.index}
     file = tmp_path / "memory.jsonl"

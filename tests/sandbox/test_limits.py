@@ -36,6 +36,7 @@ MEMORY = "b = bytearray(400_000_000); import time; time.sleep(20)"
 CHILDREN = "import os, time; [os.fork() for _ in range(3)]; b = bytearray(40_000_000); time.sleep(20)"  # 8 of 40 MB
 BUSY = "import time\nwhile time.process_time() < 200: pass"
 START = 0.012  # seconds that a program takes to start, and some more
+TRIALS = 40
 DAEMON = "setsid sh -c 'setsid sleep {0} >/dev/null 2>&1 &'; sleep 0.2"
 
 
@@ -65,6 +66,7 @@ def gone(word: str) -> bool:
     return looks == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [MEMORY, CHILDREN], ids=["one", "children"])
 def test_memory_of_the_whole_tree(kind: str, either_user: int | None, hold: Hold, program: str) -> None:
     done = hold(kind, either_user, memory=200 * MB).run("python3", "-c", program)
@@ -95,6 +97,7 @@ def test_the_size_of_a_file(kind: str, either_user: int | None, place: Path, hol
         assert (place / "ws/big").stat().st_size == 2 * MB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [["bash", "-c", BOMB], ["python3", "-c", SESSIONS]], ids=["bomb", "sessions"])
 def test_the_number_of_processes(kind: str, either_user: int | None, hold: Hold, script: list[str]) -> None:
     agent = hold(kind, either_user, processes=100)
@@ -104,6 +107,7 @@ def test_the_number_of_processes(kind: str, either_user: int | None, hold: Hold,
     assert agent.run("echo", "usable").output == b"usable\n"
 
 
+@pytest.mark.slow
 def test_the_time_of_processors_counts_in_the_background_too(kind: str, place: Path, hold: Hold) -> None:
     agent = hold(kind, cpu=0.3)
     assert agent.run("python3", "-c", BUSY).limit == "0.3 s of processor time"
@@ -133,18 +137,16 @@ def test_nothing_outlives_the_agent(kind: str, either_user: int | None, hold: Ho
     assert gone("876544") and gone("876545")
 
 
-@pytest.mark.parametrize("trials", [12, pytest.param(40, marks=pytest.mark.slow)])
-def test_an_agent_killed_while_a_program_starts_leaves_neither_program_nor_bubblewrap(
-    trials: int, place: Path, hold: Hold
-) -> None:
+@pytest.mark.slow
+def test_an_agent_killed_while_a_program_starts_leaves_neither_program_nor_bubblewrap(place: Path, hold: Hold) -> None:
     mark = f"8765{os.getpid()}"  # no other test process looks for it
-    for trial in range(trials):
+    for trial in range(TRIALS):
         agent = hold("bubblewrap")
         agent.begin("sleep", mark)
-        time.sleep(START * trial / trials)
+        time.sleep(START * trial / TRIALS)
         agent.process.kill()
         agent.process.wait()
-        assert gone(mark) and gone(str(place / "ws")), f"killed after {1000 * START * trial / trials:.1f} ms"
+        assert gone(mark) and gone(str(place / "ws")), f"killed after {1000 * START * trial / TRIALS:.1f} ms"
 
 
 @pytest.mark.slow

@@ -85,6 +85,7 @@ def test_it_has_what_each_prompt_held_and_the_files_at_each_step(ran: Home) -> N
     assert ran.run("show", ran.runs[0], "--prompt").code == 2
 
 
+@pytest.mark.slow
 def test_a_fleet_has_a_page_with_one_for_each_run(home: Home, server: ScriptedServer) -> None:
     home.point_at(server)
     server.add(*[*FINISH] * 2)
@@ -132,6 +133,7 @@ def long_run(events: list[Event], steps: int) -> Iterator[Event]:
     yield from (event for event in events if event.step > 2)
 
 
+@pytest.mark.slow
 def test_a_thousand_steps_fit_into_two_megabytes(ran: Home) -> None:
     events = list(read(ran.folder / ".autoagent", ran.runs[0]))
     page = page_of(long_run(events, 1_000))

@@ -160,6 +160,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 # Who gets in --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_this_users_browser_gets_an_answer(served: Home, server: ScriptedServer) -> None:
     server.add(WRITE, *FINISH)
     served.run("-c", "-y", "-m", "none", *GOAL)
@@ -222,6 +223,7 @@ def test_another_address_needs_tls_and_a_token_of_the_users(home: Home) -> None:
 # What it shows ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_stream_gives_each_change_once_also_after_a_new_start(served: Home, server: ScriptedServer) -> None:
     server.add(WRITE, *FINISH)
     served.run("-c", "-y", "-m", "none", "--accept-claims", *GOAL)
