@@ -11,13 +11,12 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec, command_list
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import RetrievedMemory, memory_name
-from autoagent.core.model import Asking, Message, PromptStyle, Shares
+from autoagent.core.model import Asking, Message, PromptStyle, Shares, cached_by_message
 from autoagent.core.services import Skill
 from autoagent.core.task import Goal, Task
 from autoagent.text import code_block
@@ -78,7 +77,7 @@ def serialise(messages: Sequence[Message]) -> str:
     return "".join(map(_serialised, messages))
 
 
-@lru_cache(maxsize=2048)  # most messages repeat from the previous prompt
+@cached_by_message
 def _serialised(message: Message) -> str:
     content = _quoted(message.content)  # faster than json.dumps
     return f'["{message.role}", {content}{_tool_parts(message)}]\n'

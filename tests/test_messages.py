@@ -13,7 +13,7 @@ from autoagent.core.codec import event_from_line, to_json
 from autoagent.core.commands import Call
 from autoagent.core.events import EVENTS, Decided, Event, Recalled, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
-from autoagent.core.model import Thoughts, Usage
+from autoagent.core.model import Message, Thoughts, ToolCall, Usage, cached_by_message
 from autoagent.core.task import Goal, Task
 
 DOCS = (Path(__file__).parent.parent / "docs" / "events.md").read_text()
@@ -66,3 +66,19 @@ def test_the_docs_name_every_event_and_every_field(kind: type[Event]) -> None:
 def test_a_goal_is_shown_with_its_check() -> None:
     assert str(Goal("Write report.md", "test -s report.md")) == "Write report.md :: test -s report.md"
     assert str(Goal("Implement add :: Int")) == "Implement add :: Int"
+
+
+def test_a_function_of_a_message_is_cached_for_few_large_ones() -> None:
+    made: list[Message] = []
+
+    @cached_by_message
+    def length(message: Message) -> int:
+        made.append(message)
+        return message.size
+
+    small = [Message("user", f"{n}") for n in range(1000)]
+    large = [Message("assistant", "", (ToolCall("write_to_file", f"{n:05}" * 1000, f"{n}"),)) for n in range(1000)]
+    for _ in range(2):
+        assert [length(message) for message in (*small, *large)] == [message.size for message in (*small, *large)]
+    assert len(made) == len(small) + 2 * len(large), "small ones are kept, of the large ones only the newest"
+    assert length(large[-1]) == 5000 and len(made) == len(small) + 2 * len(large)

@@ -199,6 +199,7 @@ def _strip_arguments(call: Call, text: str) -> str:
 
 
 MAX_QUOTED = 200  # characters of an earlier result, when a repeat is refused
+MAX_EARLIER = 1_000  # calls whose results are kept, so that a long run stays small
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,5 +332,7 @@ class LoopGuard:
             begins, outside = event.text[:MAX_QUOTED], bool(event.meta.untrusted)
             ok = event.ok and not event.meta.failed  # a failed program is a result as well
             self._results[key] = Earlier(event.step, begins, outside, digest, ok)
+            if len(self._results) > MAX_EARLIER:
+                del self._results[next(iter(self._results))]
         else:
             self._results.pop(key, None)

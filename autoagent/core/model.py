@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, TypeVar
 
 from autoagent.core.commands import Call
 from autoagent.core.frozen import dataclass
@@ -32,6 +33,24 @@ class Message:
     calls: tuple[ToolCall, ...] = ()  # of the assistant
     answers: str = ""  # the id of the call that a tool message answers
     images: tuple[str, ...] = ()  # data URLs of images that the text names
+
+    @property
+    def size(self) -> int:
+        """Return the number of characters in its texts and images."""
+        return len(self.content) + sum(len(call.arguments) for call in self.calls) + sum(map(len, self.images))
+
+
+_LARGE_MESSAGE = 1_000  # characters
+Made = TypeVar("Made")
+
+
+def cached_by_message(make: Callable[[Message], Made]) -> Callable[[Message], Made]:
+    """Cache a function of a message, since most messages repeat from the previous prompt.
+
+    Of large ones it keeps about as many as fit into a window, or a long run would keep much of what it has written.
+    """
+    small, large = lru_cache(maxsize=2048)(make), lru_cache(maxsize=256)(make)
+    return lambda message: (large if message.size > _LARGE_MESSAGE else small)(message)
 
 
 @dataclass(frozen=True, slots=True)

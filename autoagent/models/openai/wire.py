@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
-from autoagent.core.model import Message, without_calls
+from autoagent.core.model import Message, cached_by_message, without_calls
 from autoagent.models.openai.refusals import Refused
 from autoagent.text.sanitize import valid
 
@@ -99,7 +98,7 @@ def _with_bridges(messages: Sequence[Message]) -> list[Message]:
     return bridged
 
 
-@lru_cache(maxsize=2048)  # most messages repeat from the previous prompt; results are not mutated
+@cached_by_message  # results are not mutated
 def _message_to_json(message: Message) -> dict[str, Any]:
     content = valid(message.content)
     if message.role == "tool":
