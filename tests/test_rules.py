@@ -217,8 +217,10 @@ def test_a_forecast_names_the_calls_of_the_run_that_would_have_run() -> None:
     logged = [("", Call(str(number), "execute_shell", {"command_line": line})) for number, line in enumerate(lines)]
     book.logged_calls = lambda: logged
     book.note(Call("1", "execute_shell", {"command_line": "git log"}))  # edited before it runs
+    logged.append(("2", Call("1", "execute_shell", {"command_line": "ls"})))
+    book.note(logged[-1][1], "Digger (2)")
     assert book.forecast(Rule.parse("execute_shell:git *")).splitlines() == [
-        "execute_shell:git * would have allowed 3 of the 3 calls of this run:",
+        "execute_shell:git * would have allowed 3 of the 4 calls of this run:",
         "  execute_shell(command_line='git status')",
         "  execute_shell(command_line='git log')",
         "  execute_shell(command_line='git diff')",

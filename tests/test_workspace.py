@@ -545,3 +545,57 @@ def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program
     assert hook.read_text() == "mine" and not (hook.parent / "post-commit").exists()
     assert (workspace.root / "extra.cfg").read_text() == "[user]\n\tname = a\n"
     workspace.write("notes.txt", b"nothing else is guarded")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"config": "[core]\n\thooksPath = {root}/.githooks\n"},
+        {"config": "[core]\n\thooksPath = .githooks # ours\n"},
+        {"config": '[core] hookspath=".githooks"\n'},
+        {"config": "[core]\n\thooksPath = .GitHooks\n"},
+        {"config.worktree": "[core]\n\thooksPath = .githooks/\n"},
+        {
+            "config": "[include]\n\tpath = more\n",
+            "more": '[includeIf "onbranch:x"]\npath = again/a.cfg\n',
+            "again/a.cfg": "[core]\nhooksPath = .githooks\n",
+        },
+    ],
+)
+def test_hooks_are_found_wherever_the_configuration_names_them(workspace: Workspace, texts: dict[str, str]) -> None:
+    repository(workspace, texts)
+    workspace.write("notes.txt", b"nothing else is guarded")
+    with pytest.raises(CommandError, match="would run as the user later"):
+        workspace.write(".githooks/pre-commit", b"the agent's")
+    assert all(workspace.watch.is_guarded(f".git/{name}") for name in texts)
+
+
+def test_a_folder_of_hooks_around_the_repository_leaves_the_rest_of_it_free(workspace: Workspace) -> None:
+    repository(workspace, {"config": "[core]\n\thooksPath = .\n"})
+    workspace.write("src/a.py", b"")
+    with pytest.raises(CommandError, match="would run as the user later"):
+        workspace.write("pre-commit", b"")
+    workspace.watch.begin()
+    (workspace.root / "src" / "b.py").touch()
+    (workspace.root / ".git" / "index").touch()
+    (workspace.root / "pre-push").touch()
+    workspace.watch.end()
+    assert [line.split(" ")[0] for line in workspace.watch.take_report()] == ["pre-push"]
+
+
+def test_what_an_allowed_change_of_the_configuration_names_is_guarded_at_once(workspace: Workspace) -> None:
+    repository(workspace, {"config": ""})
+    workspace.write(".githooks/pre-commit", b"a file like any other")
+    (workspace.root / ".git" / "config").write_text("[core]\n\thooksPath = .githooks\n")
+    workspace.watch.accept([".git/config"])
+    assert workspace.watch.runs_later(".githooks/pre-commit")
+
+
+def repository(workspace: Workspace, texts: dict[str, str]) -> None:
+    git = workspace.root / ".git"
+    for name in ("objects", "refs"):
+        (git / name).mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    for name, text in texts.items():
+        (git / name).parent.mkdir(exist_ok=True)
+        (git / name).write_text(text.format(root=workspace.root))

@@ -331,6 +331,7 @@ class LoopGuard:
         if event.known:
             begins, outside = event.text[:MAX_QUOTED], bool(event.meta.untrusted)
             ok = event.ok and not event.meta.failed  # a failed program is a result as well
+            self._results.pop(key, None)  # it is now the newest
             self._results[key] = Earlier(event.step, begins, outside, digest, ok)
             if len(self._results) > MAX_EARLIER:
                 del self._results[next(iter(self._results))]

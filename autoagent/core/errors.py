@@ -87,6 +87,10 @@ class StopRun(BaseException):
         self.outcome = outcome
 
 
+class RunEnded(StopRun, Exception):
+    """Report an early end to the program that runs a team, which may catch it as an Exception."""
+
+
 class NoMoneyException(StopRun):
     """Report that a run's money does not cover the next call. `amount` is the known spending in USD."""
 

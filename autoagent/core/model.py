@@ -47,7 +47,7 @@ Made = TypeVar("Made")
 def cached_by_message(make: Callable[[Message], Made]) -> Callable[[Message], Made]:
     """Cache a function of a message, since most messages repeat from the previous prompt.
 
-    Of large ones it keeps about as many as fit into a window, or a long run would keep much of what it has written.
+    Of large messages it keeps the newest, so that a long run does not hold everything it has written.
     """
     small, large = lru_cache(maxsize=2048)(make), lru_cache(maxsize=256)(make)
     return lambda message: (large if message.size > _LARGE_MESSAGE else small)(message)

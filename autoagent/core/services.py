@@ -13,13 +13,14 @@ ONE_HOST = ContextVar("ONE_HOST", default=False)  # set for a request allowed de
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """Describe how a program ended: by its exit status, a signal or a limit."""
+    """Describe how a program ended: by its exit status, a signal or a limit, or as nobody could watch it any more."""
 
     output: bytes  # both streams in order, shortened to head and tail
     total: int  # bytes of the whole output
     status: int | None = None
     signal: str = ""  # such as SIGKILL
     limit: str = ""  # the exceeded limit: `120 s`, `2,048 MB of memory`
+    lost: str = ""  # why it could no longer be watched
     put_back: tuple[str, ...] = ()  # a line for each guarded file restored after it
 
 

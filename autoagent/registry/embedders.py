@@ -37,7 +37,7 @@ class EmbedderKind(Registered):
 
 OPENAI = EmbedderKind(
     name="openai",
-    summary="a model of the endpoint; any name that is not another embedder's is taken as such a model",
+    summary="a model of the endpoint; any other name is taken as one",
     open=lazy_function("autoagent.models.openai.opening:open_embedder"),
     examine=lazy_function("autoagent.models.openai.diagnosis:examine_embedder"),
 )

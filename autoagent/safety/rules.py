@@ -259,8 +259,11 @@ class Rulebook:
 
     def forecast(self, rule: Rule) -> str:
         """List the calls so far that the rule would have allowed, one per line."""
-        proposed = [*self._proposed.items()]  # sub-agents propose calls meanwhile
-        calls = list({(agent, call.id): call for agent, call in (*self.logged_calls(), *proposed)}.values())
+        by_id = {(agent, call.id): call for agent, call in self.logged_calls()}
+        for agent, call in [*self._proposed.items()]:  # sub-agents propose calls meanwhile
+            if call not in by_id.values():  # edited
+                by_id[agent, call.id] = call
+        calls = list(by_id.values())
         matching = [call for call in calls if self.fits(rule, call)]
         head = f"{rule} would have allowed {len(matching)} of the {len(calls)} calls of this run:"
         omitted = [f"  and {len(matching) - CALLS_SHOWN} earlier ones"] if len(matching) > CALLS_SHOWN else []

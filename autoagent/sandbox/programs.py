@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.frozen import dataclass
@@ -33,8 +32,6 @@ class _Running:
     ended: Future[ProcessExit]
 
     def now(self) -> BackgroundProcess:
-        if self.ended.done() and (error := self.ended.exception()):
-            raise CommandError(f"The program {self.background.pid} can no longer be watched: {error}.")
         return replace(self.background, exit=self.ended.result() if self.ended.done() else None)
 
 
@@ -103,7 +100,6 @@ class Programs:
         def live() -> None:
             if not begun.set_running_or_notify_cancel():
                 return
-            awaited: Future[Any] = begun  # by `start`; once begun, `ended` by `stop` and `close`
             try:
                 try:
                     with os.fdopen(log, "wb"):
@@ -111,13 +107,15 @@ class Programs:
                     background = BackgroundProcess(program.pid, shlex.join(argv), place)
                     self._started.append(_Running(background, program, ended))
                     begun.set_result(self._started[-1])
-                    awaited = ended
                     exit = program.wait()
                 finally:  # before anybody learns of the end
                     self._watch.end()
                 ended.set_result(exit)
-            except BaseException as error:  # raised where it is awaited, which would otherwise be forever
-                awaited.set_exception(error)
+            except BaseException as error:  # otherwise `start`, `stop` or `close` would wait forever
+                if begun.done():  # it ends with this thread
+                    ended.set_result(ProcessExit(b"", 0, lost=str(error) or type(error).__name__))
+                else:
+                    begun.set_exception(error)
 
         self._watch.begin()
         try:
@@ -141,7 +139,7 @@ class Programs:
         for started in reversed(self._started):  # the system may reuse the pid of an ended program
             if started.background.pid == pid:
                 started.program.end()
-                wait([started.ended])
+                started.ended.result()
                 return started.now()
         raise CommandError(f"There is no started program with pid {pid}.")
 
@@ -149,10 +147,9 @@ class Programs:
         wait([*self._starting])  # left by Ctrl-C
         for program in (*self._waited_for, *(started.program for started in self._started)):
             program.end()
-        wait([started.ended for started in self._started])
-        self._boundary.close()
         for started in self._started:
             started.ended.result()
+        self._boundary.close()
 
     def _launch(
         self, argv: Sequence[str], folder: str, env: Mapping[str, str], network: bool, read_only: bool

@@ -32,7 +32,7 @@ from autoagent.session.memories import memory_folder
 from autoagent.session.services import open_sandbox
 from autoagent.session.session import Session, found_by_parts, notices
 from autoagent.session.task_file import is_saved, read_prompt_settings, read_task
-from autoagent.settings import Settings, all_settings, secrets_of
+from autoagent.settings import REMOVED, Settings, all_settings, secrets_of
 from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
@@ -268,6 +268,8 @@ def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[st
     settings_by_variable = {name: f.name for f in dataclasses.fields(all_settings()) for name in f.metadata["env"]}
     for name, variable in variables.items():
         check = f".env:{variable.line} {name}"
+        if name in REMOVED:  # named with those of the environment
+            continue
         if variable.problem:
             yield Finding(check, "warn", f"not used: {variable.problem}")
         elif is_blank(variable.value):

@@ -265,13 +265,13 @@ def _kinds() -> dict[str, type]:
     return kinds
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def one_line(text: str, called: str) -> str:
-    """Return the text without blanks around it. Raises SettingsError for a control character in it."""
+    """Return the stripped text. Raises SettingsError for a control character in it."""
     if _CONTROL.search(text := text.strip()):
-        raise SettingsError(f"{called}: holds a line end or another control character; write it on one line.")
+        raise SettingsError(f"{called}: contains a line break or another control character; write it on one line.")
     return text
 
 

@@ -236,9 +236,9 @@ def logged_settings(
     """
     earlier = began.settings if began else {}
     said = persistent_settings(session) if session else {}
-    name = session.flags.get("run_name") if session else ""
+    name = (session and session.flags.get("run_name")) or ""
     return {
-        "run_name": one_line(name, "--name") if name else earlier.get("run_name", ""),
+        "run_name": one_line(name, "--name") or earlier.get("run_name", ""),
         "said": {**earlier.get("said", {}), **said},
         **to_logged({name: getattr(settings, name) for name in KEPT_SETTINGS}),
         "protected": list(dict.fromkeys([*earlier.get("protected", ()), *protected_paths(settings)])),

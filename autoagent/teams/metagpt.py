@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from autoagent.core.errors import NoMoneyException
+from autoagent.core.errors import NoMoneyException, RunEnded
 from autoagent.teams.action import Action, UserRequirement, model_in
 from autoagent.teams.action import UserRequirement as BossRequirement
 from autoagent.teams.llm import WORKING, ActionNode, ActionOutput, Llm
@@ -30,7 +30,7 @@ from autoagent.teams.team import Team as _Team
 __all__ = [
     "LLM", "MESSAGE_ROUTE_TO_ALL", "MESSAGE_ROUTE_TO_NONE", "Action", "ActionNode", "ActionOutput", "BossRequirement",
     "Config", "Context", "Environment", "Memory", "Message", "NoMoneyException", "Role", "RoleContext",
-    "RoleReactMode", "Team", "UserRequirement", "any_to_str", "logger",
+    "RoleReactMode", "RunEnded", "Team", "UserRequirement", "any_to_str", "logger",
 ]  # fmt: skip
 
 logger = logging.getLogger("autoagent.teams")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autoagent import __version__
 from autoagent.commands import selection
 from autoagent.commands.registry import Registry
-from autoagent.core.errors import NoMoneyException, SettingsError, StateError, StopRun
+from autoagent.core.errors import NoMoneyException, RunEnded, SettingsError, StateError, StopRun
 from autoagent.core.events import Ended, Event, Resumed, RoundBegan, RunStarted
 from autoagent.core.model import reply_tokens
 from autoagent.core.protocols import Model
@@ -35,10 +35,6 @@ from autoagent.terminal.console import Console
 if TYPE_CHECKING:
     from autoagent.teams.rounds import TeamRun
     from autoagent.teams.team import Team
-
-
-class RunEnded(StopRun, Exception):
-    """Report an early end to the program that runs a team, which may catch it as an Exception."""
 
 
 class OutOfMoney(NoMoneyException, RunEnded):

@@ -168,7 +168,8 @@ class GuardedFiles:
         self._accepted: dict[str, _FileState] = {}
         self._unreadable: dict[str, Stamp] = {}
         self._existing_hidden: set[str] = set()
-        self._configured: set[str] = set()  # paths that the configuration of the user's repositories names
+        self._configured: set[str] = set()  # what the configuration of the user's repositories names, folded
+        self._included: set[str] = set()  # the files that it includes
         self._program_folders: dict[str, int] = {}  # descriptors of this program's folders, and of those above
         # What the scans have found:
         self._git_dirs: set[str] = set()
@@ -207,7 +208,8 @@ class GuardedFiles:
     def accept(self, paths: Iterable[str]) -> None:
         """Accept these files as the user's, after an allowed change."""
         with self._lock:
-            for path in filter(self.runs_later, paths):
+            for path in (path for path in paths if self._may_run_later(path)):
+                self._has_scanned = self._has_scanned and bool(self._running)  # a configuration may name other files
                 self._accepted.pop(path, None)
                 with suppress(OSError):
                     if state := self._state_of(path, (self._root / path).lstat()):
@@ -222,10 +224,6 @@ class GuardedFiles:
     def is_guarded(self, path: str) -> bool:
         """Return whether writing to a path needs the user's permission. A HEAD makes a folder a repository."""
         parts = path.split("/")
-        if not self._has_scanned:  # no program has run yet
-            with self._lock:
-                if not self._has_scanned:  # nor meanwhile
-                    self._accept_all()
         if self.runs_later(path) or (parts[-1] == "HEAD" and ".git" not in parts):
             return True
         above = (self._root.joinpath(*parts[:end]) for end in range(len(parts)))
@@ -233,7 +231,14 @@ class GuardedFiles:
 
     def runs_later(self, path: str) -> bool:
         """Return whether a path, or a folder above it, is guarded or named in a repository's configuration."""
-        parts = path.split("/")
+        if not self._has_scanned:  # no program has run yet
+            with self._lock:
+                if not self._has_scanned:  # nor meanwhile
+                    self._accept_all()
+        return self._may_run_later(path)
+
+    def _may_run_later(self, path: str) -> bool:
+        parts = path.casefold().split("/")
         tops = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
         return self.names.runs_later(path) or not self._configured.isdisjoint(tops)
 
@@ -245,8 +250,8 @@ class GuardedFiles:
         self._hold_program_folders()
         self._existing_hidden = {path for path in self._hidden.values() if os.path.lexists(self._root / path)}
         found = self._accept_found()
-        configured = set(self._configured_paths())
-        if configured != self._configured:  # these files are guarded, too, and what they include
+        configured = {path.casefold() for path in self._configured_paths(found)}
+        if configured != self._configured:  # these files are guarded, too
             self._configured = configured
             found = self._accept_found()
         hooks = [path_in(git_dir, "hooks") for git_dir in self._git_dirs - self._made]
@@ -262,14 +267,29 @@ class GuardedFiles:
         self._unreadable |= {path: stamp_of(found[path]) for path, state in states.items() if not state}
         return found
 
-    def _configured_paths(self) -> Iterator[str]:
-        """Yield the paths that the configuration of the user's repositories names."""
-        for git_dir in self._git_dirs - self._made:
-            config = self._accepted.get(path_in(git_dir, "config"))
-            for _, entry in guarded_patterns.GIT_PATH_ENTRY.findall((config and config.data) or b""):
-                for base in (git_dir, posixpath.dirname(git_dir)):  # of included files, and of hooks
-                    path = posixpath.normpath(posixpath.join(base, os.fsdecode(entry).strip()))
-                    if path not in (".", git_dir):  # all in it would be guarded, and git could write nothing
+    def _configured_paths(self, found: Iterable[str]) -> Iterator[str]:
+        """Yield the paths that the configuration of the user's repositories names: included files, and hooks."""
+        git_dirs = self._git_dirs - self._made
+        # Hooks are relative to the top of the work tree, also to that of a submodule or another work tree.
+        tops = {posixpath.dirname(path) for path in (*git_dirs, *found) if posixpath.basename(path) == ".git"}
+        files = [path_in(git_dir, name) for git_dir in git_dirs for name in _GIT_FILES]
+        self._included = set()
+        for file in files:
+            config = None
+            with suppress(OSError, ValueError):  # it is not there, or no file can have this name
+                config = self._state_of(file, (self._root / file).lstat())
+            for is_included, named in guarded_patterns.paths_in_config((config and config.data) or b""):
+                for base in [posixpath.dirname(file)] if is_included else tops | git_dirs:
+                    path = os.path.relpath(self._root / base / os.path.expanduser(named), self._root)  # noqa: PTH111 - as text
+                    if path.split("/")[0] == "..":
+                        continue
+                    if is_included and path not in self._included:
+                        self._included.add(path)
+                        files.append(path)  # the loop comes to it
+                    if path == "." or any(f"{git_dir}/".startswith(f"{path}/") for git_dir in git_dirs):
+                        # With all in it guarded, git could write nothing there.
+                        yield from (posixpath.normpath(path_in(path, hook)) for hook in guarded_patterns.HOOKS)
+                    else:
                         yield path
 
     def _hold_program_folders(self) -> None:
@@ -291,7 +311,7 @@ class GuardedFiles:
             return "" if git_dir in self._made else hooks if path.startswith(f"{hooks}/") else path
         parts = path.split("/")
         tops = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
-        top = next((top for top in tops if self.names.match(top) or top in self._configured), path)
+        top = next((top for top in tops if self.names.match(top) or top.casefold() in self._configured), path)
         return "" if top in self._made else top
 
     def _git_dir_of(self, path: str) -> str | None:
@@ -323,7 +343,7 @@ class GuardedFiles:
                 is_guarded = (
                     all_guarded
                     or name.casefold() in self.names.anywhere
-                    or (may_match and (self.names.match(path) or path in self._configured))
+                    or (may_match and (self.names.match(path) or path.casefold() in self._configured))
                     or path.casefold() in self._hidden
                 )
                 if not entries[name] or (self.enforced and path in self._program):  # large, and already read-only
@@ -331,6 +351,8 @@ class GuardedFiles:
                         self._add(path, found)
                 elif not is_dot_git or name in ("modules", "worktrees"):
                     pending.append((path, is_guarded))
+        for path in self._included:  # maybe in a part of a repository that holds nothing else of interest
+            self._add(path, found)
         return found
 
     def _scan_git(self, git_dir: str, entries: Mapping[str, bool], found: dict[str, os.stat_result]) -> None:

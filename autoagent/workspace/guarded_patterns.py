@@ -1,9 +1,10 @@
-"""Declare the files that later run as the user, and the entries of a git configuration that run nothing."""
+"""Declare the files that later run as the user, and the entries of a git configuration that do or do not run any."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 PATTERNS = (
     ".gitmodules", ".gitconfig", ".envrc", ".husky/", ".pre-commit-config.yaml",
@@ -37,7 +38,20 @@ PATTERNS = (
 GIT_FILE = re.compile(
     r"(?:.*/)?\.git(?:/(?:.*/)?(?:config|config\.worktree|commondir|hooks/.*|info/attributes))?\Z", re.IGNORECASE
 )
-GIT_PATH_ENTRY = re.compile(rb"^\s*(hookspath|path)\s*=\s*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE)
+HOOKS = (
+    "applypatch-msg", "commit-msg", "fsmonitor-watchman", "p4-changelist", "p4-post-changelist", "p4-pre-submit",
+    "p4-prepare-changelist", "post-applypatch", "post-checkout", "post-commit", "post-index-change", "post-merge",
+    "post-receive", "post-rewrite", "post-update", "pre-applypatch", "pre-auto-gc", "pre-commit", "pre-merge-commit",
+    "pre-push", "pre-rebase", "pre-receive", "prepare-commit-msg", "proc-receive", "push-to-checkout",
+    "reference-transaction", "sendemail-validate", "update",
+)  # fmt: skip
+"""The names of git's hooks."""
+
+_LINE = re.compile(  # of a git configuration: a section's header, an entry, or both
+    rb"""[ \t]*(?:\[\s*(?P<section>[\w-]+)[^\]\n]*\])?[ \t]*
+    (?:(?P<key>[\w-]+)[ \t]*=[ \t]*(?:"(?P<quoted>[^"\n]*)"|(?P<plain>[^"\n\#;]*)))?[^\n]*\n?""",
+    re.VERBOSE,
+)
 
 # Entries that name neither a program nor another path, by section. Only unquoted lines in git's own format count.
 _HARMLESS = {
@@ -53,6 +67,20 @@ _SECTION = re.compile(r'\[([a-z]+)(?: "(?!.*\.\.)[^"\\\]\n]*")?\]', re.IGNORECAS
 _ENTRY = re.compile(r"\s*([a-z]+) = (?!-)([^\"\\#;\x00-\x1f\x7f]*)", re.IGNORECASE)
 HARMLESS_IN_GITMODULES = {"submodule": "path|url|branch|ignore|shallow|fetchrecursesubmodules"}
 _MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
+
+
+def paths_in_config(data: bytes) -> Iterator[tuple[bool, str]]:
+    """Yield the paths that a git configuration names, and of each whether it is that of a file to include.
+
+    The others are folders of hooks.
+    """
+    section = b""
+    for line in _LINE.finditer(data):
+        section = (line["section"] or section).lower()
+        key, value = (line["key"] or b"").lower(), line["quoted"] or line["plain"]
+        is_included = section in (b"include", b"includeif") and key == b"path"
+        if value and (is_included or (section == b"core" and key == b"hookspath")):
+            yield is_included, os.fsdecode(value).strip()
 
 
 def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> bytes:

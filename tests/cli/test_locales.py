@@ -47,12 +47,11 @@ def check(home: Home, server: ScriptedServer) -> None:
     assert home.log()[-1]["status"] == "finished"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "env",
     [
         C,
-        {**C, "PYTHONUTF8": ""},
+        pytest.param({**C, "PYTHONUTF8": ""}, marks=pytest.mark.slow),
         pytest.param({**C, "PYTHONCOERCECLOCALE": ""}, marks=pytest.mark.slow),
         pytest.param({"LC_ALL": "POSIX"}, marks=pytest.mark.slow),
     ],
@@ -84,7 +83,6 @@ def test_an_answer_is_read_in_a_locale_of_ascii(served: Home, server: ScriptedSe
     assert "Human feedback: Nimm größere Wörter π" in server.requests[1].prompt
 
 
-@pytest.mark.slow
 def test_a_terminal_in_latin_1(served: Home, server: ScriptedServer, latin: dict[str, str]) -> None:
     script(server)
     served.write("ai_settings.yaml", "ai_name: A\nai_role: a writer\nai_goals: [Schreibe über π]\n")

@@ -65,7 +65,6 @@ def test_many_tasks_outlive_many_kills(home: Home, server: ScriptedServer) -> No
     assert_survives_kills(home, server, by_turns, number=2 * kills, kills=kills, seed=2)
 
 
-@pytest.mark.slow
 def test_a_budget_is_never_exceeded_however_many_runs_share_it(home: Home, server: ScriptedServer) -> None:
     code, text = run(home, tasks(3), "--parallel", "4", "--budget", f"{6 * CENTS:.6f}")
     assert code == 9 and "of the fleet's budget of $0.0408" in text
@@ -179,7 +178,6 @@ def test_a_failing_run_is_tried_again_and_then_left(home: Home, server: Scripted
     assert_done_once(home.folder / "out", ["t000"])
 
 
-@pytest.mark.slow
 def test_files_repeats_and_rates(home: Home, server: ScriptedServer) -> None:
     home.write("data/a.txt", "a")
     home.write("data/deep/b.txt", "b")

@@ -51,7 +51,6 @@ def with_repository(there: Room) -> Path:
     return root
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_configuration_of_a_new_repository_runs_nothing(there: Room, kind: str) -> None:
     evil = EVIL.format(there.folder)
@@ -241,7 +240,6 @@ WRITES = {
 }
 
 
-@pytest.mark.slow
 def test_no_file_command_writes_what_runs_later_unasked(there: Room) -> None:
     root = with_repository(there)
     (root / "link").symlink_to(".git")

@@ -66,7 +66,6 @@ def gone(word: str) -> bool:
     return looks == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", [MEMORY, CHILDREN], ids=["one", "children"])
 def test_memory_of_the_whole_tree(kind: str, either_user: int | None, hold: Hold, program: str) -> None:
     done = hold(kind, either_user, memory=200 * MB).run("python3", "-c", program)
@@ -97,7 +96,6 @@ def test_the_size_of_a_file(kind: str, either_user: int | None, place: Path, hol
         assert (place / "ws/big").stat().st_size == 2 * MB
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", [["bash", "-c", BOMB], ["python3", "-c", SESSIONS]], ids=["bomb", "sessions"])
 def test_the_number_of_processes(kind: str, either_user: int | None, hold: Hold, script: list[str]) -> None:
     agent = hold(kind, either_user, processes=100)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from processes import PATIENCE, processes_with, wait_for
 
+from autoagent.commands.support.program_output import ending
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import ProcessExit
@@ -173,15 +174,18 @@ def test_closing_ends_what_ctrl_c_or_a_limit_met_while_it_started(
     assert [program.exit is not None for program in another.programs()] == [True] * (kind_of is Future)
 
 
-def test_a_program_that_cannot_be_watched_keeps_closing_from_nothing(
+def test_a_program_that_cannot_be_watched_is_named_and_keeps_the_others_from_nothing(
     kind: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(OSError, match="no more"), opened(kind, workspace) as made:
+    with opened(kind, workspace) as made:
         others = [made.start(["/bin/sh", "-c", "sleep 1000"], output=f"{n}.txt") for n in range(2)]
         with monkeypatch.context() as patch:
             patch.setattr(workspace.watch, "end", _fail)
-            made.start(["/bin/sh", "-c", "true"], output="lost.txt")
-            wait_for(lambda: _is_lost(made))
+            lost = made.start(["/bin/sh", "-c", "sleep 0.1"], output="lost.txt")
+            wait_for(lambda: made.programs()[-1].exit is not None)
+        exits = [program.exit for program in made.programs()]
+        assert exits[:2] == [None, None] and exits[2] == made.stop(lost.pid).exit == ProcessExit(b"", 0, lost="no more")
+        assert "could no longer be watched: no more" in ending(exits[2])
         assert [Path(f"/proc/{each.pid}").exists() for each in others] == [True, True]
     assert [Path(f"/proc/{each.pid}").exists() for each in others] == [False, False]
     workspace.watch.end()
@@ -189,14 +193,6 @@ def test_a_program_that_cannot_be_watched_keeps_closing_from_nothing(
 
 def _fail() -> None:
     raise OSError("no more")
-
-
-def _is_lost(sandbox: Sandbox) -> bool:
-    try:
-        sandbox.programs()
-    except CommandError as error:
-        return "can no longer be watched: no more" in str(error)
-    return False
 
 
 def test_what_was_never_started_cannot_be_stopped(sandbox: Sandbox) -> None:

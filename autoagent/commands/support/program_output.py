@@ -11,6 +11,8 @@ _NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells 
 
 def ending(exit: ProcessExit) -> str:
     """Describe the end: `exit status 0`, `ended by SIGKILL`, `stopped at the limit of 120 s`, with its cause."""
+    if exit.lost:
+        return f"stopped, as it could no longer be watched: {exit.lost}"
     if exit.limit:
         return f"stopped at the limit of {exit.limit}"
     if exit.signal:
