@@ -122,7 +122,7 @@ def _missing(state: State, names: Sequence[str]) -> Iterator[str]:
 def _likely_slips(state: State, changes: Sequence[_Change], unchanged: Sequence[str]) -> Iterator[str]:
     """Yield typical slips of a small model: a group of files changed only in part, and lost definitions."""
     goals = "\n".join(goal.text for goal in state.start.task.goals)
-    changed = {change.path for change in changes}
+    changed = dict.fromkeys(change.path for change in changes)
     for title, group in mentioned_groups(goals, [*changed, *unchanged]).items():
         rest = [path for path in group if path not in changed]
         if rest and len(rest) < len(group):
