@@ -4,13 +4,15 @@
 
 The run is made as a user makes it, against a server that answers at once (zero_latency.py), and then killed, as a
 power cut would end it. It is resumed with the checkpoint beside its log, and without it: the checkpoint is deleted
-before each of those turns. `--keep` leaves the run in the folder, and uses the one that is there.
+before each of those turns. `--keep` leaves the run in the folder, and uses the one that is there. The server keeps its
+port, so that a resumed run knows the endpoint, as a user's does.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import select
 import shutil
 import statistics
@@ -22,9 +24,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from first_request import free_port
 from loop import OURS, PATIENCE, RANKS, command, keep_ranks, verdict, world
 
 HERE = Path(__file__).parent
+PORT = free_port()
 
 SECONDS_AT_MOST = 1.0
 
@@ -33,7 +37,8 @@ SECONDS_AT_MOST = 1.0
 def served(steps: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server that says "done" once the request after so many steps is there, and its address."""
     argv = [sys.executable, str(HERE / "zero_latency.py"), str(steps), "read_file", "filename"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    environ = {**os.environ, "PORT": str(PORT)}
+    with subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin and server.stdout
         yield server, f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
         server.stdin.close()
