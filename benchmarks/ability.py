@@ -60,8 +60,8 @@ def place(keep: Path | None, agent: str, split: str, seed: int, task: Task) -> I
 
 def say(split: str, done: Record, number: int, runs: int, look: bool) -> None:
     """Print a line for a run; of the test families only that there was one."""
-    if split == "test" and not look:
-        print(f"test {number} of {runs} {done.agent}", flush=True)
+    if split.endswith("test") and not look:
+        print(f"{split} {number} of {runs} {done.agent}", flush=True)
         return
     print(
         f"{split} {done.task:16} {done.agent:18} {done.outcome:17} {done.steps:3} steps {done.tokens:7,} tokens "
@@ -89,7 +89,7 @@ def summary(records: Sequence[Record], look: bool) -> None:
         print(f"\n{split}:")
         print_rows([(agent, of(split, agent)) for agent in agents])
         ours = of(split, OURS)
-        if ours and (split == "dev" or look):
+        if ours and (split.endswith("dev") or look):
             for name, values in (("family", sorted(SPLITS[split])), ("language", LANGUAGES)):
                 parts = [(value, [one for one in ours if getattr(one, name) == value]) for value in values]
                 print()
@@ -97,12 +97,13 @@ def summary(records: Sequence[Record], look: bool) -> None:
     if OURS not in agents:
         return
     print()
-    if len(splits) == 2:
+    if {"dev", "test"} == set(splits):
         for name, outcome in (("false finishes", FALSE), ("right ends", RIGHT)):
             found, low, high = gap(of("dev", OURS), of("test", OURS), outcome)
             print(f"{name}, dev - test: {100 * found:+.0f} points ({100 * low:+.0f} to {100 * high:+.0f})")
-    if "test" in splits:
-        verdicts({agent: Figures(of("test", agent)) for agent in agents})
+    for split in splits:
+        if split.endswith("test"):
+            verdicts({agent: Figures(of(split, agent)) for agent in agents})
 
 
 def verdicts(figures: dict[str, Figures]) -> None:
@@ -159,7 +160,7 @@ def main() -> None:
     folder = options.install or options.peers
     names = [name for name in names if name not in peers or (folder and (folder / name).exists())]
     only = set(options.tasks.split(",")) - {""}
-    splits = list(SPLITS) if options.split == "both" else [options.split]
+    splits = ["dev", "test"] if options.split == "both" else [options.split]
     tasks = [(split, task) for split in splits for task in draw(split, options.runs, options.seed)]
     tasks = [(split, task) for split, task in tasks if not only or only & {task.family, task.name}]
     runtime = Runtime(weights.locate()) if any(name in peers for name in names) else None

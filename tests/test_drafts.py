@@ -127,6 +127,17 @@ def test_a_program_and_a_text_that_agree_are_enough(bench: Bench, sandbox: Sandb
     assert (str(events[-1].status), events[-1].goals) == ("unverified", ("claimed",)), "it is no evidence"
 
 
+def test_a_program_gets_the_imports_it_lacks(bench: Bench, sandbox: Sandbox) -> None:
+    code = "lines = sorted(open(os.path.join('.', 'a.txt')))\nopen('a.txt', 'w').writelines(lines)\n"
+    block = say("execute_python_code", code="```") + f"\n```python\n{code}```"
+    model = Drafter([block, FAILS, block, FAILS, block, FAILS], [DONE])
+    events = run(bench, model, sandbox)
+    assert one(events, Drafted).agree == 3
+    assert read(bench) == ["fig", "pear", "plum"]
+    (first, _) = [event.call for event in events if isinstance(event, Thought)]
+    assert first.args["code"] == f"import os\n{code}"
+
+
 def test_what_only_two_of_six_agree_on_is_proposed(bench: Bench, sandbox: Sandbox) -> None:
     model = Drafter(map(program, [REVERSE, SORT, SORT_TOO, "1 / 0", "1 / 0", "1 / 0"]), [DONE])
     events = run(bench, model, sandbox)

@@ -35,7 +35,7 @@ from autoagent.prompt import is_usual
 from autoagent.registry.parts import NO_PART
 from autoagent.reply.parser import parse
 from autoagent.text import code_block
-from autoagent.text.file_forms import definitions_lost, digest
+from autoagent.text.file_forms import definitions_lost, digest, form_error, missing_imports
 from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
@@ -224,7 +224,7 @@ class Drafts:
         asked = f"{task}\n\n{_TEXT if is_text else _PROGRAM}{notes}"
         messages = [Message("system", f"{_SYSTEM}{note}"), Message("user", asked)]
         answered = yield from self._call.insist(ask(messages, reply_tokens=_REPLY_TOKENS, commands=(spec,)))
-        return "" if answered.truncated else answered.text
+        return "" if answered.truncated else answered.text if is_text else _with_imports(answered.text)
 
     def _try_out(self, text: str, asked: CommandSpec, runs: Sequence[TrialRun]) -> tuple[bool, Trial | None]:
         """Try a draft out. Return whether it is a program, and its trial, or None if it cannot be used."""
@@ -248,19 +248,29 @@ class Drafts:
         return tuple((path, now) for path, text, now in found if text is None or now != digest(path, files.get(path)))
 
 
+def _with_imports(reply: str) -> str:
+    """Add the imports of standard modules that a program lacks, which a small model often forgets."""
+    parts = code_block.split(reply)
+    imports = "".join(f"import {name}\n" for name in missing_imports(parts[1].code)) if parts else ""
+    return code_block.join(parts[0], replace(parts[1], code=imports + parts[1].code)) if parts and imports else reply
+
+
 def _is_mixed(group: Sequence[tuple[bool, str]]) -> bool:
     """Return whether both programs and texts are among these drafts."""
     return len({is_program for is_program, _ in group}) > 1
 
 
 def _is_worthless(trial: Trial, files: Mapping[str, str]) -> bool:
-    """Return whether a draft leaves a file empty, without most lines of its code, or as a copy of another file.
+    """Return whether a draft leaves a file malformed, empty, without most lines of its code, or as a copy of another.
 
     Asked for a text about a file, a small model may copy that file.
     """
     unchanged = [text.split() for path, text in files.items() if path not in trial.changed]
     for path, text in trial.changed.items():
         lost = lines_lost(files.get(path, ""), text or "") if code_block.is_code(path) else 0
-        if text is not None and (lost or text.split() in unchanged or text.strip() in _EMPTY_TEXTS):
+        if text is None:
+            continue
+        malformed = form_error(path, text) and not form_error(path, files.get(path, ""))
+        if malformed or lost or text.split() in unchanged or text.strip() in _EMPTY_TEXTS:
             return True
     return False

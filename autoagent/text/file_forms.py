@@ -9,6 +9,7 @@ import codecs
 import hashlib
 import json
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -47,6 +48,26 @@ def definitions_lost(path: str, old: str, new: str) -> list[str]:
     """Return the top-level functions and classes of a Python file that its new text no longer has."""
     kept = _DEFINITION.findall(new)
     return [name for name in _DEFINITION.findall(old) if name not in kept] if path.endswith(".py") else []
+
+
+def missing_imports(code: str) -> list[str]:
+    """Return the standard modules whose attributes a Python program uses without importing them."""
+    import ast
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the text's own escapes
+            nodes = list(ast.walk(ast.parse(code)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in nodes):
+        return []  # nothing may precede it
+    used = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return sorted((used - bound) & sys.stdlib_module_names)
 
 
 def _said(path: str, text: str) -> str:
