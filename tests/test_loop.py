@@ -715,13 +715,19 @@ def test_ctrl_c_before_there_is_a_question_asks_the_user(bench: Bench) -> None:
 def test_a_memory_that_cannot_be_used_does_not_end_the_run(bench: Bench) -> None:
     class Broken(NoMemory):
         def add(self, text: str, **known: Any) -> int | None:
+            if known["step"] > 1:
+                return 1
+            raise StateError("The disk is full.")
+
+        def nap(self) -> None:
             raise StateError("The disk is full.")
 
         def recall(self, query: str, k: int = 10, **options: Any) -> Any:
             raise StateError("The disk is full.")
 
-    script = [say("list_files", directory="."), *finish([])]
+    script = finish([say("list_files", directory="."), say("write_to_file", filename="a.txt", text="a")])
     events = list(bench.agent(ScriptedModel(script), context={"memory": Broken()}).run())
     assert events[-1].status == "finished"
     told = [event.reason for event in events if isinstance(event, Retried)]
-    assert told[:2] == ["Nothing is recalled: The disk is full.", "This step is not remembered: The disk is full."]
+    assert told[:2] == ["Nothing is recalled: The disk is full.", "The step is not remembered: The disk is full."]
+    assert told[-1] == "No memories could fade: The disk is full."

@@ -147,7 +147,7 @@ class StepMemory:
         history, origin = self._state.history, self._state.guard.origin
         if used := self._used_memories():
             self._used_ids |= used
-            yield from self._store(lambda: self._memory.use(used))
+            yield from self._change(lambda: self._memory.use(used), "The memories that were used are not strengthened")
         if text := history.memorable:
             yield from self._add(text, "step", origin, durable=False)  # it is in the log, see `regain`
         feedback = history.feedback_in(self._state.step)
@@ -179,7 +179,7 @@ class StepMemory:
         for fact in [*facts, text][stored:]:
             old, new = replaced_by(fact)
             yield from self._add(new, "fact", state.guard.origin, replaces=old if old in replaceable_ids else None)
-        yield from self._store(self._memory.nap)
+        yield from self._change(self._memory.nap, "No memories could fade")
 
     def _used_memories(self) -> set[int]:
         """Return the memories in the prompt whose distinctive words the newest thought or call uses."""
@@ -245,17 +245,17 @@ class StepMemory:
                 self._memory.supersede(replaces, id)
             return id
 
-        yield from self._store(add)
+        yield from self._change(add, f"The {kind} is not remembered")
 
-    def _store(self, change: Callable[[], int | None]) -> Events:
-        """Change the memory, and record the result or the failure."""
+    def _change(self, change: Callable[[], int | None], failure: str) -> Events:
+        """Change the memory, and record the result, or the `failure` with its reason."""
         state, store = self._state, ""
         try:
             with self._user.interruptible():
                 memory = change()
                 store = self._memory.store_id if memory is not None else ""
         except (ModelError, StateError) as error:
-            yield state.record(Retried(reason=f"This step is not remembered: {error}"))
+            yield state.record(Retried(reason=f"{failure}: {error}"))
         except KeyboardInterrupt:
             yield from self._user.interrupted()
         else:

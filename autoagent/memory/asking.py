@@ -80,10 +80,10 @@ _RANK_TASK = (
 
 def model_order(ask: Callable[[str], str], query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
     """Return the ids of the memories that the model names, in its order. Raises ModelError if it names none."""
-    listed = "\n".join(f"[{n}] {text}" for n, text in enumerate(_fitting(memories, MAX_RANKED_CHARACTERS), 1))
-    answer = ask(_RANK_TASK.format(query=" ".join(query.split())[:MAX_MEMORY_CHARACTERS], listed=listed))
+    listed = [f"[{n}] {text}" for n, text in enumerate(_fitting(memories, MAX_RANKED_CHARACTERS), 1)]
+    answer = ask(_RANK_TASK.format(query=" ".join(query.split())[:MAX_MEMORY_CHARACTERS], listed="\n".join(listed)))
     numbers = map(int, re.findall(r"(?<!\d)\d{1,6}(?!\d)", answer))
-    order = [memories[number - 1].id for number in numbers if 1 <= number <= len(memories)]
+    order = [memories[number - 1].id for number in numbers if 1 <= number <= len(listed)]
     if not order:
         raise ModelError("its answer names none of them")
     return order

@@ -196,7 +196,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             tools = Tools(own, context, snapshots, inbox, plan.extensions.steps, checkpoints)
             current = SwitchableModel(model)  # for the run's own agent only
             steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
-            authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.offered)
+            authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.steering)
             policy = Policy(
                 pool.for_leader(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
                 distils=build.distils(settings) and not plan.extensions.replaces_model,

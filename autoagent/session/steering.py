@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 Record = Callable[[Any], Any]
 
-NAMED = 20  # models per line; the rest are counted
-_EDIT = "N TEXT replaces goal N, N - drops it, + TEXT adds a goal, Enter = done"
+MAX_LISTED_MODELS = 20  # the rest are counted
+_EDITS = "N TEXT replaces goal N, N - drops it, + TEXT adds a goal"
 
 
 @dataclass
@@ -64,20 +64,16 @@ class RunSteering:
             "goals": ("the goals, and which are met; change them", self._change_goals),
             "add": ("attach a file, as @path does; /drop removes it", self._attach),
             "drop": ("remove all attachments, or one file", self._detach),
-            "memory": ("recalled memories; /memory core [[--public] TEXT, ID, -ID]: the core", self._show_core),
+            "memory": ("recalled memories; /memory core [[--public] TEXT, ID, -ID]: the core", self._change_core),
             "undo": ("undo the last change of files, then earlier ones (--redo, --force)", self._undo),
         }
-
-    @property
-    def offered(self) -> Steering:
-        """Return the words for these changes."""
-        return Steering({word: what for word, (what, _) in self._words.items()}, self._change)
+        self.steering = Steering({word: what for word, (what, _) in self._words.items()}, self._change)
 
     def _change(self, word: str, rest: str) -> Change | None:
         try:
             return self._words[word][1](rest)
         except (ForUser, ModelError) as error:
-            self._console.say(f"{error} Nothing was changed.")
+            self._console.say(f"{str(error).rstrip('.')}. Nothing was changed.")
             return None
 
     def _change_model(self, name: str) -> Change | None:
@@ -90,7 +86,7 @@ class RunSteering:
         start = self._described(
             self._start.task, settings, model, f"the model is {model.name}, window {model.window:,} tokens"
         )
-        return partial(self._apply, start, settings, lambda: self.model.switch(model), None)
+        return partial(self._apply, start, settings, act=lambda: self.model.switch(model))
 
     def _check(self, settings: Settings) -> None:
         """Raise SettingsError for a missing model, or one that cannot take over a run. No model is asked."""
@@ -111,8 +107,8 @@ class RunSteering:
         listing = settings.model_choice.provider.names
         if names is None:
             names = listing(settings.of_models) if listing else ()
-        suffix = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-        listed = f"The endpoint has {', '.join(names[:NAMED])}{suffix}. " if names else ""
+        suffix = f" and {len(names) - MAX_LISTED_MODELS:,} more" if len(names) > MAX_LISTED_MODELS else ""
+        listed = f"The endpoint has {', '.join(names[:MAX_LISTED_MODELS])}{suffix}. " if names else ""
         return f"{listed}/model takes {model_forms(recorded=False)}."
 
     def _change_budget(self, amount: str) -> Change | None:
@@ -129,14 +125,17 @@ class RunSteering:
         spent_note = f", of which ${self.budget.usd:.4f} is spent" if self.budget.usd else ""
         start = self._described(self._start.task, settings, self.model, f"the budget is ${usd:g}{spent_note}")
 
-        def hold() -> None:
+        def set_limit() -> None:
             self.budget.limits = replace(self.budget.limits, usd=usd)
 
-        return partial(self._apply, start, settings, hold, None)
+        return partial(self._apply, start, settings, act=set_limit)
 
-    def _change_goals(self, rest: str) -> Change | None:
+    def _change_goals(self, edit: str) -> Change | None:
         old_goals = self._start.task.goals
-        lines = self._edit_lines([format_goal(goal) for goal in old_goals])
+        old_lines = [format_goal(goal) for goal in old_goals]
+        lines = _edited(old_lines, edit) if edit else self._edit_lines(old_lines)
+        if lines is None:
+            raise SettingsError(f"/goals takes a change: {_EDITS}.")
         known = {format_goal(goal): goal for goal in old_goals}
         goals = tuple(known.get(line) or parse_and_explain(line, self._console.say) for line in lines)
         if goals == old_goals:
@@ -146,7 +145,7 @@ class RunSteering:
         task = replace(self._start.task, goals=goals)
         start = self._described(task, self._settings, self.model, "the goals")
         notice = SystemNotice(text=f"The user has changed the goals. They are now: {task.numbered}")
-        return partial(self._apply, start, self._settings, lambda: None, notice)
+        return partial(self._apply, start, self._settings, notice=notice)
 
     def _edit_lines(self, lines: list[str]) -> list[str]:
         """Return the lines edited by the person: in an editor, or one change at a time."""
@@ -155,55 +154,48 @@ class RunSteering:
         self._console.show_word("goals")
         while True:
             try:
-                answer = self._console.ask(_EDIT).strip()
+                answer = self._console.ask(f"{_EDITS}, Enter = done").strip()
             except EOFError:
                 return lines
             if not answer:
                 return lines
-            which, _, text = answer.partition(" ")
-            text = " ".join(text.split())
-            if which == "+" and text:
-                lines = [*lines, text]
-            elif which.isdecimal() and 0 < int(which) <= len(lines) and text:
-                index = int(which) - 1
-                lines = [*lines[:index], *([] if text == "-" else [text]), *lines[index + 1 :]]
-            else:
-                self._console.say("That is not one of these.")
+            if (edited := _edited(lines, answer)) is None:
+                self._console.say("Not understood.")
                 continue
+            lines = edited
             self._console.say("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) or "No goal.")
 
-    def _show_core(self, rest: str) -> None:
+    def _change_core(self, rest: str) -> None:
         word, _, text = rest.partition(" ")
         text = text.strip()
+        if public := text.split(maxsplit=1)[:1] == ["--public"]:
+            text = text.removeprefix("--public").strip()
         if word != "core":
             self._console.show_word("memory")
+        elif not text and public:
+            raise SettingsError("/memory core --public takes TEXT or an ID.")
         elif not text:
             lines = [f"{memory_name(memory.id)}: {' '.join(memory.text.split())}" for memory in self.memory.core()]
             self._console.say("\n".join(lines) or "The core is empty. /memory core TEXT puts TEXT into every prompt.")
-        elif text.startswith("-") and not text.startswith("--public "):
+        elif text.startswith("-") and not public:
             name = text.removeprefix("-").strip()
             ids = [memory.id for memory in self.memory.core() if memory_name(memory.id) == name]
             if not ids or not self.memory.keep_in_core(ids[0], kept=False):
                 raise SettingsError(f"There is no {name!r} in the core; /memory core lists it.")
             self._console.say(f"Later prompts no longer always show {name}.")
         else:
-            public, text = text.startswith("--public "), text.removeprefix("--public ")
             id = int(text) if text.isdecimal() else self.memory.add(text, source="user")
             if id is None or not self.memory.keep_in_core(id, kept=True, public=public):
-                reason = (
-                    f"There is no memory {id}."
-                    if id is not None
-                    else "There is no memory to keep it in (MEMORY_BACKEND)."
-                )
-                raise SettingsError(reason)
-            self._console.say(f"Kept as {memory_name(id)}: prompts show it from the next step on.")
+                problem = "There is no memory to keep it in (MEMORY_BACKEND)."
+                raise SettingsError(problem if id is None else f"There is no memory {id}.")
+            self._console.say(f"Kept as {memory_name(id)}: it is in every prompt from the next step on.")
 
     def _undo(self, rest: str) -> Change | None:
         flags = rest.split()
         if unknown := set(flags) - {"--redo", "--force"}:
             raise SettingsError(f"/undo takes --redo and --force, not {', '.join(sorted(unknown))}.")
 
-        def back(record: Record) -> None:
+        def undo_change(record: Record) -> None:
             history = history_of_run(self._settings.state_dir, self.run)
             log = RunWriter(self.run, record)
             try:
@@ -212,7 +204,7 @@ class RunSteering:
                 outcome = str(error)
             self._console.say(outcome)
 
-        return back
+        return undo_change
 
     def _attach(self, name: str) -> Change | None:
         if not name:
@@ -222,13 +214,15 @@ class RunSteering:
         return lambda record: record(message)
 
     def _detach(self, name: str) -> Change | None:
-        names = [one for one in self._attached_names() if name in ("", one)]
-        if not names:
-            raise SettingsError(f"Attached: {', '.join(self._attached_names()) or 'nothing'}.")
+        attached = self._attached_names()
+        dropped = [known for known in attached if name in ("", known)]
+        if not dropped:
+            missing = f"There is no attachment {name!r}. " if name else ""
+            raise SettingsError(f"{missing}Attached: {', '.join(attached) or 'nothing'}.")
 
         def drop(record: Record) -> None:
-            for one in names:
-                record(Dropped(memory=-1, attachment=one))
+            for attachment in dropped:
+                record(Dropped(memory=-1, attachment=attachment))
 
         return drop
 
@@ -250,10 +244,28 @@ class RunSteering:
         return replace(start, settings={**self._start.settings, **values})
 
     def _apply(
-        self, start: Changed, settings: Settings, act: Callable[[], None], notice: Event | None, record: Record
+        self,
+        start: Changed,
+        settings: Settings,
+        record: Record,
+        *,
+        act: Callable[[], None] = lambda: None,
+        notice: Event | None = None,
     ) -> None:
         act()
         self._settings, self._start = settings, start
         record(start)
         if notice is not None:
             record(notice)
+
+
+def _edited(lines: Sequence[str], edit: str) -> list[str] | None:
+    """Return the lines after a change as in `_EDITS`, or None if it is not understood."""
+    which, _, text = edit.partition(" ")
+    text = " ".join(text.split())
+    if which == "+" and text:
+        return [*lines, text]
+    if which.isdecimal() and 0 < int(which) <= len(lines) and text:
+        index = int(which) - 1
+        return [*lines[:index], *([] if text == "-" else [text]), *lines[index + 1 :]]
+    return None

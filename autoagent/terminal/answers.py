@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from autoagent.settings import user_state_path
-from autoagent.terminal.line_editor import LineEditor, Watch, can_edit, watched
+from autoagent.terminal.line_editor import READING_BEGINS, LineEditor, Watch, can_edit, watched
 from autoagent.terminal.output import echo
 from autoagent.text.redaction import Redactor
 from autoagent.text.sanitize import escape, valid
@@ -87,13 +87,15 @@ class Answers:
 
     def discard_typeahead(self) -> None:
         """Discard input typed before the question was shown."""
-        if self.at_terminal:
-            termios.tcflush(self._stdin, termios.TCIFLUSH)
-        if self._editor is not None:
-            self._editor.discard_typeahead()
+        _discard_typeahead(self._stdin, self._editor)
 
 
-READING_BEGINS = 0.2  # seconds after a question is shown, so that nothing delays showing it
+def _discard_typeahead(stdin: TextIO, editor: LineEditor | None) -> None:
+    """Discard what the terminal has received, and what the editor has read ahead of its answer."""
+    if stdin.isatty():
+        termios.tcflush(stdin, termios.TCIFLUSH)
+    if editor is not None:
+        editor.discard_typeahead()
 
 
 class ClickTerminal:
@@ -128,8 +130,7 @@ class ClickTerminal:
 
     def decide(self, question: str) -> bool:
         """Ask a yes-or-no question. Discard earlier input, so that nobody answers it by accident."""
-        if sys.stdin.isatty():
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        _discard_typeahead(sys.stdin, self._editor)
         while (answer := self.ask(question).strip().lower()) not in ("y", "yes", "n", "no"):
             self.say("Please answer y or n.")
         return answer in ("y", "yes")

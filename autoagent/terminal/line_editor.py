@@ -34,7 +34,7 @@ Watch = Callable[[], BaseException | None]
 
 LARGE = 500  # characters arriving at once: more than anybody types
 PIECE = 65_536  # bytes read at once
-READING_BEGINS = 0.2  # seconds after the first question until the editor is loaded, or at the first key
+READING_BEGINS = 0.2  # seconds after a question is shown until anything else is loaded, so that nothing delays it
 PASTE_GAP = 0.03  # seconds; faster input belongs to a paste that the terminal does not mark
 SHORTEST_KEPT = 4  # characters of an answer worth keeping in the history, unlike y or y -5
 HANG_UP_TOLD = 0.1  # seconds until the signal of a closed terminal arrives

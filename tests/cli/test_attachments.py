@@ -114,6 +114,8 @@ def test_an_image_is_shown_to_a_model_that_sees_until_it_is_dropped(served: Home
         session.answers("n = no) [y]:", "y")
         session.sees("plan.png, PNG image, 2,056 bytes")
         session.answers(QUESTION, "look at the plan again")
+        session.answers(QUESTION, "/drop plan.jpg")
+        session.sees("There is no attachment 'plan.jpg'. Attached: plan.png. Nothing was changed.")
         session.answers(QUESTION, "/drop plan.png")
         session.sees("DROPPED:\nplan.png, from all later prompts")
         session.answers(QUESTION, "look at the plan again")

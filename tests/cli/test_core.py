@@ -74,6 +74,8 @@ def test_the_core_is_changed_at_the_question_of_a_run(served: Home, server: Scri
         session.sees("The core is empty. /memory core TEXT")
         session.answers(QUESTION, f"/memory core --public {ENGLISH}")
         session.sees("Kept as 1")
+        session.answers(QUESTION, "/memory core --public")
+        session.sees("--public takes TEXT or an ID. Nothing was changed.")
         session.answers(QUESTION, "/memory core -9")
         session.sees("There is no '9' in the core")
         session.answers(QUESTION, "y")

@@ -153,6 +153,22 @@ def test_lines_typed_at_once_stay_two_and_a_wish_comes_back(home: Home) -> None:
         assert session.ends() == 130
 
 
+DECISION = """
+from autoagent.terminal.answers import ClickTerminal
+terminal = ClickTerminal()
+print(terminal.ask("Name?"), terminal.decide("Trust it? (y/n)"))
+"""
+
+
+def test_what_was_typed_before_a_yes_or_no_question_does_not_answer_it(home: Home) -> None:
+    line, environment = [sys.executable, "-c", DECISION], home._environment({"TERM": "xterm-256color"})
+    with opened(Session.of(line, home.folder, environment, 80, edits=True)) as session:
+        session.sees(READY)
+        session.presses("Bob\ry\r")
+        session.answers("(y/n)", "n")
+        session.sees("Bob False")
+
+
 SIGNALLED = """
 import os, signal, sys
 import prompt_toolkit.input.vt100, prompt_toolkit.output.vt100

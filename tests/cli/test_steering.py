@@ -34,15 +34,19 @@ def test_the_model_the_budget_and_the_goals_are_changed_at_the_question_and_kept
         session.answers(EDIT, "1 Do another thing")
         session.answers(EDIT, "")
         session.sees("the goals")
+        session.answers(QUESTION, "/goals 3 -")
+        session.sees("/goals takes a change: N TEXT replaces goal N")
+        session.answers(QUESTION, "/goals + Go home")
+        session.sees("the goals")
         session.answers(QUESTION, "n")
         assert session.ends() == 6
     changes = [event for event in served.log() if event["type"] == "changed"]
-    assert [change["model"] for change in changes] == ["other-model"] * 3
-    assert [change["limits"]["usd"] for change in changes] == [0, 0.5, 0.5]
+    assert [change["model"] for change in changes] == ["other-model"] * 4
+    assert [change["limits"]["usd"] for change in changes] == [0, 0.5, 0.5, 0.5]
     assert served.run("resume", "--plain", stdin="y\ny\ny\n").code == 0
     asked = server.requests[-1]
     assert asked.body["model"] == "other-model"
-    for said in ("Do another thing", "Tell the time", "of $0.5.", "The user has changed the goals."):
+    for said in ("Do another thing", "Tell the time", "Go home", "of $0.5.", "The user has changed the goals."):
         assert said in asked.prompt
     assert "Do the thing" not in asked.prompt.partition("The user has changed")[0]
     assert served.run("replay", served.runs[0], "--verify").code == 0

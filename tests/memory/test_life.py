@@ -326,10 +326,11 @@ def test_a_dream_of_what_came_from_outside_is_not_trusted(life: Life) -> None:
     assert not life.memory.sleep(5, life.dream).trusted
 
 
-def test_a_dream_is_asked_for_with_as_much_as_a_small_window_holds() -> None:
+def test_a_model_is_shown_as_much_as_a_small_window_holds_and_can_name_no_more() -> None:
     long = [RetrievedMemory(n, f"fact {n} " * 5000, 0.0) for n in range(500)]
     prompt = dream_prompt(long)
     assert len(prompt) < 7000 and prompt.count("\n- fact") == 15
+    assert model_order(lambda prompt: "400, 2", "fact", long) == [1]
 
 
 def test_the_trash_is_emptied_after_its_days(life: Life) -> None:
