@@ -158,7 +158,7 @@ def test_lists_numbers_and_paths_of_the_user_config(tmp_path: Path) -> None:
         ("- a\n- b\n", r"config\.yaml:1: must hold `key: value` lines"),
         ("window: 1\n\tbudget: 2\n", r"config\.yaml:2: budget: holds a tab"),
         ("window: &a 1\nbudget: *a\n", r"config\.yaml:2: aliases"),
-        ("window:\n" + "- x\n" * 60_000, r"config\.yaml:\d+: holds too much; no settings file has more than 10,000"),
+        ("window:\n" + "- x\n" * 60_000, r"config\.yaml:\d+: has too many values; a settings file has at most 10,000"),
         ("smart_llm: a\x00b\n", r"config\.yaml:1: holds a character"),
         ("a: " + "[" * 2000, r"config\.yaml:1: is nested"),
     ],

@@ -123,10 +123,10 @@ class RetrievedMemory:
     @property
     def made(self) -> float:
         """Return when it was stored. If unknown, the start of its run, from the run's name, else `t`."""
-        import calendar  # rarely needed, and slow to import
-
         if self.stored:
             return self.stored
+        import calendar  # rarely needed, and slow to import
+
         try:
             return min(calendar.timegm(time.strptime(self.run[:15], "%Y%m%d-%H%M%S")), self.t)
         except ValueError:

@@ -71,14 +71,14 @@ class Status(StrEnum):
         return status
 
     @property
-    def over(self) -> bool:
+    def ended_by_agent(self) -> bool:
         """Return whether the agent ended the run itself, as it could do no more."""
         return self in (Status.FINISHED, Status.UNVERIFIED, Status.UNMET)
 
     @property
     def is_conclusion(self) -> bool:
-        """Return whether the agent itself came to this end, without an interruption from outside."""
-        return self.over or self is Status.STUCK
+        """Return whether nothing from outside ended the run: the agent ended it, or got stuck."""
+        return self.ended_by_agent or self is Status.STUCK
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,7 @@ class Process:
         if sum(int(time) for fields in tree.values() for time in fields[_TIMES]) > limits.cpu * _TICK:
             return f"{limits.cpu:,g} s of processor time"
         memory = sum(int(fields[_PAGES]) for fields in tree.values()) * _PAGE  # a shared page counts for each process
-        if memory > limits.memory and _shared_memory(tree) > limits.memory:
+        if memory > limits.memory and _proportional_memory(tree) > limits.memory:
             return f"{limits.memory / MB:,g} MB of memory"
         return ""
 
@@ -375,7 +375,7 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
             held.close()
 
 
-def _shared_memory(pids: Iterable[int]) -> int:
+def _proportional_memory(pids: Iterable[int]) -> int:
     """Return the memory of these processes in bytes. A page shared by n counts 1/n for each. Slow."""
     total = 0
     for pid in pids:

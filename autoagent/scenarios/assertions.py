@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autoagent.core.events import Started
 from autoagent.scenarios.loader import Expected, ExpectedFile, Part, ScenarioSession
-from autoagent.scenarios.process import Ran
+from autoagent.scenarios.process import ProcessOutcome
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
 from autoagent.text.sanitize import escape, shorten, shorten_lines
 
@@ -17,16 +17,20 @@ _WRITTEN = 200  # characters of a part, as quoted
 
 
 def differences(
-    session: ScenarioSession, ran: Ran, endpoint: ScriptedEndpoint, events: Mapping[str, int], folder: Path
+    session: ScenarioSession,
+    outcome: ProcessOutcome,
+    endpoint: ScriptedEndpoint,
+    events: Mapping[str, int],
+    folder: Path,
 ) -> Iterator[str]:
     """Yield the differences of a session that ended by itself, each with the `file:line` of its expectation.
 
     `events` are counts by type. `folder` is the folder after the session.
     """
     expected = session.expected
-    if ran.code != expected.code:
-        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {ran.code}."
-    yield from _on_screen(expected, ran.screen)
+    if outcome.code != expected.code:
+        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {outcome.code}."
+    yield from _on_screen(expected, outcome.screen)
     yield from _in_prompts(expected, endpoint.prompts)
     for file in expected.files:
         yield from _file(file, folder)
@@ -41,8 +45,8 @@ def differences(
         yield f"{replies} the model was asked again after the last of the {len(session.replies)} replies."
     elif endpoint.replies:
         yield f"{replies} {len(endpoint.replies)} of {len(session.replies)} were not used."
-    if ran.typed < len(session.answers):
-        unused, given = len(session.answers) - ran.typed, len(session.answers)
+    if outcome.typed is not None and outcome.typed < len(session.answers):
+        unused, given = len(session.answers) - outcome.typed, len(session.answers)
         yield f"{expected.place}: answers: {unused} of {given} were not used."
 
 

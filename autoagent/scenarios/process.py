@@ -1,6 +1,6 @@
 """Run the program as a separate process: at a real terminal with a typing person, or on pipes.
 
-pexpect and pyte would leave recognising a waiting question and ending all processes to us: most of this module.
+Even with pexpect and pyte, most of this module would remain: recognizing a waiting question, and ending all processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _QUIET = 0.1  # seconds after which a question is complete
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 # Started as by the console script, with this process's import path, but not the current folder. A
-# terminal becomes the session's own, so that the program is told when it closes.
+# terminal becomes the session's own, so that the program gets SIGHUP when it closes.
 _START = "import os, sys; sys.path += sys.argv.pop(1).split(os.pathsep); from autoagent.cli import main; main()"
 _START_AT_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {_START}"
 
@@ -44,21 +44,18 @@ _CONTROL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """Hold the outcome of a process: its exit code (None: timed out), its screen, and the use of the answers.
-
-    `typed` answers were asked for. At `ends` further questions the input had ended.
-    """
+class ProcessOutcome:
+    """Hold the outcome of a process: its exit code (None: timed out), its screen, and the use of the answers."""
 
     code: int | None
     screen: str
-    typed: int
-    ends: int = 0
+    typed: int | None = None  # answers that were asked for; None on a pipe, where nobody can tell
+    eofs_sent: int = 0  # to the questions after the last answer
 
 
 def run_at_terminal(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
-) -> Ran:
+) -> ProcessOutcome:
     """Run the program at a terminal. Type the next answer at each question, and Ctrl-D when none is left."""
     import fcntl
     import termios
@@ -68,9 +65,9 @@ def run_at_terminal(
         fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         command = _command(_START_AT_TERMINAL, arguments)
         with started(command, folder, environment, stdin=far, output=far) as process:
-            person = _Person(near, answers)
-            code, shown = _watch(process, near, seconds, person.look)
-        return Ran(code, plain(shown), person.typed, person.ends)
+            typist = _Typist(near, answers)
+            code, shown = _watch(process, near, seconds, typist.look)
+        return ProcessOutcome(code, plain(shown), typist.typed, typist.eofs_sent)
     finally:
         os.close(near)
         os.close(far)
@@ -78,8 +75,8 @@ def run_at_terminal(
 
 def run_on_pipes(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
-) -> Ran:
-    """Run the program with all answers on its input and its output on one pipe. The number read is unknown."""
+) -> ProcessOutcome:
+    """Run the program with all answers on its input and its output on one pipe."""
     command = _command(_START, arguments)
     near, far = os.pipe()
     try:
@@ -88,7 +85,7 @@ def run_on_pipes(
             lines.seek(0)
             with started(command, folder, environment, stdin=lines.fileno(), output=far) as process:
                 code, shown = _watch(process, near, seconds, lambda shown: None)
-        return Ran(code, plain(shown), len(answers))
+        return ProcessOutcome(code, plain(shown))
     finally:
         os.close(near)
         os.close(far)
@@ -103,18 +100,20 @@ def plain(shown: bytes) -> str:
     return _CONTROL.sub("", shown.decode("utf-8", "replace"))
 
 
-class _Person:
+class _Typist:
     """Type an answer whenever a question waits for one."""
 
     def __init__(self, terminal: int, answers: Sequence[str]) -> None:
-        self.typed = self.ends = 0
+        self.typed = self.eofs_sent = 0
         self._terminal, self._answers = terminal, answers
         self._before = -1  # bytes shown at the last typing
         self._newest = 0, 0.0  # bytes shown in all, and since when
 
     def look(self, shown: bytes) -> None:
         """Type the next line if `shown` ends with an unanswered question."""
-        if not self._waits(shown):
+        if len(shown) != self._newest[0]:
+            self._newest = len(shown), time.monotonic()
+        if not self._is_asked(shown):
             return
         self._before = len(shown)
         if self.typed < len(self._answers):
@@ -122,20 +121,17 @@ class _Person:
             self.typed += 1
         else:
             line = "\x04"
-            self.ends += 1
+            self.eofs_sent += 1
         os.write(self._terminal, line.encode())
 
-    def _waits(self, shown: bytes) -> bool:
-        """Return whether the cursor stands behind a question, which is recognised by its end.
+    def _is_asked(self, shown: bytes) -> bool:
+        """Return whether the cursor follows a new question, which is recognized by its end.
 
-        Where readline asks, and where what is typed is hidden, the terminal no longer gathers and shows what is typed
-        for as long as the question waits. Elsewhere it has to be quiet for a while. The echo of an answer ends its
-        line: until it does, the question is still the last one.
+        While readline asks, or typing is hidden, the line mode or the echo of the terminal is off. Elsewhere it has to
+        be quiet for a while. The echo of an answer ends its line, and until it does, the question is an old one.
         """
         import termios
 
-        if len(shown) != self._newest[0]:
-            self._newest = len(shown), time.monotonic()
         answered = self._before < 0 or b"\n" in shown[self._before :]
         if not answered or not plain(shown[shown.rfind(b"\n") + 1 :]).endswith(_QUESTION_ENDS):
             return False

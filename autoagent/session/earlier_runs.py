@@ -81,7 +81,7 @@ def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
 def newest_run(state_dir: Path, *, finished: bool = False) -> str:
     """Return the newest resumable run. Report damaged logs. Raises StateError without one."""
     for earlier in earlier_runs(state_dir):
-        if finished or earlier.status is None or not earlier.status.over:
+        if finished or earlier.status is None or not earlier.status.ended_by_agent:
             return earlier.run
     raise StateError(f"There is no {'' if finished else 'unfinished '}run in {state_dir}.")
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import yaml
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
-VALUES = 10_000  # per file; a file of 256 KiB can hold several hundred thousand, too slow to read
-DEPTH = 8  # nested collections; composing recurses, so a deeper file is refused first
+MAX_VALUES = 10_000  # keys, values and collections; a file of 256 KiB can hold far more, too slow to read
+MAX_DEPTH = 8  # nested collections; composing recurses, so a deeper file is refused first
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class YamlEntry:
         raise SettingsError(f"{self.where}: must be text, not a {'list' if self.is_list else 'mapping'}.")
 
     def texts(self) -> list[str]:
-        """Return a list of texts. A single text is a list of one. Raises SettingsError for all else, and for gaps."""
+        """Return a list of texts, or of a single text. Raises SettingsError for anything else and for empty items."""
         if self.node.id == "scalar":
             return [self.text()] if self.text() else []
         items = self.items()
@@ -77,12 +77,12 @@ class YamlEntry:
         return [YamlEntry(self.path, self.key, node) for node in self.node.value]
 
     def members(
-        self, known: Collection[str] | None = None, called: str = "key", removed: Mapping[str, str] = NO_KEYS
+        self, known: Collection[str] | None = None, noun: str = "key", removed: Mapping[str, str] = NO_KEYS
     ) -> dict[str, YamlEntry]:
         """Return the values of a mapping by key.
 
-        Raises SettingsError for anything else, and for a key that is repeated or not `known` (None: any). Errors call a
-        key `called`, and say what to use instead of a `removed` one.
+        Raises SettingsError for anything else, and for a key that is repeated or not `known` (None: any). Errors name a
+        key by `noun`, and say what to use instead of a `removed` one.
         """
         if self.node.id != "mapping":
             raise SettingsError(f"{self.where}: must hold `key: value` lines.")
@@ -93,11 +93,11 @@ class YamlEntry:
             if key in entries:
                 raise SettingsError(f"{where}: is given twice; keep one of them.")
             if key in removed:
-                raise SettingsError(f"{where}: is no longer a {called}: {removed[key]}.")
+                raise SettingsError(f"{where}: is no longer a {noun}: {removed[key]}.")
             if known is not None and key not in known:
                 near = nearest(key, known)
-                meant = f" Did you mean {near}?" if near else f" Known are: {', '.join(sorted(known))}."
-                raise SettingsError(f"{where}: no such {called}.{meant}")
+                meant = f" Did you mean {near}?" if near else f" Known {noun}s: {', '.join(sorted(known))}."
+                raise SettingsError(f"{where}: no such {noun}.{meant}")
             entries[key] = YamlEntry(self.path, key, node)
         return entries
 
@@ -118,20 +118,20 @@ class YamlEntry:
 
 
 def read_mapping(
-    path: Path, known: Collection[str] | None, called: str = "setting", removed: Mapping[str, str] = NO_KEYS
+    path: Path, known: Collection[str] | None, noun: str = "setting", removed: Mapping[str, str] = NO_KEYS
 ) -> dict[str, YamlEntry]:
-    """Read the top level of the file by key, or {} for an empty file. Errors call a key `called` (see `members`).
+    """Read the top level of the file by key, or {} for an empty file. Errors name a key by `noun` (see `members`).
 
     Raises SettingsError as `read_text` and `members`, and for a YAML error, an alias, or deep nesting.
     """
-    return mapping_of(read_text(path), path, known, called, removed)
+    return mapping_of(read_text(path), path, known, noun, removed)
 
 
 def mapping_of(
     text: str,
     path: Path,
     known: Collection[str] | None,
-    called: str = "setting",
+    noun: str = "setting",
     removed: Mapping[str, str] = NO_KEYS,
 ) -> dict[str, YamlEntry]:
     """Read the top level of the file's text, as `read_mapping` does. `known` None accepts any key."""
@@ -141,8 +141,8 @@ def mapping_of(
         _refuse_traps(path, yaml.parse(text, Loader=yaml.SafeLoader))
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise SettingsError(_complaint(path, text, error)) from None
-    return {} if root is None else YamlEntry(path, "", root).members(known, called, removed)
+        raise SettingsError(_error_message(path, text, error)) from None
+    return {} if root is None else YamlEntry(path, "", root).members(known, noun, removed)
 
 
 def _no_constant(name: str) -> None:
@@ -154,22 +154,23 @@ def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:
     """Refuse aliases, which can make a short file gigantic, deep nesting, which can exhaust the stack, and too much."""
     import yaml
 
-    depth = 0
-    for number, event in enumerate(events):
+    values = depth = 0
+    for event in events:
         line = event.start_mark.line + 1 if event.start_mark else 0
-        if number > VALUES:
-            raise SettingsError(f"{path}:{line}: holds too much; no settings file has more than {VALUES:,} values.")
+        values += isinstance(event, yaml.NodeEvent)
+        if values > MAX_VALUES:
+            raise SettingsError(f"{path}:{line}: has too many values; a settings file has at most {MAX_VALUES:,}.")
         if isinstance(event, yaml.AliasEvent):
             raise SettingsError(f"{path}:{line}: aliases (*{event.anchor}) are not allowed; write the value out.")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > DEPTH:
-                raise SettingsError(f"{path}:{line}: is nested more than {DEPTH} levels deep.")
+            if depth > MAX_DEPTH:
+                raise SettingsError(f"{path}:{line}: is nested more than {MAX_DEPTH} levels deep.")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
-def _complaint(path: Path, text: str, error: yaml.YAMLError) -> str:
+def _error_message(path: Path, text: str, error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     if mark is None:  # the reader's error for a control character has a position instead of a mark
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1

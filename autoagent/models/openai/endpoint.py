@@ -1,10 +1,10 @@
 """Connect to an OpenAI-compatible endpoint: the `openai` client, its time limits, and its errors as ours.
 
-This module alone uses `openai`, imported at first use (late_import). Requests go through the client's `post`, as the
-typed `create` copies all messages at every call.
+Only this module and `late_import`, which loads it at first use, import `openai`. Requests go through the client's
+`post`, as the typed `create` copies all messages at every call.
 
-The server is untrusted: its answers, including refusals, are bounded and read by `body` and `response`. Redirects are
-followed only on the same server, as prompt and key go along.
+The server is untrusted: its answers are bounded, and read by `response` and `refusals`. Redirects are followed only on
+the same server, as prompt and key go along.
 
 Not covered by the total limit: a server that sends its headers byte by byte. The user is notified of a silence and can
 press Ctrl-C.
@@ -88,7 +88,7 @@ class _RefusedAnswer(Exception):
 
 
 class Endpoint:
-    """Hold the endpoint and its connections, shared by its models and embedders.
+    """Hold the endpoint and its connections.
 
     `silence`: seconds that a request may stay silent, or 0 for a default that depends on whether the server is local.
     `around` wraps each request: it is called with a function that heeds the listener, and a function that sends. Raises
