@@ -12,7 +12,7 @@ from dataclasses import replace
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.drafts import Drafts
 from autoagent.agent.execute import Execution
-from autoagent.agent.remember import Distillation, StepMemory
+from autoagent.agent.remember import StepMemory
 from autoagent.agent.side_call import SideCall
 from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.agent.think import ModelTurn
@@ -56,6 +56,7 @@ class Agent:
         self._registry = tools.registry
         self._inbox = tools.inbox
         self._part = tools.part
+        self._policy = policy
         self._clock = policy.clock
         self._state = State(start, tools, policy, log, key)
         self._authorization = Authorization(self._state, tools, policy, listener)
@@ -63,15 +64,13 @@ class Agent:
         self._model = ModelTurn(
             self._state, model, tools, policy, self._authorization, listener, setup_usage or Usage()
         )
-        self._drafts = Drafts(
-            self._state, SideCall(self._state, model, policy, listener), tools, policy, self._authorization
-        )
+        self._side_call = SideCall(self._state, model, policy, listener)
+        self._drafts = Drafts(self._state, self._side_call, tools, policy, self._authorization)
         judge = None
         if policy.verifier is not None:
             side_call = SideCall(self._state, policy.verifier, policy, listener)
             judge = Verification(self._state, side_call, tools, policy).judge
         self._execution = Execution(self._state, tools, policy, self._authorization, judge)
-        self._distillation = Distillation(self._state, policy, SideCall(self._state, model, policy, listener))
         self._further_calls: tuple[str, ...] = ()  # left from a reply with several calls, secrets included
         self._masked_calls: frozenset[str] = frozenset()  # the same as an earlier process logged them
 
@@ -192,7 +191,7 @@ class Agent:
         state.start = started  # the logged copy, with secrets masked
         yield started
         yield from self._model.charge("set-up")
-        yield from self._memory.regain()
+        yield from self._memory.restore_lost_steps()
         read_only = {spec.name for spec in self._registry.specs if spec.risk == "read"}
         if open_call is not None and (not was_started or open_call.name in read_only):
             return (yield from self._reopen(open_call))
@@ -233,6 +232,8 @@ class Agent:
             yield self._state.record(event)
         yield from self._execution.close()
         if self._memory.should_distill(outcome):
-            facts = yield from self._distillation.facts(outcome)
+            from autoagent.agent.distill import distill  # only at the end of a run
+
+            facts = yield from distill(self._state, self._policy, self._side_call, outcome)
             yield from self._memory.close(outcome, facts)
         yield self._state.record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))

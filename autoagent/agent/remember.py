@@ -1,34 +1,28 @@
 """Recall memories before the model is asked, and store them afterwards.
 
-Two recalls have their own quota and share of the prompt: by the goals and the latest feedback, near the beginning of
-every prompt, and by the newest step. The core precedes both: what the user said, pinned or prefers.
+There are two recalls, each with its own quota and share of the prompt: by the goals and the latest feedback, near the
+beginning of every prompt, and by the newest step. The core precedes both: what the user said, pinned or prefers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, chain, zip_longest
+from itertools import chain, zip_longest
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.history import History
-from autoagent.agent.side_call import MAX_SECONDS, Question, SideCall
-from autoagent.agent.state import Events, Policy, State
-from autoagent.core import events
-from autoagent.core.errors import ModelError, StateError, StopRun
-from autoagent.core.events import Answered, Event, Recalled, Remembered, Retried, Rewound, Tainted
+from autoagent.agent.state import Events, State
+from autoagent.core.errors import ModelError, StateError
+from autoagent.core.events import Event, Recalled, Remembered, Retried, Rewound, Tainted
 from autoagent.core.memory import PRIVATE, RUN_RECORD, LeftOut, Origin, Recall, RetrievedMemory
-from autoagent.core.model import Message
 from autoagent.core.protocols import Memory
-from autoagent.core.task import Outcome, Status, Task
+from autoagent.core.task import Outcome, Status
 from autoagent.log.reader import effective
 from autoagent.prompt import core_fitting, recollection_lines
-from autoagent.text.facts import MOST, PURPOSE, facts_in, replaced_by
-from autoagent.text.quoting import EXPLANATION, marked
-from autoagent.text.sanitize import shorten
-from autoagent.text.tokens import Count
+from autoagent.text.facts import replaced_by
 
 GOALS_QUOTA = 8  # memories that stay for the run
 STEP_QUOTA = 5
@@ -55,11 +49,11 @@ class StepMemory:
         self._problem = ""  # why the last recall by meaning found nothing
         self._core_changes = -1  # the memory's change count when the core was last read
         self._queries: tuple[str, ...] = ()  # queries of the last recall by goals and feedback
-        self._step_memories: tuple[RetrievedMemory, ...] = ()  # recalled by the newest step
+        self._step_memories: tuple[RetrievedMemory, ...] = ()  # recalled for the newest step
         self._used_ids: set[int] = set()  # memories that this run has acted on
 
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """Recall memories for the present step and return those by the newest step."""
+        """Recall memories for the present step and return those recalled for the newest step."""
         history = self._state.history
         yield from self._read_core()
         queries = tuple(dict.fromkeys(goal.text for goal in self._state.start.task.goals))
@@ -149,7 +143,7 @@ class StepMemory:
             self._used_ids |= used
             yield from self._change(lambda: self._memory.use(used), "The memories that were used are not strengthened")
         if text := history.memorable:
-            yield from self._add(text, "step", origin, durable=False)  # it is in the log, see `regain`
+            yield from self._add(text, "step", origin, durable=False)  # it is in the log, see `restore_lost_steps`
         feedback = history.feedback_in(self._state.step)
         if len(feedback.split()) >= MIN_FEEDBACK_WORDS:
             yield from self._add(feedback, "feedback", Origin(PRIVATE if self._state.guard.private else ""))
@@ -168,7 +162,7 @@ class StepMemory:
         goals = "; ".join(goal.text for goal in state.start.task.goals)
         files = ", ".join(list(state.work.changed)[:MAX_FILES])
         status = "" if outcome.status == Status.FINISHED else f" ({outcome.status.words.lower()})"
-        conclusion = f"It came to{status}: {outcome.reason}"
+        conclusion = f"Result{status}: {outcome.reason}"
         if claimed := [str(number) for number, proof in enumerate(outcome.goals, 1) if proof == "claimed"]:
             unverified = "nothing" if len(claimed) == len(outcome.goals) else f"goal {', '.join(claimed)} not"
             calls = "; ".join(call for step, call in state.history.done if step < state.step)
@@ -194,7 +188,7 @@ class StepMemory:
                 used.add(memory.id)
         return used
 
-    def regain(self) -> Events:
+    def restore_lost_steps(self) -> Events:
         """Store steps that the log holds but the memory lost in a power cut.
 
         They are labelled with everything that the run had read by its end.
@@ -210,7 +204,7 @@ class StepMemory:
             return
         history = History(state.count)
         missing: dict[str, int] = {}
-        for event in _effective_events(state):
+        for event in effective_events(state):
             history.add(event)
             if isinstance(event, Remembered) and event.store == store:
                 text = history.memorable
@@ -264,10 +258,19 @@ class StepMemory:
         yield from state.charge("embedding", self._memory.take_usage())
 
 
-def _effective_events(state: State) -> Iterator[Event]:
+def effective_events(state: State) -> Iterator[Event]:
     """Return this agent's events in the log, without those of steps that were taken back."""
     rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
     return (event for event in effective(state.log.events(), rewinds) if event.agent == state.key)
+
+
+def replaceable(history: History) -> list[RetrievedMemory]:
+    """Return the memories that new facts may replace, but none of the user's and none from outside."""
+    return [
+        memory
+        for memory in history.lasting
+        if memory.kind in ("fact", "note") and memory.trusted and not memory.of_user and not memory.core_rank
+    ]
 
 
 def _clauses(text: str) -> list[str]:
@@ -293,135 +296,3 @@ def _interleave(recalls: Sequence[Recall]) -> list[RetrievedMemory]:
     for memory in filter(None, chain.from_iterable(ranks)):
         memories.setdefault(memory.id, memory)
     return list(memories.values())
-
-
-MAX_STEPS_TOKENS = 6000  # tokens of the run's steps in the question
-WINDOW_DIVISOR = 4  # divisor: the steps take at most this part of the window
-MAX_REPLY_TOKENS = 500  # tokens
-
-
-class Distillation:
-    """Extract facts from a run with a model, if the policy asks for it and the model's style allows it."""
-
-    def __init__(self, state: State, policy: Policy, call: SideCall) -> None:
-        self._state = state
-        self._is_enabled = policy.distils
-        self._call = call
-
-    def facts(self, outcome: Outcome) -> Generator[Event, None, list[str]]:
-        """Return the facts of the run. Those from an earlier process are reused."""
-        state = self._state
-        if not self._is_enabled or not state.start.style.reasons:
-            return []
-        answer = state.work.distilled
-        if answer is None:
-            answer = yield from self._ask(outcome)
-        return facts_in(answer.text, truncated=answer.truncated) if answer else []
-
-    def _ask(self, outcome: Outcome) -> Generator[Event, None, Answered | None]:
-        state = self._state
-        room, candidates = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR), replaceable(state.history)
-        events = _effective_events(state)
-        prompt = facts_prompt(state.start.task, outcome.reason, events, candidates, room, state.count)
-        activity = "keeping the facts of the run"
-        question = Question([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
-        try:
-            answer = yield from self._call.ask(question)
-        except StopRun as stop:  # the run is over as it is
-            answer = str(stop)
-        if isinstance(answer, str):
-            yield state.record(Retried(reason=f"No facts of the run were kept: {answer}"))
-            return None
-        return answer
-
-
-_MAX_STEP_LENGTH = 500  # characters of a step's outcome
-_OLDEST_DIVISOR = 3  # divisor: the first steps get this part of the room if not all fit
-
-_INSTRUCTION = """\
-You keep the long-term memory of an agent. Below is what it did in one run, which is over. Put down what later runs \
-will be glad to know: what it found out about files, systems, people and the world, what was decided, and what works \
-or does not.
-- At most {most} facts, each on a line of its own that begins with "- ".
-- Each can be understood by itself: it names files, hosts, versions and figures, and says what was so before if that \
-has changed.
-- Nothing that only repeats the goals, and nothing about how the run went.
-If there is nothing to put down, answer: none
-{known}{explained}
-
-The goals of the run:
-{goals}
-It came to: {came_to}
-
-What it did:
-{steps}"""
-
-
-_CANDIDATES = """\
-Earlier runs put down the following, each with its number. What still holds is not put down again. A fact that takes \
-the place of one of these begins with "- [replaces N] ", with its number for N.
-{lines}
-"""
-
-
-def replaceable(history: History) -> list[RetrievedMemory]:
-    """Return the memories that new facts may replace, but none of the user's and none from outside."""
-    return [
-        memory
-        for memory in history.lasting
-        if memory.kind in ("fact", "note") and memory.trusted and not memory.of_user and not memory.core_rank
-    ]
-
-
-def facts_prompt(
-    task: Task, conclusion: str, events: Iterable[Event], candidates: Sequence[RetrievedMemory], room: int, count: Count
-) -> str:
-    """Build the question for a run's facts, from its events and the memories that a fact may replace.
-
-    Steps take at most `room` tokens; some are omitted if necessary. Outside text is marked.
-    """
-    lines = "\n".join(f"[{memory.id}] {' '.join(memory.text.split())}" for memory in candidates)
-    return _INSTRUCTION.format(
-        most=MOST,
-        known=_CANDIDATES.format(lines=lines) if candidates else "",
-        explained=EXPLANATION,
-        goals="\n".join(f"- {goal.text}" for goal in task.goals),
-        came_to=conclusion,
-        steps="\n".join(_fit(list(_steps(events)), room, count)) or "nothing",
-    )
-
-
-def _steps(recorded: Iterable[Event]) -> Iterator[str]:
-    """Yield a line or two for each notable step, feedback and notice."""
-    asked: events.Thought | None = None
-    for event in recorded:
-        match event:
-            case events.Thought():
-                asked = event
-            case events.Feedback():
-                yield f"The user said: {shorten(event.text, _MAX_STEP_LENGTH)}"
-            case events.AgentMessage():
-                yield f"{event.heading} {_quote(event.text, event.meta.untrusted, event)}"
-            case events.Returned() if asked is not None:
-                meta = event.meta
-                if meta.repeat or meta.kept or meta.finished is not None or event.put_off:
-                    continue
-                reasoning = " ".join(asked.thoughts.text.split())
-                text = shorten(f"{reasoning} {asked.call}", _MAX_STEP_LENGTH)
-                yield f"{event.step}. {text} {event.outcome}: {_quote(event.text, meta.untrusted, event)}"
-
-
-def _quote(text: str, source: str, event: Event) -> str:
-    excerpt = shorten(text, _MAX_STEP_LENGTH)
-    return marked(excerpt, source, run=event.run, step=event.step) if source else excerpt
-
-
-def _fit(lines: Sequence[str], room: int, count: Count) -> list[str]:
-    """Return the lines, or the first and last that fit with a note between them."""
-    sizes = [count(line) + 1 for line in lines]
-    if sum(sizes) <= room:
-        return list(lines)
-    first = sum(used <= room // _OLDEST_DIVISOR for used in accumulate(sizes))
-    last = sum(used <= room - sum(sizes[:first]) for used in accumulate(reversed(sizes[first:])))
-    omitted = len(lines) - first - last
-    return [*lines[:first], f"({omitted} steps are left out here)", *lines[len(lines) - last :]]

@@ -43,9 +43,9 @@ from autoagent.core.memory import (
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
-from autoagent.memory.asking import Journal, dream_prompt, reranked
+from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_ENOUGH, Question
-from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank
+from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank, reranked
 from autoagent.memory.store_base import Skip
 
 DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately: such a memory may supersede another

@@ -11,8 +11,10 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from autoagent.core.memory import RetrievedMemory
+from autoagent.text.quoting import Marks, defuse
 from autoagent.text.sanitize import valid
 
 PART = 8_000  # characters; an embedder reads little more than that, and a prompt has room for little more
@@ -20,6 +22,7 @@ _UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana, Han
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]{2,}"
 )
+MAX_LINE = 400  # characters of a memory in a prompt for a dream or an order
 LONGEST = 500  # characters of a word; PostgreSQL takes no more than 2046 bytes
 
 
@@ -77,3 +80,15 @@ def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float
     sums = itertools.accumulate(counts[word] for word in order)
     chosen = [word for rank, (word, sum) in enumerate(zip(order, sums, strict=True)) if rank == 0 or sum <= most]
     return {word: rarity(counts[word], total) for word in chosen}
+
+
+def fitting_lines(memories: Iterable[RetrievedMemory], room: int) -> Iterator[str]:
+    """Yield as many memories as fit into `room` characters, one line each, with marks around untrusted texts."""
+    for memory in memories:
+        text = " ".join(memory.text.split())[:MAX_LINE]
+        if not memory.trusted:
+            marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step)
+            text = marks.around_line(defuse(text))
+        if (room := room - len(text)) < 0:
+            return
+        yield text

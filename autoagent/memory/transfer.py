@@ -32,7 +32,7 @@ from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, origin_of
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
-from autoagent.memory.asking import Journal
+from autoagent.memory.dreams import Journal
 from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.text.sanitize import valid
 from autoagent.text.text_file import open_regular

@@ -21,7 +21,7 @@ from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import LIVES
 from autoagent.core.protocols import Embedder, Listener, Model
-from autoagent.memory.asking import Journal, model_order
+from autoagent.memory.dreams import Journal
 from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.memory.none import NoMemory, TickClock
 from autoagent.registry.embedders import EMBEDDED, EmbedderOpening
@@ -76,6 +76,7 @@ def open_memory(
     if backend.open is None:
         return NoMemory()
     from autoagent.memory.living_memory import LivingMemory
+    from autoagent.memory.ranking import model_order
 
     folder = memory_folder(settings)
     url = settings.memory_url or backend.usual_url

@@ -7,7 +7,7 @@ from random import Random
 
 from bag_of_words import BagOfWords
 
-from autoagent.memory.asking import Journal
+from autoagent.memory.dreams import Journal
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from autoagent.core.errors import StateError
 from autoagent.core.memory import Dream
 from autoagent.memory import transfer
-from autoagent.memory.asking import Journal
+from autoagent.memory.dreams import Journal
 from autoagent.memory.sqlite.store import LocalStore
 
 MEMORY: dict[str, Any] = {

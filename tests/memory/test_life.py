@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.memory import Change, RecallHooks, RetrievedMemory
-from autoagent.memory.asking import Journal, dream_prompt, model_order
+from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.living_memory import LifeRules, LivingMemory
-from autoagent.memory.ranking import DAY, RankingWeights
+from autoagent.memory.ranking import DAY, RankingWeights, model_order
 from autoagent.memory.sqlite.store import LocalStore
 
 LIVING = Path(__file__).with_name("living.py")

@@ -19,7 +19,7 @@ from autoagent.core.memory import Change, Dream
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.memory import transfer
-from autoagent.memory.asking import Journal
+from autoagent.memory.dreams import Journal
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.subcommands.memory import memory as group
 

@@ -1,0 +1,128 @@
+"""Distill the facts of a run at its end, by asking a model what later runs will find useful."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from autoagent.agent.remember import effective_events, replaceable
+from autoagent.agent.side_call import MAX_SECONDS, Question, SideCall
+from autoagent.agent.state import Policy, State
+from autoagent.core import events
+from autoagent.core.errors import StopRun
+from autoagent.core.events import Answered, Event, Retried
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Message
+from autoagent.core.task import Outcome, Task
+from autoagent.text.facts import MOST, PURPOSE, facts_in
+from autoagent.text.quoting import EXPLANATION, marked
+from autoagent.text.sanitize import shorten
+from autoagent.text.tokens import Count
+
+MAX_STEPS_TOKENS = 6000  # of the run's steps in the question
+WINDOW_DIVISOR = 4  # the steps take at most a quarter of the window
+MAX_REPLY_TOKENS = 500
+_MAX_STEP_LENGTH = 500  # characters of a step's outcome
+_OLDEST_DIVISOR = 3  # the first steps get a third of the room if not all fit
+
+_INSTRUCTION = """\
+You keep the long-term memory of an agent. Below is what it did in one run, which is over. Write down what later runs \
+will find useful: what it found out about files, systems, people and the world, what was decided, and what works or \
+does not.
+- At most {most} facts, each on a line of its own that begins with "- ".
+- Each can be understood by itself: it names files, hosts, versions and figures, and says what was so before if that \
+has changed.
+- Nothing that only repeats the goals, and nothing about how the run went.
+If there is nothing to write down, answer: none
+{known}{explained}
+
+The goals of the run:
+{goals}
+Result: {conclusion}
+
+What it did:
+{steps}"""
+
+_CANDIDATES = """\
+Earlier runs wrote down the following, each with its number. Do not repeat what still holds. A fact that takes the \
+place of one of these begins with "- [replaces N] ", with its number for N.
+{lines}
+"""
+
+
+def distill(state: State, policy: Policy, call: SideCall, outcome: Outcome) -> Generator[Event, None, list[str]]:
+    """Return the facts of a run, extracted by a model if the policy asks for it and the model's style allows it.
+
+    Those from an earlier process are reused.
+    """
+    if not policy.distils or not state.start.style.reasons:
+        return []
+    answer: Answered | str | None = state.work.distilled
+    if answer is None:
+        room, candidates = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR), replaceable(state.history)
+        steps = effective_events(state)
+        prompt = facts_prompt(state.start.task, outcome.reason, steps, candidates, room, state.count)
+        activity = "keeping the facts of the run"
+        question = Question([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
+        try:
+            answer = yield from call.ask(question)
+        except StopRun as stop:  # the run is over as it is
+            answer = str(stop)
+    if isinstance(answer, str):
+        yield state.record(Retried(reason=f"No facts of the run were kept: {answer}"))
+        return []
+    return facts_in(answer.text, truncated=answer.truncated)
+
+
+def facts_prompt(
+    task: Task, conclusion: str, events: Iterable[Event], candidates: Sequence[RetrievedMemory], room: int, count: Count
+) -> str:
+    """Build the question for a run's facts, from its events and the memories that a fact may replace.
+
+    Steps take at most `room` tokens; some are omitted if necessary. Outside text is marked.
+    """
+    lines = "\n".join(f"[{memory.id}] {' '.join(memory.text.split())}" for memory in candidates)
+    return _INSTRUCTION.format(
+        most=MOST,
+        known=_CANDIDATES.format(lines=lines) if candidates else "",
+        explained=EXPLANATION,
+        goals="\n".join(f"- {goal.text}" for goal in task.goals),
+        conclusion=conclusion,
+        steps="\n".join(_fit(list(_steps(events)), room, count)) or "nothing",
+    )
+
+
+def _steps(recorded: Iterable[Event]) -> Iterator[str]:
+    """Yield a line or two for each notable step, feedback and notice."""
+    asked: events.Thought | None = None
+    for event in recorded:
+        match event:
+            case events.Thought():
+                asked = event
+            case events.Feedback():
+                yield f"The user said: {shorten(event.text, _MAX_STEP_LENGTH)}"
+            case events.AgentMessage():
+                yield f"{event.heading} {_quote(event.text, event.meta.untrusted, event)}"
+            case events.Returned() if asked is not None:
+                meta = event.meta
+                if meta.repeat or meta.kept or meta.finished is not None or event.put_off:
+                    continue
+                reasoning = " ".join(asked.thoughts.text.split())
+                text = shorten(f"{reasoning} {asked.call}", _MAX_STEP_LENGTH)
+                yield f"{event.step}. {text} {event.outcome}: {_quote(event.text, meta.untrusted, event)}"
+
+
+def _quote(text: str, source: str, event: Event) -> str:
+    excerpt = shorten(text, _MAX_STEP_LENGTH)
+    return marked(excerpt, source, run=event.run, step=event.step) if source else excerpt
+
+
+def _fit(lines: Sequence[str], room: int, count: Count) -> list[str]:
+    """Return the lines, or the first and last that fit with a note between them."""
+    sizes = [count(line) + 1 for line in lines]
+    if sum(sizes) <= room:
+        return list(lines)
+    first = sum(used <= room // _OLDEST_DIVISOR for used in accumulate(sizes))
+    last = sum(used <= room - sum(sizes[:first]) for used in accumulate(reversed(sizes[first:])))
+    omitted = len(lines) - first - last
+    return [*lines[:first], f"({omitted} steps are left out here)", *lines[len(lines) - last :]]
