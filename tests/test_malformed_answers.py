@@ -30,7 +30,7 @@ from autoagent.core.model import Message
 from autoagent.models.openai.chat import OpenAIModel
 from autoagent.models.openai.embeddings import OpenAIEmbedder
 from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
-from autoagent.models.openai.retry import Policy
+from autoagent.models.openai.retry import RetryPolicy
 from autoagent.reply.parser import parse, written
 from autoagent.services.api_client import ApiProvider
 from autoagent.settings import all_settings
@@ -155,8 +155,8 @@ def endpoint_of(server: RawServer) -> Endpoint:
     return Endpoint(
         api_key="sk-test-1234567890abcdef",
         base_url=server.base_url,
-        limits=RequestTimeouts(connect=2.0, silence=5.0, total=10.0),
-        policy=Policy(patience=2.0, at_first=2.0, sleep=lambda seconds: None, timer=count(0.0).__next__),
+        timeouts=RequestTimeouts(connect=2.0, silence=5.0, total=10.0),
+        policy=RetryPolicy(patience=2.0, at_first=2.0, sleep=lambda seconds: None, timer=count(0.0).__next__),
     )
 
 

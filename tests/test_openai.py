@@ -25,7 +25,7 @@ from autoagent.models import pricing
 from autoagent.models.openai.chat import UNKNOWN_WINDOW, OpenAIModel, Overrides
 from autoagent.models.openai.embeddings import OpenAIEmbedder
 from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
-from autoagent.models.openai.retry import Policy
+from autoagent.models.openai.retry import RetryPolicy
 
 KEY = "sk-test-1234567890abcdef"
 HELLO = (Message("system", "You are Bob."), Message("user", "Say hello."))
@@ -37,15 +37,15 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def at_once() -> Policy:
+def at_once() -> RetryPolicy:
     """The usual policy on a clock that stands still but for its sleeping, which takes no time."""
     slept: list[float] = []
-    return Policy(attempts=3, sleep=slept.append, timer=lambda: sum(slept))
+    return RetryPolicy(attempts=3, sleep=slept.append, timer=lambda: sum(slept))
 
 
 def endpoint(server: ScriptedServer | str, **more: Any) -> Endpoint:
     base_url = server if isinstance(server, str) else server.base_url
-    more.setdefault("limits", RequestTimeouts(connect=2.0, silence=0.3, total=3.0))
+    more.setdefault("timeouts", RequestTimeouts(connect=2.0, silence=0.3, total=3.0))
     more.setdefault("policy", at_once())
     return Endpoint(api_key=KEY, base_url=base_url, **more)
 
@@ -387,7 +387,7 @@ ENDLESS = {
 @pytest.mark.parametrize(("fault", "error", "says"), LASTING.values(), ids=LASTING)
 def test_what_will_not_pass_is_said_at_once(server: ScriptedServer, fault: Any, error: Any, says: str) -> None:
     server.add(fault, Reply("Never asked for."))
-    at = endpoint(server, limits=RequestTimeouts(connect=2.0, silence=0.3, total=0.6))
+    at = endpoint(server, timeouts=RequestTimeouts(connect=2.0, silence=0.3, total=0.6))
     asked = OpenAIModel(name="test-model", endpoint=at, count=words, overrides=Overrides(temperature=0.0))
     heard = Heard()
     with pytest.raises(error, match=says) as caught:
@@ -404,7 +404,7 @@ def test_an_endless_answer_is_left_once_it_is_longer_than_any_reply(
     server.add(fault, Reply("Never asked for."))
     began = time.process_time()
     with pytest.raises(ModelError, match=says):
-        OpenAIModel(name="m", endpoint=endpoint(server, limits=RequestTimeouts()), count=words).complete(
+        OpenAIModel(name="m", endpoint=endpoint(server, timeouts=RequestTimeouts()), count=words).complete(
             HELLO, max_tokens=9
         )
     assert len(server.requests) == 1

@@ -18,7 +18,7 @@ from autoagent.core.errors import ModelError
 from autoagent.core.model import Message, ToolCall
 from autoagent.models.openai.chat import OpenAIModel, Overrides
 from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
-from autoagent.models.openai.retry import Policy
+from autoagent.models.openai.retry import RetryPolicy
 
 READ = CommandSpec("read_file", "Read a file", "files", "read", (Parameter("filename", "string"),))
 HELLO = (Message("system", "You are Bob."), Message("user", "Say hello."))
@@ -36,8 +36,8 @@ def model(server: ScriptedServer, name: str = "test-model", **more: Any) -> Open
     at = Endpoint(
         api_key="sk-test-1234567890abcdef",
         base_url=server.base_url,
-        limits=RequestTimeouts(connect=5.0, silence=20.0, total=60.0),
-        policy=Policy(attempts=3, sleep=lambda seconds: None),
+        timeouts=RequestTimeouts(connect=5.0, silence=20.0, total=60.0),
+        policy=RetryPolicy(attempts=3, sleep=lambda seconds: None),
     )
     said = {key: more.pop(key) for key in ("temperature", "window", "asking") if key in more}
     return OpenAIModel(

@@ -9,7 +9,7 @@ import pytest
 
 from autoagent.core.errors import ModelError, StopRun, Unreachable
 from autoagent.core.task import Outcome, Status
-from autoagent.models.openai.retry import Fault, Policy, is_retryable, persist, retry_after
+from autoagent.models.openai.retry import Fault, RetryPolicy, is_retryable, persist, retry_after
 
 
 class World:
@@ -19,7 +19,7 @@ class World:
         self.slept: list[float] = []
         self.told: list[tuple[str, float]] = []
         self.until: list[float] = []
-        self.policy = Policy(
+        self.policy = RetryPolicy(
             patience=patience,
             at_first=patience / 4,
             attempts=attempts,

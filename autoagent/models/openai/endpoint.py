@@ -16,23 +16,23 @@ import contextlib
 import math
 import re
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
 from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
+from autoagent.models.openai.heartbeat import Heartbeat
 from autoagent.models.openai.late_import import import_openai
 from autoagent.models.openai.refusals import Refusals, Refused
 from autoagent.models.openai.response import MAX_BYTES, Broken, StreamError, TooLong, read_object, unpacked, within
-from autoagent.models.openai.retry import Fault, Policy, persist
+from autoagent.models.openai.retry import Fault, RetryPolicy, persist
 from autoagent.network.addresses import is_private
 from autoagent.network.connections import Deadline
 from autoagent.settings import OPENAI_URL
@@ -42,15 +42,13 @@ if TYPE_CHECKING:
     import openai
 
 T = TypeVar("T")
-Read = Callable[[str, Iterable[bytes]], T]
-"""Parse the chunks of a body with a content type; raise Broken if they are incomplete."""
+Read = Callable[[str, Iterable[bytes]], T]  # parses a body, given its content type; raises Broken if it is incomplete
 
 ERROR_LIMIT = 100_000  # bytes read of a refusal
 MAX_REDIRECTS = 20
 END_SECONDS = 0.1  # to wait for the end of a complete answer; a new connection costs less than waiting longer
-MAX_QUIET_SECONDS = 30.0  # without a message to the user
 
-_REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter require the same request, with its body
+_REDIRECTS, _KEEPS_METHOD = (301, 302, 303, 307, 308), (307, 308)  # the latter also keep the body
 
 
 def preload() -> None:
@@ -101,8 +99,8 @@ class Endpoint:
         api_key: str,
         base_url: str | None = None,
         organization: str | None = None,
-        limits: RequestTimeouts | None = None,
-        policy: Policy | None = None,
+        timeouts: RequestTimeouts | None = None,
+        policy: RetryPolicy | None = None,
         silence: float = 0.0,
         around: Callable[[Callable[[], float], Callable[[], Any]], Any] | None = None,
     ) -> None:
@@ -117,11 +115,11 @@ class Endpoint:
         self._organization = organization or None
         usual = _LOCAL_TIMEOUTS if self.private else RequestTimeouts()
         chosen = replace(usual, silence=silence, total=max(usual.total, silence)) if silence else usual
-        self._limits = limits or chosen
-        self._policy = policy or Policy()
+        self._timeouts = timeouts or chosen
+        self._policy = policy or RetryPolicy()
         self._around = around
-        timeouts = self._limits.connect, self._limits.silence
-        self._refusals = Refusals(self.base_url, self.host, self._key, *timeouts, self._policy.clock)
+        waits = self._timeouts.connect, self._timeouts.silence
+        self._refusals = Refusals(self.base_url, self.host, self._key, *waits, self._policy.clock)
         self._has_answered = False
 
     def price(self, model: str) -> Price | None:
@@ -176,7 +174,7 @@ class Endpoint:
     def _model_names(self) -> list[str]:
         """Return the names of the endpoint's models from a short request, or [] if unknown."""
         key, organization = self._key, self._organization
-        short = Endpoint(api_key=key, base_url=self.base_url, organization=organization, limits=_QUICK_TIMEOUTS)
+        short = Endpoint(api_key=key, base_url=self.base_url, organization=organization, timeouts=_QUICK_TIMEOUTS)
         try:
             return [model["id"] for model in short.models()]
         except (ModelError, SetupError):
@@ -189,10 +187,10 @@ class Endpoint:
         import openai
 
         remaining = listener.heed() if listener else math.inf
-        end = time.monotonic() + self._limits.total
+        end = time.monotonic() + self._timeouts.total
         try:
             with (
-                Heartbeat(self.host, self._limits.silence, listener) as silence,
+                Heartbeat(self.host, self._timeouts.silence, listener) as silence,
                 contextlib.closing(self._send(path, body, remaining)) as response,
             ):
                 chunks = self._in_time(within(response.iter_raw(), MAX_BYTES), end, silence, listener)
@@ -228,19 +226,19 @@ class Endpoint:
         import openai
 
         stream_cls = openai.Stream[object]  # never instantiated: a Response is requested and returned unchanged
-        limits = self._limits
-        timeout = httpx2.Timeout(max(0.01, min(limits.silence, left)), connect=max(0.01, min(limits.connect, left)))
+        longest = self._timeouts
+        timeout = httpx2.Timeout(max(0.01, min(longest.silence, left)), connect=max(0.01, min(longest.connect, left)))
         options = openai.RequestOptions(timeout=timeout)
         ask = self._client.get if body is None else partial(self._client.post, body=body)
         for _ in range(MAX_REDIRECTS + 1):
             try:
                 response = ask(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
                 return cast("httpx2.Response", response)
-            except _RefusedAnswer as no:
-                location = no.headers.get("location")
-                if no.status not in _REDIRECTS or not location:
+            except _RefusedAnswer as refusal:
+                location = refusal.headers.get("location")
+                if refusal.status not in _REDIRECTS or not location:
                     raise
-                path = self._redirected(path, body is None or no.status in _REPEATS, location)
+                path = self._redirected(path, body is None or refusal.status in _KEEPS_METHOD, location)
         raise Fault(f"{self.host} redirects in a circle")
 
     def _redirected(self, path: str, needs_body: bool, location: str) -> str:
@@ -252,16 +250,16 @@ class Endpoint:
         except ValueError:  # an invalid address
             target, origin = source, ""
         if origin != _origin(source):
-            label = ascii(origin)[1:-1] or "an address that is none"
+            label = ascii(origin)[1:-1] or "an invalid address"
             raise SetupError(
                 f"{self.host} redirects to {label[:200]}; prompts and keys go to the server in OPENAI_BASE_URL and to "
-                "no other: set it to the address that is meant"
+                "no other: set it to the correct address"
             )
         if not needs_body:
             raise SetupError(f"{self.host} redirects to {target.path[:200]!r}; check the path in OPENAI_BASE_URL")
         return target.geturl()
 
-    def _refuse(self, response: httpx2.Response) -> None:
+    def _check_status(self, response: httpx2.Response) -> None:
         """Note the endpoint's answer. Raise _RefusedAnswer for an error status, with the body that arrives in time."""
         import httpx2
 
@@ -270,7 +268,7 @@ class Endpoint:
             return
         received = bytearray()
         # The status matters, with as much of the reason as arrives.
-        with contextlib.suppress(httpx2.HTTPError, Broken, OSError), Deadline(self._limits.refusal) as deadline:
+        with contextlib.suppress(httpx2.HTTPError, Broken, OSError), Deadline(self._timeouts.refusal) as deadline:
             deadline.watch(_connection(response))
             for piece in unpacked(response.iter_raw(), response.headers.get("content-encoding", "")):
                 received += piece
@@ -293,11 +291,11 @@ class Endpoint:
             base_url=self.base_url,
             organization=self._organization,
             max_retries=0,
-            timeout=httpx2.Timeout(self._limits.silence, connect=self._limits.connect),
+            timeout=httpx2.Timeout(self._timeouts.silence, connect=self._timeouts.connect),
             default_headers={"Accept-Encoding": "gzip"},
             http_client=openai.DefaultHttpxClient(
                 follow_redirects=False,
-                event_hooks={"response": [self._refuse]},
+                event_hooks={"response": [self._check_status]},
                 # no proxy in front of a private server
                 mounts={f"all://{self.host}": None} if self.private else None,
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,
@@ -314,51 +312,9 @@ class Endpoint:
             if listener:
                 listener.heed()
             if time.monotonic() > end:
-                limit = f"{self._limits.total:g} s"
+                limit = f"{self._timeouts.total:g} s"
                 raise ModelError(f"{self.host} did not finish its answer within {limit}; retry, or use another model")
             yield chunk
-
-
-class Heartbeat:
-    """While entered, notify the listener of each silence: halfway through the patience, and at regular intervals.
-
-    `patience` is the longest silence in seconds. Notices come from another thread, never while a piece is `heard`.
-    """
-
-    def __init__(self, host: str, patience: float, listener: Listener | None) -> None:
-        self._host = host
-        self._patience = patience
-        self._listener = listener
-        self._interval = min(MAX_QUIET_SECONDS, max(1.0, patience / 2))
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self.heard()
-
-    def __enter__(self) -> Self:
-        if self._listener is not None:
-            threading.Thread(target=self._watch, args=(self._listener,), name="heartbeat", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._ended.set()
-
-    def heard(self) -> None:
-        """Restart the silence after a received piece."""
-        with self._lock:
-            self._silent_since = time.monotonic()
-            self._due = self._silent_since + self._interval
-
-    def _watch(self, listener: Listener) -> None:
-        while not self._ended.wait(max(0.0, self._due - time.monotonic())):
-            with self._lock:
-                silent = time.monotonic() - self._silent_since
-                if time.monotonic() < self._due or self._ended.is_set():
-                    continue
-                self._due += self._interval
-                message = f"waiting for {self._host}, which has said nothing for {silent:.0f} s"
-                with contextlib.suppress(StopRun):  # the listener's own thread raises it at the next piece
-                    listener.working(message, max(0.0, self._patience - silent))
 
 
 def _connection(response: httpx2.Response) -> socket.socket:

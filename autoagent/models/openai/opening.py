@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from autoagent.core.errors import ModelError
 from autoagent.models.openai.endpoint import Endpoint
-from autoagent.models.openai.retry import Policy
+from autoagent.models.openai.retry import RetryPolicy
 from autoagent.registry.models import ModelSettings
 from autoagent.registry.registrations import GUESTS
 from autoagent.settings import EMBEDDER
@@ -24,16 +24,19 @@ ATTENDED_PATIENCE = 60.0  # seconds of retrying before the user is asked whether
 EMBEDDING_SILENCE = 10.0  # seconds that a step waits for a silent embedder
 
 
-def open_endpoint(settings: ModelSettings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
-    """Open the configured endpoint, with its patience and silence or others. Raises SettingsError, SetupError."""
+def open_endpoint(settings: ModelSettings, policy: RetryPolicy | None = None, silence: float = 0.0) -> Endpoint:
+    """Open the configured endpoint. Raises SettingsError, SetupError.
+
+    A `policy` replaces the configured patience. `silence` applies if none is configured.
+    """
     if policy is None and settings.patience:
-        policy = Policy(patience=settings.patience, at_first=settings.patience)
+        policy = RetryPolicy(patience=settings.patience, at_first=settings.patience)
     return Endpoint(
         api_key=settings.api_key,
         base_url=settings.base_url or None,
         organization=settings.organization or None,
         silence=settings.silence or silence,
-        policy=policy or Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE),
+        policy=policy or RetryPolicy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE),
         around=GUESTS.get("request"),
     )
 
@@ -73,7 +76,11 @@ def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:
     from autoagent.models.openai.embeddings import OpenAIEmbedder
 
     settings = opening.settings
-    no_retries = Policy(patience=0.0, at_first=0.0)  # skipped texts are embedded later, and found by words until then
+    no_retries = RetryPolicy(
+        patience=0.0, at_first=0.0
+    )  # skipped texts are embedded later, and found by words until then
     model, endpoint = opening.argument or EMBEDDER, open_endpoint(settings, no_retries)
-    brief = open_endpoint(settings, no_retries, EMBEDDING_SILENCE)
-    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, brief=brief)
+    impatient = open_endpoint(settings, no_retries, EMBEDDING_SILENCE)
+    return OpenAIEmbedder(
+        model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, impatient=impatient
+    )

@@ -30,7 +30,7 @@ Stage = Literal["unreached", "refused", "begun"]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RetryPolicy:
     """Limit retries: `patience` seconds from the first fault on, and a number of attempts that may be charged.
 
     `at_first`: the patience with an address that has never answered and may be wrong. The n-th wait is under `first *
@@ -97,7 +97,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 def persist(
     attempt: Callable[[], T],
-    policy: Policy,
+    policy: RetryPolicy,
     waiting: Callable[[str, float, float], None] = lambda reason, seconds, until: None,
     heed: Callable[[], float] | None = None,
     *,
