@@ -19,21 +19,21 @@ from autoagent.terminal.output import echo, echo_json
 from autoagent.text.text_file import write_text
 
 Flags = Mapping[str, Any]
-NOT_ALL = 9  # the exit code if a run has not finished
-ENDS = "Exit codes: 0 if all runs finished, else 9."
+EXIT_UNFINISHED = 9
+EXIT_CODES_HELP = "Exit codes: 0 if all runs finished, else 9."
 MOST_BYTES = 32_000_000  # of a task file on standard input
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
+FLEET_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+folder_argument = click.argument("folder", metavar="DIR", type=FLEET_FOLDER)
 
 
 def limit_flags(function: Any) -> Any:
     """Add the options that limit all runs together."""
-    memory = "One memory for all runs of the fleet, at redis://... or postgresql://...; - for MEMORY_URL."
+    memory = "One memory for all runs of the fleet, at redis://... or postgresql://...; or - to use MEMORY_URL."
     retries = "Retries of a run that fails, or loses its worker before another command is done. Default: 2."
     for name, kind, text in (
         ("memory-url", str, memory),
-        ("address", str, "Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: auto."),
-        ("engine", click.Choice(("local", "ray")), "Where runs work: here, or on a Ray cluster. Default: local."),
+        ("address", str, "Address of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: auto."),
+        ("engine", click.Choice(("local", "ray")), "Where to execute runs: here, or on a Ray cluster. Default: local."),
         ("tpm", click.IntRange(min=0), "Tokens per minute, of all runs together."),
         ("rpm", click.FloatRange(min=0), "Requests per minute to endpoints, of all runs together."),
         ("retries", click.IntRange(min=0), retries),
@@ -57,10 +57,10 @@ def lead(ctx: click.Context, tasks: Path | bytes | None, out: Path | None, flags
     from autoagent.fleet.lead import Fleet
 
     as_json = bool(flags.pop("json_output", False))
-    with Fleet(tasks, out=out or "", json=as_json, events=as_json, **flags) as one:
-        for _ in one:
+    with Fleet(tasks, out=out or "", json=as_json, events=as_json, **flags) as fleet:
+        for _ in fleet:
             pass
-    ctx.exit(0 if all(row.finished for row in one.state.rows.values()) else NOT_ALL)
+    ctx.exit(0 if all(row.finished for row in fleet.state.rows.values()) else EXIT_UNFINISHED)
 
 
 def fleet_group(
@@ -77,16 +77,18 @@ def fleet_group(
         """Run the tasks of FILE, many at a time, under one budget: `autoagent fleet FILE` (see `fleet run --help`)."""
 
     for command in (
-        *leading(run_flags, given_in), status, stop, results, diff, worker_command(start, take_up, start_team)
+        *leading_commands(run_flags, given_in), status, stop, results, diff, worker_command(start, take_up, start_team)
     ):  # fmt: skip
         fleet.add_command(command)
     return fleet
 
 
-def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, Any]]) -> tuple[click.Command, ...]:
+def leading_commands(
+    run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, Any]]
+) -> tuple[click.Command, ...]:
     """Return the subcommands that lead a fleet."""
 
-    @click.command("run", epilog=ENDS)
+    @click.command("run", epilog=EXIT_CODES_HELP)
     @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
     @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Default: a new folder.")
     @limit_flags
@@ -95,13 +97,13 @@ def leading(run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, A
     def run(ctx: click.Context, /, file: Path, out: Path | None, **given: Any) -> None:
         """Run the tasks of FILE under one budget, many at a time. FILE is YAML, .jsonl, .csv, or - for standard input.
 
-        Each has its own workspace, state folder and log under DIR/ID. Ctrl-C: no new runs, and running ones end at
-        their next call; twice: at once. `autoagent fleet resume DIR` continues.
+        Each has its own workspace, state folder and log under DIR/ID. Ctrl-C starts no new runs and lets running ones
+        end at their next call; a second Ctrl-C ends them at once. `autoagent fleet resume DIR` continues.
         """
         tasks = sys.stdin.buffer.read(MOST_BYTES + 1) if str(file) == "-" else file
         lead(ctx, tasks, out, given_in(ctx.obj or {}, given))
 
-    @click.command("resume", epilog=ENDS)
+    @click.command("resume", epilog=EXIT_CODES_HELP)
     @folder_argument
     @limit_flags
     @run_flags
@@ -128,8 +130,8 @@ def status(folder: Path, as_json: bool) -> None:
         return
     for row in state.rows.values():
         if row.state == "running" or (row.state == "done" and not row.finished):
-            stands = "interrupted" if row.state == "running" and not head else row.stands
-            echo(f"{row.job.id}  {stands}  {row.reason}".rstrip())
+            status_word = "interrupted" if row.state == "running" and not head else row.stands
+            echo(f"{row.job.id}  {status_word}  {row.reason}".rstrip())
     echo(summary_line(found))
     echo(f"Process {head} is running it." if head else "No process is running it now.")
 
@@ -148,10 +150,10 @@ def stop(folder: Path, now: bool) -> None:
     echo(f"Process {head} was told to stop.")
 
 
-@click.command("results", epilog=ENDS)
+@click.command("results", epilog=EXIT_CODES_HELP)
 @folder_argument
 @click.option("--json", "as_json", is_flag=True, help="An object: summary, runs.")
-@click.option("--csv", "csv_file", metavar="FILE", help="Write a row for each run to FILE; - prints them.")
+@click.option("--csv", "csv_file", metavar="FILE", help="Write one row per run to FILE (- for standard output).")
 @click.pass_context
 def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
     """Show how each run in DIR ended, with its evidence and cost."""
@@ -169,12 +171,12 @@ def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | Non
             figures = f"{row['steps']} steps  {row['tokens']:,} tokens  ${row['usd']:.4f}  {row['seconds']:.1f} s"
             echo(f"{row['id']}  {row['status']}  {known}  {figures}  {row['folder']}")
         echo(summary_line(found))
-    ctx.exit(0 if found["finished"] == found["runs"] else NOT_ALL)
+    ctx.exit(0 if found["finished"] == found["runs"] else EXIT_UNFINISHED)
 
 
 @click.command("diff")
-@click.argument("a", type=FOLDER)
-@click.argument("b", type=FOLDER)
+@click.argument("a", type=FLEET_FOLDER)
+@click.argument("b", type=FLEET_FOLDER)
 @click.option("--json", "as_json", is_flag=True, help="A list: id, a, b, and the change in steps, tokens, usd.")
 def diff(a: Path, b: Path, as_json: bool) -> None:
     """Compare the results of the fleets in A and B, run by run."""
@@ -197,13 +199,13 @@ def worker_command(
 
     @click.command("worker", hidden=True)
     @click.argument("descriptor", type=int)
-    @click.argument("own", default="")
+    @click.argument("folder", default="")
     @click.pass_context
-    def worker(ctx: click.Context, descriptor: int, own: str) -> None:
-        """Run the orders of a fleet's head over an inherited socket, in a folder of its OWN if it has one."""
+    def worker(ctx: click.Context, descriptor: int, folder: str) -> None:
+        """Run the orders of a fleet's head over an inherited socket, in a FOLDER of its own if it has one."""
         from autoagent.fleet.link import joined
 
-        with joined(descriptor, own) as order:
+        with joined(descriptor, folder) as order:
             given = {**(ctx.obj or {}), **order["given"]}
             if order["run"]:
                 code = take_up(given, order["run"])

@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import click
 
 from autoagent import __version__
-from autoagent.agent.stats import RunStats
-from autoagent.core.codec import from_line, to_plain
-from autoagent.core.durable_files import read_regular, replacing
+from autoagent.core.codec import to_plain
 from autoagent.core.errors import StateError
-from autoagent.core.events import Forked, Resumed, RunStarted
-from autoagent.core.frozen import dataclass
-from autoagent.fleet.command_line import FOLDER
+from autoagent.core.events import Resumed, RunStarted
+from autoagent.fleet.command_line import FLEET_FOLDER
 from autoagent.log.checkpoint import load
-from autoagent.log.reader import digest, find_run, log_path, read, run_ids
-from autoagent.session import build
+from autoagent.log.reader import digest, find_run, log_path, read
+from autoagent.session import build, run_table
 from autoagent.session.session import Session
 from autoagent.settings import checkpoint_key
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.console import Console
-from autoagent.terminal.output import Column, Columns, echo, echo_list, minute, page_out
+from autoagent.terminal.output import echo, echo_list, page_out
 from autoagent.terminal.screen import Style
 from autoagent.text.figures import counted
-from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import write_text
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    id: str
-    name: str
-    status: str
-    proofs: tuple[str, ...]
-    steps: int
-    cost: float | None
-    updated: float
-    workspace: str
-    parent: str
-    goals: tuple[str, ...]
 
 
 @click.command("runs")
@@ -61,84 +39,19 @@ class _Row:
 def runs(ctx: click.Context, as_json: bool) -> None:
     """List the runs of the state folder, the newest first."""
     state_dir = Session.read(ctx.obj).settings.state_dir
-    rows = list(_rows(state_dir))
-    echo_list(rows, as_json, to_plain, _line, f"There are no runs in {state_dir}.", _COLUMNS)
+    rows, empty = list(run_table.rows(state_dir)), f"There are no runs in {state_dir}."
+    echo_list(rows, as_json, to_plain, run_table.line_of, empty, run_table.COLUMNS)
 
 
-def _cost(row: _Row) -> str:
-    return "cost ?" if row.cost is None else f"${row.cost:.4f}"
-
-
-def _result(row: _Row) -> str:
-    """Return the status, or `claimed` for a run that finished because claims were accepted in advance."""
-    return "claimed" if row.status == "finished" and "claimed" in row.proofs else str(row.status)
-
-
-def _line(row: _Row) -> str:
-    origin = f"from {row.parent}  " if row.parent else ""
-    steps, when, name = counted(row.steps, "step"), minute(row.updated), shorten(row.name, 100)
-    return f"{row.id}  {_result(row):11}  {steps:>10}  {_cost(row)}  {when}  {origin}{name}"
-
-
-_COLUMNS: Columns[_Row] = Columns(
-    (
-        Column("RUN", lambda row: row.id),
-        Column("RESULT", _result),
-        Column("STEPS", lambda row: f"{row.steps:,}", spare=3, right=True),
-        Column("COST", _cost, spare=2, right=True),
-        Column("UPDATED", lambda row: minute(row.updated), spare=4),
-        Column("FORK OF", lambda row: row.parent, spare=1),
-    ),
-    Column("NAME", lambda row: row.name),
-)
-
-
-_LONGEST_ROW = 1 << 20  # bytes
-
-
-def _rows(state_dir: Path) -> Iterator[_Row]:
-    """Yield all runs that have begun, newest first. Report damaged logs.
-
-    Each row is cached beside its log until the log grows.
-    """
-    for run in run_ids(state_dir):
-        kept = log_path(state_dir, run).with_name("row")
-        try:
-            log = log_path(state_dir, run).lstat()
-            version = f"{__version__} {run} {log.st_ino} {log.st_size} {log.st_mtime_ns}\n".encode()
-            with suppress(OSError, ValueError):
-                if (data := read_regular(kept, _LONGEST_ROW)).startswith(version):
-                    yield replace(from_line(_Row, data.removeprefix(version)), id=run)
-                    continue
-            if row := _row(state_dir, run):
-                with suppress(OSError), replacing(kept, synced=False) as file:
-                    file.write(version + json.dumps(to_plain(row)).encode())
-                yield row
-        except (OSError, StateError) as error:
-            echo(f"autoagent: {error}", err=True)
-
-
-def _row(state_dir: Path, run: str) -> _Row | None:
-    """Return the row of a run from its log, with its latest start, or None if it has not begun. Raises StateError."""
-    tally, began, origin = RunStats(), None, ""
-    for event in digest(state_dir, run):
-        tally.add(event)
-        origin = event.origin if isinstance(event, Forked) else origin
-        began = event if isinstance(event, RunStarted) and not event.agent else began
-    if began is None:
-        return None
-    goals = tuple(map(str, began.task.goals))
-    name = began.settings.get("run_name") or " ".join("; ".join(goals).split())
-    status = tally.outcome.status if tally.outcome else "unfinished"
-    figures = tally.proofs, tally.step, tally.usage.cost, tally.updated
-    return _Row(run, name, status, *figures, began.workspace, origin, goals)
+_step_option = click.option("--step", type=click.IntRange(1), metavar="N", help="Only this step.")
+_full_option = click.option("--full", is_flag=True, help="Show results, arguments and diffs in full.")
 
 
 @click.command("show")
 @click.argument("run", shell_complete=run_ids_here)
 @click.option("--json", "as_json", is_flag=True, help="Print the events of the log.")
-@click.option("--step", type=click.IntRange(1), metavar="N", help="Only this step.")
-@click.option("--full", is_flag=True, help="Cut nothing: whole results, arguments and diffs.")
+@_step_option
+@_full_option
 @click.option("--prompt", is_flag=True, help="Show the prompt of --step N, rebuilt from the log.")
 @click.option("--export", metavar="FILE", help="Write it to FILE.md, or a report to FILE.html.")
 @click.pass_context
@@ -156,7 +69,7 @@ def show(
         page_out(prompt_text(settings.state_dir, run, step))
         return
     if as_json:
-        _show(build.open_console(settings, json=True, replays=True), settings.state_dir, run, step)
+        _show_events(build.open_console(settings, json=True, replays=True), settings.state_dir, run, step)
         return
     if export is not None and not export.endswith((".md", ".html")):
         raise click.UsageError("--export takes a file that ends in .md or .html.")
@@ -171,8 +84,8 @@ def show(
     screen = StringIO() if paged or export is not None else sys.stdout
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
     console = build.open_replay(settings, screen, style)
-    _show(console, settings.state_dir, run, step)
-    show_report(console, log_path(settings.state_dir, run), step)
+    _show_events(console, settings.state_dir, run, step)
+    _show_end(console, log_path(settings.state_dir, run), step)
     if isinstance(screen, StringIO) and export is not None:
         shown = screen.getvalue().strip()
         fence = "`" * max(3, 1 + max(len(line) - len(line.lstrip("`")) for line in shown.split("\n")))
@@ -186,10 +99,12 @@ def show(
 @click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Default: RUN.html, or DIR.html.")
 @click.option("--compare", metavar="RUN", help="Show another run beside it, from the step at which they differ.")
-@click.option("--fleet", metavar="DIR", type=FOLDER, help="Report this fleet: its table, and a page for each run.")
+@click.option("--fleet", metavar="DIR", type=FLEET_FOLDER, help="Report this fleet: its table, and a page per run.")
 @click.option("--team", metavar="RUN", help="Report a run of a team: its roles as lanes, round by round.")
 @click.pass_context
-def report(ctx: click.Context, /, fleet: Path | None, output: Path | None, **runs: str | None) -> None:
+def report(
+    ctx: click.Context, run: str | None, output: Path | None, compare: str | None, fleet: Path | None, team: str | None
+) -> None:
     """Write RUN, from its log, as one HTML file that opens from disk and loads nothing.
 
     The report has the goals with their evidence, a timeline, the files, each step with its diff, result and prompt,
@@ -197,15 +112,16 @@ def report(ctx: click.Context, /, fleet: Path | None, output: Path | None, **run
     """
     from autoagent.web.written import write_fleet, write_run
 
-    if [fleet or "", runs["run"] or "", runs["team"] or ""].count("") != 2 or (runs["compare"] and not runs["run"]):
-        raise click.UsageError("Give one of: a RUN, with --compare or without, --fleet DIR, --team RUN.")
-    written = (
-        write_fleet(fleet, output) if fleet else write_run(Session.read(ctx.obj).settings.state_dir, output, **runs)
-    )
+    if sum(map(bool, (fleet, run, team))) != 1 or (compare and not run):
+        raise click.UsageError("Give one of: a RUN, optionally with --compare, --fleet DIR, --team RUN.")
+    if fleet:
+        written = write_fleet(fleet, output)
+    else:
+        written = write_run(Session.read(ctx.obj).settings.state_dir, output, run, compare=compare, team=team)
     echo(written, err=True)
 
 
-def _show(console: Console, state_dir: Path, run: str, step: int | None, *, paced: bool = False) -> None:
+def _show_events(console: Console, state_dir: Path, run: str, step: int | None, *, paced: bool = False) -> None:
     """Show a run, at its own speed if `paced`, or one step of its own agent, starting from a checkpoint if possible."""
     saved = None if step is None else load(log_path(state_dir, run), checkpoint_key(os.environ), step)
     if saved is not None:
@@ -225,7 +141,7 @@ def _show(console: Console, state_dir: Path, run: str, step: int | None, *, pace
         console.show(event)
 
 
-def show_report(console: Console, log: Path, step: int | None) -> None:
+def _show_end(console: Console, log: Path, step: int | None) -> None:
     """Show the report of a run if all of it was shown. Raises StateError if the run has no such step."""
     if step is None:
         console.report(log)
@@ -240,8 +156,8 @@ LONGEST_PAUSE = 3.0  # seconds, even if the model or the user took longer
 @click.command("replay")
 @click.argument("run", shell_complete=run_ids_here)
 @click.option("--fast", is_flag=True, help="Without pauses.")
-@click.option("--step", type=click.IntRange(1), metavar="N", help="Only this step.")
-@click.option("--full", is_flag=True, help="Cut nothing: whole results, arguments and diffs.")
+@_step_option
+@_full_option
 @click.option("--verify", "verifies", is_flag=True, help="Check that the log explains every prompt that was sent.")
 @click.pass_context
 def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: bool, verifies: bool) -> None:
@@ -257,8 +173,8 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
     at_terminal = sys.stdout.isatty()
     color, plain = build.palette(settings, at_terminal), settings.plain_output or not at_terminal
     console = build.open_replay(settings, sys.stdout, Style(color, plain=plain, whole=full))
-    _show(console, settings.state_dir, run, step, paced=not fast)
-    show_report(console, log_path(settings.state_dir, run), step)
+    _show_events(console, settings.state_dir, run, step, paced=not fast)
+    _show_end(console, log_path(settings.state_dir, run), step)
 
 
 def _verify(state_dir: Path, run: str) -> int:
@@ -269,10 +185,9 @@ def _verify(state_dir: Path, run: str) -> int:
     if not differing:
         echo(f"{counted(len(prompts), 'prompt')} of {run} derived from its log: each matches the prompt that was sent.")
         return 0
-    first = differing[0]
-    whose = f" of the agent {first.agent}" if first.agent else ""
-    all_of_them = counted(len(prompts), "prompt")
-    echo(f"{len(differing):,} of {all_of_them} of {run} differ, first that of step {first.step}{whose}.")
+    first, total = differing[0], counted(len(prompts), "prompt")
+    whose = f" (agent {first.agent})" if first.agent else ""
+    echo(f"{len(differing):,} of {total} in {run} differ; the first is at step {first.step}{whose}.")
     starts = read(state_dir, run, (RunStarted, Resumed))
     if others := sorted({event.version for event in starts if isinstance(event, RunStarted)} - {__version__}):
         echo(f"The run was made by version {', '.join(others)}, and this is {__version__}: that may be the reason.")

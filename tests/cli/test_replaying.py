@@ -89,7 +89,7 @@ def test_the_first_step_that_differs_is_named(served: Home, run: str) -> None:
     differs = served.run("replay", run, "--verify")
     prompts = sum(event["type"] == "prompted" for event in events)
     assert differs.code == 1
-    assert f"{prompts - 3} of {prompts} prompts of {run} differ, first that of step 4." in differs.out
+    assert f"{prompts - 3} of {prompts} prompts in {run} differ; the first is at step 4." in differs.out
 
 
 # As it was on screen ---------------------------------------------------------------------------------------------
