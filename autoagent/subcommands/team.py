@@ -20,15 +20,15 @@ from autoagent.subcommands.task_flags import check_flags
 from autoagent.teams.message import Message
 from autoagent.terminal.answers import ClickTerminal
 
-INVESTMENT = 3.0  # USD
-ROUNDS = 5
+DEFAULT_INVESTMENT = 3.0  # USD
+DEFAULT_ROUNDS = 5
 
 
 @click.command("team")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("idea", required=False)
-@click.option("--investment", type=float, metavar="USD", help=f"Budget of all roles together. Default: {INVESTMENT:g}.")
-@click.option("--n-round", type=click.IntRange(min=1), metavar="N", help=f"The most rounds. Default: {ROUNDS}.")
+@click.option("--investment", type=float, metavar="USD", help=f"Budget of all roles. Default: {DEFAULT_INVESTMENT:g}.")
+@click.option("--n-round", type=click.IntRange(min=1), metavar="N", help=f"Maximum rounds. Default: {DEFAULT_ROUNDS}.")
 @click.option("--human", is_flag=True, help="Let a person take the roles marked may_be_human in the file.")
 @team_flags
 @click.pass_context
@@ -56,7 +56,7 @@ def team(
 
 
 def _attached(given: dict[str, Any], idea: str, session: Session) -> Iterator[Message]:
-    """Yield the files named in the idea as `@path`, and standard input beside it, as messages of the user."""
+    """Yield the files named in the idea as `@path`, and any piped input, as messages of the user."""
     settings = session.settings
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", settings.workspace.absolute())
     found = Attachments(settings.workspace, tainted, ClickTerminal().say).at_start([idea], given.get(PIPED, ""))
@@ -71,7 +71,7 @@ def _attached(given: dict[str, Any], idea: str, session: Session) -> Iterator[Me
 def start_team(
     given: dict[str, Any], file: Path, idea: str | None, investment: float | None, n_round: int | None, *, human: bool
 ) -> int:
-    """Have the team of a file work on an idea to its end. Return the exit code."""
+    """Run the team defined in `file` on an idea until it ends. Return the exit code."""
     from autoagent.subcommands.run import with_model
     from autoagent.teams.opening import TeamPlan
     from autoagent.teams.team_file import read_team, team_of
@@ -85,15 +85,16 @@ def start_team(
     session = Session.open(given, more=checks)
     check_flags(given, session.settings)
     left_out = {check.value for check in checks if not session.holds(check)}
-    for action in (action for role in definition["roles"] for action in role["actions"]):
-        if action.get("check") in left_out:
-            del action["check"]
-    made = team_of(definition, human=human)
+    for role in definition["roles"]:
+        for action in role["actions"]:
+            if action.get("check") in left_out:
+                del action["check"]
+    crew = team_of(definition, human=human)
     for attachment in _attached(given, idea or "", session):
-        made.env.publish_message(attachment)
-    made.run_project(idea or definition["idea"])
-    made.invest(definition.get("investment", INVESTMENT) if investment is None else investment)
+        crew.env.publish_message(attachment)
+    crew.run_project(idea or definition["idea"])
+    crew.invest(definition.get("investment", DEFAULT_INVESTMENT) if investment is None else investment)
     session = with_model(session, ClickTerminal())
     with claimed_state(session.settings.state_dir):
         console = build.console_of(session)
-        return TeamPlan(made, session, console, n_round or definition.get("n_round", ROUNDS)).drive()
+        return TeamPlan(crew, session, console, n_round or definition.get("n_round", DEFAULT_ROUNDS)).drive()

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
-    """Return each role's agents in the last round with any."""
+    """Return each role's agents in the last round in which it had any."""
     states: dict[str, SubAgentState] = {}
     for event in events:
-        if event.agent.count(".") == 2:
+        if event.agent.count(".") == 2:  # the key of an agent is `role.round.agent`
             states.setdefault(event.agent, SubAgentState(event.agent)).add(event)
     newest: dict[str, tuple[int, list[SubAgentState]]] = {}
     for key, state in states.items():
@@ -33,28 +33,12 @@ def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
     return [state for _, found in newest.values() for state in found]
 
 
-def verdict(
-    run: OpenedRun, step: int, answer: str, reason: str, *, planned: bool, told: bool
-) -> Generator[Event, None, tuple[Outcome, Message | None]]:
-    """Yield the events of a judgement. Return the outcome of a team, and a message on missing work if it is to go on.
-
-    `answer` is the team's last message. A `planned` end needs no verdict, unless an agent of a role has not done its
-    work. A team already `told` the verifier's objection is not told again.
-    """
-    start, log, tools, policy = run.plan.start, run.log, run.tools, run.policy
-    newest = newest_work(log.events())
-    if undone := [state for state in newest if state.outcome is None or state.outcome.status != Status.FINISHED]:
-        said = [f"{state.task.name}: {state.outcome.reason if state.outcome else 'cut off'}" for state in undone]
-        return Outcome(Status.UNMET, f"{reason} Not done: {'; '.join(said)}", ("unmet",)), None
-    if planned or not start.task.goals:
-        return Outcome(Status.FINISHED, reason), None
-    goals = [(state, number) for state in newest for number, goal in enumerate(state.task.goals) if goal.check]
-    if goals and all((check := state.checked.get(number)) and check.met for state, number in goals):
-        return Outcome(Status.FINISHED, reason, ("checked",)), None
-    state = State(start, tools, policy, log)
+def team_state(run: OpenedRun, step: int) -> State:
+    """Return a state with the work of all agents, as if a single agent had done it."""
+    state = State(run.plan.start, run.tools, run.policy, run.log)
     state.step = step
-    begun: dict[str, Event] = {}
-    for event in log.events():
+    begun: dict[str, Event] = {}  # by agent, as commands of several agents overlap
+    for event in run.log.events():
         match event:
             case Snapshot(apart=False):
                 state.work.add(event)
@@ -63,6 +47,28 @@ def verdict(
             case Returned() if event.agent in begun:
                 state.work.add(begun.pop(event.agent))
                 state.work.add(event)
+    return state
+
+
+def verdict(
+    run: OpenedRun, step: int, answer: str, reason: str, *, planned: bool, told: bool
+) -> Generator[Event, None, tuple[Outcome, Message | None]]:
+    """Yield the events of a judgement. Return the outcome, and a message on missing work if the team should continue.
+
+    `answer` is the team's last message. A `planned` end needs no verdict, unless an agent of a role has not done its
+    work. A team already `told` the verifier's objection is not told again.
+    """
+    start, tools, policy = run.plan.start, run.tools, run.policy
+    newest = newest_work(run.log.events())
+    if undone := [state for state in newest if state.outcome is None or state.outcome.status != Status.FINISHED]:
+        said = [f"{state.task.name}: {state.outcome.reason if state.outcome else 'cut off'}" for state in undone]
+        return Outcome(Status.UNMET, f"{reason} Not done: {'; '.join(said)}", ("unmet",)), None
+    if planned or not start.task.goals:
+        return Outcome(Status.FINISHED, reason), None
+    goals = [(state, number) for state in newest for number, goal in enumerate(state.task.goals) if goal.check]
+    if goals and all((check := state.checked.get(number)) and check.met for state, number in goals):
+        return Outcome(Status.FINISHED, reason, ("checked",)), None
+    state = team_state(run, step)
     if tools.snapshots is not None and (tree := tools.snapshots.take()) != state.work.tree:
         yield state.record(Snapshot(tree=tree))
     found = "not verified"
