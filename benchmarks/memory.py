@@ -332,7 +332,7 @@ def show_recall(texts: Corpus, size: int, folder: Path) -> None:
         for query in asked[: QUERIES // 2]:  # beside each other, so that a busy moment meets all of them
             for each in FILTERS:
                 begin = time.perf_counter()
-                memory.recall(query, K, meant=partial(_passes, each))
+                memory.recall(query, K, wanted=partial(_passes, each))
                 filtered[each].append(time.perf_counter() - begin)
         for query in asked:
             begin = time.perf_counter()

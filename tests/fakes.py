@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from autoagent.core.commands import CommandSpec, Proposal, Result, Verdict
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, PromptStyle, Usage
-from autoagent.core.protocols import Asked
+from autoagent.core.protocols import RequestOptions
 from autoagent.scenarios.scripted_endpoint import all_met
 
 Said = str | Completion | BaseException
@@ -72,7 +72,7 @@ class ScriptedModel:
     def take_usage(self) -> Usage:
         return Usage()
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
         if is_verification(messages[0].content):
             self.verifications.append(tuple(messages))
             return Completion(self.judges(messages[1].content), Usage())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, width
+from autoagent.text.sanitize import escape, fold_blanks, script_notes, shorten, shorten_lines, width
 from autoagent.text.wrapping import Flow, cut, wrap
 
 
@@ -42,13 +42,13 @@ def test_escaped_text_can_be_written_and_holds_no_control(text: str) -> None:
 
 
 def test_words_of_mixed_scripts_are_named_with_their_letters() -> None:
-    assert mixed_script("run \u0430pt install, then \u0430pt again") == ("'\u0430pt' (Cyrillic: \\u0430pt)",)
-    assert mixed_script("g\u03bfogle.com") == ("'g\u03bfogle' (Greek: g\\u03bfogle)",)
+    assert script_notes("run \u0430pt install, then \u0430pt again") == ("'\u0430pt' (Cyrillic: \\u0430pt)",)
+    assert script_notes("g\u03bfogle.com") == ("'g\u03bfogle' (Greek: g\\u03bfogle)",)
 
 
 @pytest.mark.parametrize("text", ["apt install", "Привет, мир", "Δx and λ", "naïve café", "漢字 with text"])
 def test_words_of_one_script_are_left_alone(text: str) -> None:
-    assert mixed_script(text) == ()
+    assert script_notes(text) == ()
 
 
 @pytest.mark.parametrize(

@@ -217,13 +217,13 @@ class Drafts:
         )
         is_text = spec.effects is not None and spec.effects.writes_whole
         if failures and is_text:
-            reason = yield from self._call.insist(
+            reason = yield from self._call.ask_or_raise(
                 ask([Message("user", f"{task}\n\n{_WHY}")], reply_tokens=_REASON_TOKENS)
             )
             task += f"\n\nWhat is wrong:\n{reason.text.strip()}"
         asked = f"{task}\n\n{_TEXT if is_text else _PROGRAM}{notes}"
         messages = [Message("system", f"{_SYSTEM}{note}"), Message("user", asked)]
-        answered = yield from self._call.insist(ask(messages, reply_tokens=_REPLY_TOKENS, commands=(spec,)))
+        answered = yield from self._call.ask_or_raise(ask(messages, reply_tokens=_REPLY_TOKENS, commands=(spec,)))
         return "" if answered.truncated else answered.text if is_text else _with_imports(answered.text)
 
     def _try_out(self, text: str, asked: CommandSpec, runs: Sequence[TrialRun]) -> tuple[bool, Trial | None]:

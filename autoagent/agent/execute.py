@@ -12,7 +12,7 @@ from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
-from autoagent.core.services import ONE_HOST, BackgroundProcess, ProcessExit
+from autoagent.core.services import SAME_HOST_ONLY, BackgroundProcess, ProcessExit
 from autoagent.core.task import GoalVerdict, Outcome, Status
 from autoagent.workspace.gate import Workspace
 
@@ -49,7 +49,7 @@ class Execution:
         started_at, interrupted = self._clock(), False
         labels = state.guard.observe(call)
         workspace = self._context.workspace.observed(labels, proposal.guarded)
-        ONE_HOST.set(bool(proposal.warning))
+        SAME_HOST_ONLY.set(bool(proposal.warning))
         try:
             with self._user.interruptible():
                 result = self._registry.execute(

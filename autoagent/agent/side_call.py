@@ -23,21 +23,16 @@ MAX_LOCAL_SECONDS = 300.0  # for a local model, which is slow and costs nothing
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Hold a question to a model: messages, purpose in the log, status line and longest reply in tokens.
-
-    `schema` is the JSON schema of the answer, for models that support schemas. If there are `commands`, the answer must
-    use one of them. `temperature` replaces the model's. `seconds` is the expected duration to announce, or 0 if an
-    event follows soon.
-    """
+    """Hold a question to a model."""
 
     messages: Sequence[Message]
-    purpose: str
-    activity: str
-    reply_tokens: int
-    schema: Mapping[str, Any] | None = None
-    seconds: float = 0.0
-    commands: Sequence[CommandSpec] = ()
-    temperature: float | None = None
+    purpose: str  # in the log
+    activity: str  # the status line
+    reply_tokens: int  # at most
+    schema: Mapping[str, Any] | None = None  # of the answer, for models that support schemas
+    seconds: float = 0.0  # the expected duration to announce, or 0 if an event follows soon
+    commands: Sequence[CommandSpec] = ()  # if there are any, the answer must use one of them
+    temperature: float | None = None  # replaces the model's
 
 
 def is_signal(error: BaseException) -> bool:
@@ -62,7 +57,7 @@ class SideCall:
         Raises StopRun if a signal ends the run.
         """
         try:
-            return (yield from self.insist(question))
+            return (yield from self.ask_or_raise(question))
         except (ModelError, SetupError, StopRun) as error:
             if is_signal(error):
                 raise
@@ -70,8 +65,8 @@ class SideCall:
         except KeyboardInterrupt:
             return "interrupted"
 
-    def insist(self, question: Question) -> Generator[Event, None, Answered]:
-        """Record and return the answer as logged. Raises as Model.complete, or KeyboardInterrupt."""
+    def ask_or_raise(self, question: Question) -> Generator[Event, None, Answered]:
+        """Record and return the answer as logged. Raises what Model.complete raises, or KeyboardInterrupt."""
         try:
             completion = self._complete(question)
         finally:
@@ -98,7 +93,7 @@ class SideCall:
         budget.check(sent, question.reply_tokens + model.reasoning_room, model.price, started_at)
         seconds = MAX_LOCAL_SECONDS if model.price and not model.price.prompt else MAX_SECONDS
 
-        def heed() -> float:
+        def remaining_seconds() -> float:
             remaining = min(started_at + seconds - self._clock(), budget.check_time(self._clock()))
             if remaining <= 0:
                 raise StopRun(Outcome(Status.LIMIT, f"the model took longer than {seconds:g} s"))
@@ -114,7 +109,7 @@ class SideCall:
                 question.messages,
                 max_tokens=question.reply_tokens,
                 at_most=budget.allowance(sent, model.price),
-                listener=LimitedListener(self._listener, heed, fail, quiet=True),  # shown once complete
+                listener=LimitedListener(self._listener, remaining_seconds, fail, quiet=True),  # shown once complete
                 schema=question.schema,
                 commands=question.commands,
                 **({} if question.temperature is None else {"temperature": question.temperature}),

@@ -14,7 +14,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.core.commands import DETAIL, Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
-from autoagent.core.memory import FROM_OUTSIDE, LIVES, USER, RetrievedMemory, memory_name, origin_of
+from autoagent.core.memory import FROM_OUTSIDE, LIVES, USER, RetrievedMemory, memory_name, plain_sources
 from autoagent.registry.memory import BACKENDS
 from autoagent.settings import Settings
 from autoagent.text.quoting import name_source
@@ -39,7 +39,7 @@ def _added(context: Context, text: str, about_user: bool = False) -> CommandOutp
         return memory.text == kept and (memory.kind == USER or not about_user)
 
     try:
-        search = context.memory.recall(kept, 1, meant=is_it)
+        search = context.memory.recall(kept, 1, wanted=is_it)
     except (ModelError, StateError):
         return None
     for memory in search.memories:
@@ -97,10 +97,11 @@ def recall(
 
     def matches_filter(memory: RetrievedMemory) -> bool:
         of_kind, of_run = kind in ("", memory.kind), memory.run.startswith(run)
-        return of_kind and of_run and source in origin_of(memory.source) and first <= memory.made < (last or math.inf)
+        of_source = source in plain_sources(memory.source)
+        return of_kind and of_run and of_source and first <= memory.made < (last or math.inf)
 
     try:
-        search = context.memory.recall(context.mask(query), meant=matches_filter if has_filter else None)
+        search = context.memory.recall(context.mask(query), wanted=matches_filter if has_filter else None)
     except (ModelError, StateError) as error:  # the run can go on without what it would have recalled
         raise CommandError(f"The memory cannot be searched: {error}") from error
     memories = search.memories
@@ -167,7 +168,7 @@ def _line(number: int, memory: RetrievedMemory) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.made))
     if memory.superseded_by is not None:
         when += f", superseded by memory {memory_name(memory.superseded_by)}"
-    source = origin_of(memory.source)
+    source = plain_sources(memory.source)
     origin = f"{memory.kind} from {name_source(source)}" if source else memory.kind
     if memory.of_user:
         origin = "the user's own memory, for all his folders"

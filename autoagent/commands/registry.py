@@ -154,6 +154,7 @@ _TYPES: Mapping[_Kind, type] = {
     "array": list,
     "object": dict,
 }
+_KINDS = {known: kind for kind, known in _TYPES.items()}
 
 
 def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
@@ -171,10 +172,9 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
     if get_origin(hint) is Literal:
         choices, hint = get_args(hint), str
     required = parameter.default is inspect.Parameter.empty
-    kinds = {known: kind for kind, known in _TYPES.items()}
     return Parameter(
         parameter.name,
-        kinds[get_origin(hint) or hint],
+        _KINDS[get_origin(hint) or hint],
         required,
         None if required else parameter.default,
         help_text,
@@ -239,7 +239,7 @@ class Registry:
         made = (replace(c, spec=replace(c.spec, group=groups.get(name, ""))) for name, c in self._commands.items())
         return Registry([*made, loader], self.switched_off, self.stand_ins, self._around)
 
-    def around(self, hook: Around) -> Registry:
+    def wrapped_by(self, hook: Around) -> Registry:
         """Return a registry with a hook around each execution, outside any earlier hook."""
         inner = self._around
         return Registry(

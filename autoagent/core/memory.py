@@ -18,7 +18,7 @@ PRIVATE = "private"  # it may hold the user's own data
 PRIVATE_SOURCES = frozenset({PRIVATE, "user"})  # it is private: from a run with such data, or the user's own words
 SET_ASIDE = "set aside"  # the user has taken it out of the core
 PUBLIC = "public"  # the user has said that it may be treated like a goal
-_SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")  # a newer memory contradicts it; the bare word marked guesses
+_SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")  # a newer memory contradicts it; without an id it is a guess
 
 RUN_RECORD = "A run for: "  # begins the fact that summarizes a run and its result
 PINNED = 1_000_000  # the level of a pinned memory, beyond reach of use, so that it never changes
@@ -27,13 +27,13 @@ BEYOND = "beyond the number asked for"  # why a fitting memory is left out
 FROM_OUTSIDE = "from outside"  # why a fitting memory is left out where only trusted ones are recalled
 GONE = -1  # the level, in a change, of a memory that is deleted for good
 
-# How long each kind of memory lives, in thresholds of level 0; infinity: it does not fade; default 1. Steps are many,
-# and facts are extracted from them at the end of a run. By the default thresholds, facts live for at least 91 days
-# after each use. Deliberately stored memories do not fade.
+# How long each kind of memory lives, as a multiple of the threshold of level 0. The default is 1, and with infinity it
+# does not fade, as it was stored on purpose. Steps are many, and facts are extracted from them at the end of a run. By
+# the default thresholds, facts live for at least 91 days after each use.
 LIVES = {"step": 0.5, "fact": 13.0, "note": math.inf, "feedback": math.inf, USER: math.inf}
 
 
-def origin_of(source: str) -> str:
+def plain_sources(source: str) -> str:
     """Return the sources alone, without a link to a newer memory and without the marks of the user's."""
     return link_to_newer(with_mark(with_mark(source, SET_ASIDE, on=False), PUBLIC, on=False))
 
@@ -62,7 +62,7 @@ class Origin:
         """Return the labels `untrusted` and `private`, as far as they apply."""
         from autoagent.core.commands import ResultMeta
 
-        outside = "" if self.trusted else with_mark(origin_of(self.source), PRIVATE, on=False) or "outside"
+        outside = "" if self.trusted else with_mark(plain_sources(self.source), PRIVATE, on=False) or "outside"
         return ResultMeta(untrusted=outside, private=PRIVATE in self.source.split(", "))
 
 
@@ -84,14 +84,19 @@ class RetrievedMemory:
     stored: float = 0.0  # when its text was last stored, which no use changes; 0: unknown
 
     @property
+    def sources(self) -> frozenset[str]:
+        """Return the sources, and the marks of the user."""
+        return frozenset(self.source.split(", "))
+
+    @property
     def private(self) -> bool:
         """Return whether it may hold the user's own data."""
-        return not self.public and not PRIVATE_SOURCES.isdisjoint(self.source.split(", "))
+        return not self.public and not PRIVATE_SOURCES.isdisjoint(self.sources)
 
     @property
     def public(self) -> bool:
         """Return whether the user allows it to be treated like a goal. Text from outside cannot claim that."""
-        return self.trusted and self.pinned and PUBLIC in self.source.split(", ")
+        return self.trusted and self.pinned and PUBLIC in self.sources
 
     @property
     def of_user(self) -> bool:
@@ -101,7 +106,7 @@ class RetrievedMemory:
     @property
     def superseded_by(self) -> int | None:
         """Return the id of the newer memory that contradicts it, or None."""
-        links = (_SUPERSEDED.fullmatch(part) for part in self.source.split(", "))
+        links = map(_SUPERSEDED.fullmatch, self.sources)
         return next((int(link[1]) for link in links if link and link[1]), None)
 
     @property
@@ -110,10 +115,9 @@ class RetrievedMemory:
 
         Outside text is excluded, as is anything corrected by a newer memory or removed by the user.
         """
-        sources = self.source.split(", ")
-        if not self.trusted or self.superseded_by is not None or SET_ASIDE in sources:
+        if not self.trusted or self.superseded_by is not None or SET_ASIDE in self.sources:
             return 0
-        ranks = (self.pinned, self.kind == USER, "user" in sources, self.kind == "feedback")
+        ranks = (self.pinned, self.kind == USER, "user" in self.sources, self.kind == "feedback")
         return ranks.index(True) + 1 if any(ranks) else 0
 
     @property
@@ -158,7 +162,7 @@ class RecallHooks:
     retrievers: Sequence[Retriever] = ()
     gates: Sequence[Gate] = ()
     rerankers: Sequence[Reranker] = ()
-    asked: Sequence[Reranker] = ()  # only for explicit queries, and if memories must be left out, as they cost
+    asked: Sequence[Reranker] = ()  # only for explicit queries that leave memories out, because each call costs money
 
 
 def memory_name(id: int) -> str:

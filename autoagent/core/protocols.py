@@ -1,4 +1,4 @@
-"""Define narrow protocols between the rooms. Their docstrings are the contracts.
+"""Define the narrow protocols between the layers. Their docstrings are the contracts.
 
 Any object that satisfies them works: a scripted model in a test, a person at the keyboard, a remote endpoint.
 """
@@ -33,7 +33,7 @@ class Listener(Protocol):
         """
 
     def heed(self) -> float:
-        """Return for how many more seconds to wait. Called several times a second and with each piece of an answer.
+        """Return how many more seconds to wait. Called several times a second and with each piece of an answer.
 
         Raises StopRun to stop waiting.
         """
@@ -45,7 +45,7 @@ class Listener(Protocol):
         """Receive a call before the decision. The call shown here is the call that runs."""
 
 
-class Asked(TypedDict, total=False):
+class RequestOptions(TypedDict, total=False):
     """Hold the options of a request besides the messages; see Model.complete."""
 
     commands: Sequence[CommandSpec]
@@ -82,8 +82,8 @@ class Model(Protocol):
     @property
     def style(self) -> PromptStyle: ...
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
-        """Answer the prompt. With `commands`, request one of them as `asking` names.
+    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
+        """Answer the prompt. With `commands`, request one of them in the way given by `asking`.
 
         Without commands, the answer follows the JSON `schema` if the model supports one.
 
@@ -156,12 +156,12 @@ class Memory(Protocol):
         *,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
-        meant: Wanted | None = None,
+        wanted: Wanted | None = None,
     ) -> Recall:
         """Return at most k memories that fit the query, none from a (run, step) in `skip`.
 
         `pushed`: the program itself fills a prompt; the bar is higher, and long memories are cut to the fitting
-        passage. Being returned strengthens a memory, being a mere candidate weakens it. Only `meant` memories are
+        passage. Being returned strengthens a memory, being a mere candidate weakens it. Only `wanted` memories are
         considered. With an empty query the newest are returned without being strengthened.
         """
 

@@ -8,12 +8,12 @@ from typing import Literal
 
 from autoagent.core.frozen import dataclass
 
-ONE_HOST = ContextVar("ONE_HOST", default=False)  # set for a request allowed despite a warning
+SAME_HOST_ONLY = ContextVar("SAME_HOST_ONLY", default=False)  # set for a request allowed despite a warning
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """Describe how a program ended: by its exit status, a signal or a limit, or as nobody could watch it any more."""
+    """Describe how a program ended: by its exit status, a signal or a limit, or that it could no longer be watched."""
 
     output: bytes  # both streams in order, shortened to head and tail
     total: int  # bytes of the whole output

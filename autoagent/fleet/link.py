@@ -42,7 +42,7 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.model import Asking, Completion, Message
-from autoagent.core.protocols import Asked, Model
+from autoagent.core.protocols import Model, RequestOptions
 from autoagent.core.task import Outcome, Status
 from autoagent.fleet.engine import GRACE
 from autoagent.fleet.folder_copy import FolderSender, receive
@@ -179,7 +179,7 @@ class MeteredModel:
         finally:  # its price is known once the run logs it
             self._head.tell("failed", n=granted["n"])
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
         """See protocols.Model. Raises StopRun if the fleet's budget does not cover the call."""
         count, listener, at_most = self._count, asked.get("listener"), asked.get("at_most")
         prompt = sum(count(message.content) + PER_MESSAGE for message in messages)

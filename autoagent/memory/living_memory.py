@@ -37,7 +37,7 @@ from autoagent.core.memory import (
     RetrievedMemory,
     Wanted,
     link_to_newer,
-    origin_of,
+    plain_sources,
     with_mark,
 )
 from autoagent.core.model import Usage
@@ -228,7 +228,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return self.store.change([_linked(before, new)]) == 1
 
     def recall(
-        self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, meant: Wanted | None = None
+        self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, wanted: Wanted | None = None
     ) -> Recall:
         """Return the memories as found, then write the changes to them, without a sync.
 
@@ -241,13 +241,13 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         outside: dict[int, RetrievedMemory] = {}
 
         def is_wanted(memory: RetrievedMemory) -> bool:
-            return (meant is None or meant(memory)) and not self.hides(memory.run)
+            return (wanted is None or wanted(memory)) and not self.hides(memory.run)
 
         def is_allowed(memory: RetrievedMemory) -> bool:
             allowed = memory.trusted or not self._trusted_only
             return allowed or not outside.setdefault(memory.id, memory)
 
-        if meant is not None and not query.strip():
+        if wanted is not None and not query.strip():
             newest = [memory for memory in self.store.listed(MAX_SEARCHED) if is_wanted(memory) and is_allowed(memory)]
             return Recall(tuple(newest[:k]), tuple(LeftOut(id, 0.0, FROM_OUTSIDE) for id in [*outside][:breadth]))
         candidates, found = self._candidates(query, breadth, skip, is_wanted, is_allowed)
@@ -455,8 +455,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         now = max(self._clock(), old.t)
         self.core_changes += 1
         id = self.store.put(
-            text, t=now, stored=old.made, kind=old.kind, source=origin_of(old.source), trusted=old.trusted, run=old.run,
-            step=old.step,
+            text, t=now, stored=old.made, kind=old.kind, source=plain_sources(old.source), trusted=old.trusted,
+            run=old.run, step=old.step,
         )  # fmt: skip
         if id is not None:
             new = self.store.of([id])

@@ -83,7 +83,7 @@ def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float
 
 
 def fitting_lines(memories: Iterable[RetrievedMemory], room: int) -> Iterator[str]:
-    """Yield as many memories as fit into `room` characters, one line each, with marks around untrusted texts."""
+    """Yield memories as lines, as many as fit into `room` characters, with marks around untrusted texts."""
     for memory in memories:
         text = " ".join(memory.text.split())[:MAX_LINE]
         if not memory.trusted:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from autoagent.core.codec import LATEST, check_time, from_plain
 from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, origin_of
+from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, plain_sources
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.memory.dreams import Journal
@@ -262,7 +262,7 @@ def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
     known = store.find(memory.text)
     newer = known if known is not None and known.t > memory.t else memory
     id = store.put(
-        memory.text, t=newer.t, stored=newer.made, kind=memory.kind, source=origin_of(memory.source),
+        memory.text, t=newer.t, stored=newer.made, kind=memory.kind, source=plain_sources(memory.source),
         trusted=memory.trusted, run=newer.run, step=newer.step,
     )  # fmt: skip
     level = known.level if known is not None else 0

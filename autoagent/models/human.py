@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StopRun
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage, without_calls
-from autoagent.core.protocols import Asked
+from autoagent.core.protocols import RequestOptions
 from autoagent.core.task import Outcome, Status
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class HumanModel:
     def take_usage(self) -> Usage:
         return Usage()  # none besides the completions
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
         """Return the person's reply. Raises StopRun at the end of input. It is free and never truncated."""
         messages, commands = without_calls(messages), asked.get("commands")
         for message in messages:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from autoagent.core.errors import ModelError, SettingsError
 from autoagent.core.events import Answered, Event, Rejected, RunStarted, Thought
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage
-from autoagent.core.protocols import Asked
+from autoagent.core.protocols import RequestOptions
 from autoagent.core.task import VERIFICATION
 from autoagent.text.redaction import MASK, holds_mask
 
@@ -70,7 +70,7 @@ class ReplayModel:
     def take_usage(self) -> Usage:
         return Usage()  # none besides the completions
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
         """Return the next reply, whatever the prompt. Raises ModelError at the end of the recording."""
         if not asked.get("commands"):
             return Completion(next(self._verifications, "") if asked.get("schema") else "", Usage())

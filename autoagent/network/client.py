@@ -20,7 +20,7 @@ from urllib.parse import urljoin
 from autoagent import __version__
 from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
-from autoagent.core.services import ONE_HOST, WebPage
+from autoagent.core.services import SAME_HOST_ONLY, WebPage
 from autoagent.network.addresses import Address, NetworkGuard, parse
 from autoagent.network.connections import SILENCE_SECONDS, Deadline, adapter, guarded_connect, named
 
@@ -151,7 +151,7 @@ class HttpClient:
                     except (CommandError, ValueError) as error:
                         raise CommandError(f"{address.url} redirects to a refused address: {error}") from error
                 same = following.host == address.host and {following.port, address.port} <= {address.port, 80, 443}
-                if ONE_HOST.get() and not same:
+                if SAME_HOST_ONLY.get() and not same:
                     to = f"{following.url}, another host than this call was allowed for; ask for that by itself"
                     raise CommandError(f"{address.url} redirects to {to}.")
                 cookies.update(response.cookies)

@@ -9,7 +9,7 @@ from autoagent.core.frozen import dataclass
 from autoagent.registry.plugins import lazy_function
 from autoagent.registry.table import Registered, Table, join_with_or
 
-AUTO = "auto"  # the strongest working kind of our own
+AUTO = "auto"  # the strongest built-in kind that works here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class SandboxKind(Registered):
 
     open: Callable[..., Any]
     confines: bool = True  # it restricts programs at all
-    remedy: str = ""  # how to install it, or '' if impossible
+    remedy: str = ""  # how to install it, or '' if it cannot be installed
 
 
 # strongest first
@@ -71,9 +71,7 @@ def is_stronger(name: str, reference: str) -> bool:
 
     `auto` may turn out to be the weakest. The strength of plug-ins' kinds is unknown.
     """
-    kinds = [kind.name for kind in KINDS.own]
-    if name not in (AUTO, *kinds) or reference not in (AUTO, *kinds):
-        return False
-    if name == AUTO:
-        return reference == kinds[-1]
-    return name == kinds[0] if reference == AUTO else kinds.index(name) < kinds.index(reference)
+    strongest, *others = kinds = [kind.name for kind in KINDS.own]
+    if AUTO in (name, reference):  # then only the strongest and the weakest kind are certain
+        return (name, reference) in ((strongest, AUTO), (AUTO, others[-1]))
+    return name in kinds and reference in kinds and kinds.index(name) < kinds.index(reference)

@@ -1,4 +1,4 @@
-"""Compare the outcome of a session with the expected outcome. Each difference becomes a few lines for a person."""
+"""Compare the outcome of a session with the expected done. Each difference becomes a few lines for a person."""
 
 from __future__ import annotations
 
@@ -17,20 +17,16 @@ _WRITTEN = 200  # characters of a part, as quoted
 
 
 def differences(
-    session: ScenarioSession,
-    outcome: ProcessOutcome,
-    endpoint: ScriptedEndpoint,
-    events: Mapping[str, int],
-    folder: Path,
+    session: ScenarioSession, done: ProcessOutcome, endpoint: ScriptedEndpoint, events: Mapping[str, int], folder: Path
 ) -> Iterator[str]:
     """Yield the differences of a session that ended by itself, each with the `file:line` of its expectation.
 
     `events` are counts by type. `folder` is the folder after the session.
     """
     expected = session.expected
-    if outcome.code != expected.code:
-        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {outcome.code}."
-    yield from _on_screen(expected, outcome.screen)
+    if done.code != expected.code:
+        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {done.code}."
+    yield from _on_screen(expected, done.screen)
     yield from _in_prompts(expected, endpoint.prompts)
     for file in expected.files:
         yield from _file(file, folder)
@@ -45,8 +41,8 @@ def differences(
         yield f"{replies} the model was asked again after the last of the {len(session.replies)} replies."
     elif endpoint.replies:
         yield f"{replies} {len(endpoint.replies)} of {len(session.replies)} were not used."
-    if outcome.typed is not None and outcome.typed < len(session.answers):
-        unused, given = len(session.answers) - outcome.typed, len(session.answers)
+    if done.typed is not None and done.typed < len(session.answers):
+        unused, given = len(session.answers) - done.typed, len(session.answers)
         yield f"{expected.place}: answers: {unused} of {given} were not used."
 
 

@@ -103,19 +103,17 @@ class _Stage:
         start = run_at_terminal if session.terminal else run_on_pipes
         left = self.end - time.monotonic()
         before = _events(state)
-        outcome = start(arguments, self.folder, self.variables, session.answers, left)
-        if outcome.code is None:
-            return [
-                f"{place}: it took longer than {self.scenario.seconds:g} s (`seconds`) and was ended."
-            ], outcome.screen
+        done = start(arguments, self.folder, self.variables, session.answers, left)
+        if done.code is None:
+            return [f"{place}: it took longer than {self.scenario.seconds:g} s (`seconds`) and was ended."], done.screen
         try:
             events = _events(state) - before
         except StateError as error:
-            return [f"{place}: {error}"], outcome.screen
-        problems = list(differences(session, outcome, self.endpoint, events, self.folder))
-        if problems and outcome.eofs_sent:
+            return [f"{place}: {error}"], done.screen
+        problems = list(differences(session, done, self.endpoint, events, self.folder))
+        if problems and done.eofs_sent:
             problems.append(f"{place}: answers: no answer was left for the last question, so the input ended.")
-        return problems, outcome.screen
+        return problems, done.screen
 
 
 def _named_state(arguments: Sequence[str], usual: Path) -> Path:

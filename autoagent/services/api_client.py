@@ -1,7 +1,7 @@
 """Send HTTP requests to a provider that the user has chosen: of pictures, transcripts or a voice.
 
-Its address comes from the user's settings, so no network guard is needed, and a provider on this machine is as good as
-any. Neither proxies nor credentials are taken from the environment, and redirects are not followed, as the key would go
+Its address comes from the user's settings, so no network guard is needed, and a provider on this machine is allowed.
+Neither proxies nor credentials are taken from the environment, and redirects are not followed, as the key would go
 along. Not covered by the time limit: a server that sends its headers byte by byte.
 
 This is separate from the guarded client of network/client. There the model chooses the address and errors name it. Here
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import requests
 
 CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 300.0  # for a whole answer, and at most so long without a byte: pictures are long in the making
+ANSWER_SECONDS = 300.0  # for a whole answer, and at most so long without a byte: generating an image takes long
 ANSWER_LIMIT = 64_000_000  # bytes
-ERROR_LIMIT = 100_000  # bytes of an answer that says no
+ERROR_LIMIT = 100_000  # bytes of an error response
 REASON_LIMIT = 300  # characters of it that are shown
 
 _BLOCK = 1 << 16
@@ -193,7 +193,7 @@ def unreachable(name: str, host: str, url_variable: str, error: BaseException) -
     if any(isinstance(cause, socket.gaierror) for cause in chain):
         return f"{name}: the name {host} cannot be resolved; check {url_variable} and the network."
     if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
-        return f"{name}: nothing answers at {host} (connection refused); is it running? Its address is {url_variable}."
+        return f"{name}: nothing answers at {host} (connection refused); is it running? See {url_variable}."
     if isinstance(error, ValueError):  # of `requests`: an address or a header that cannot be used
         return f"{name}: {url_variable} or the key cannot be used: {error}."
     return f"{name}: the connection to {host} broke; try again."

@@ -60,7 +60,7 @@ def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
 def hooked_registry(registry: Registry) -> Registry:
     """Return the registry with the hooks around its commands."""
     for name, hook in hooks("execute"):
-        registry = registry.around(partial(_execute_hooked, name, hook))
+        registry = registry.wrapped_by(partial(_execute_hooked, name, hook))
     return registry
 
 

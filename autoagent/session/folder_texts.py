@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 AGENTS_FILE, SKILL_FILE = "AGENTS.md", "SKILL.md"
 MAX_SKILLS = 50  # per folder of skills
-FILES, BYTES = 200, 5_000_000  # per skill, with its folders and links
-DESCRIPTION = 1024  # characters, as in the standard
+MAX_FILES, MAX_BYTES = 200, 5_000_000  # per skill, with its folders and links
+MAX_DESCRIPTION = 1024  # characters, as in the standard
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 
 
@@ -135,33 +135,33 @@ def untrusted_texts(folder: Path, workspace: Path) -> Iterator[UntrustedValue]:
         yield untrusted_skill(skill, folder)
 
 
-def folder_skills(folder: Path, tell: Callable[[str], None]) -> Iterator[Skill]:
-    """Yield the skills of a folder. `tell` receives the problems of others."""
+def folder_skills(folder: Path, say: Callable[[str], None]) -> Iterator[Skill]:
+    """Yield the skills of a folder. `say` receives the problems of others."""
     for place in (".agents/skills", ".claude/skills"):
-        yield from skills_in(folder / place, folder, tell)
+        yield from skills_in(folder / place, folder, say)
 
 
-def skills_in(place: Path, folder: Path, tell: Callable[[str], None]) -> list[Skill]:
-    """Return the skills of a folder of skills inside `folder`. `tell` receives the problems of others."""
+def skills_in(place: Path, folder: Path, say: Callable[[str], None]) -> list[Skill]:
+    """Return the skills of a folder of skills inside `folder`. `say` receives the problems of others."""
     try:
         names = sorted(entry.name for entry in os.scandir(place) if entry.is_dir() and entry.name.isprintable())
     except OSError:
         return []
     if not is_inside(folder, place):
-        tell(f"{place} leads out of the folder; its skills are left out.")
+        say(f"{place} leads out of the folder; its skills are left out.")
         return []
     if len(names) > MAX_SKILLS:
-        tell(f"{place} holds {len(names)} skills; only the first {MAX_SKILLS} are used.")
+        say(f"{place} holds {len(names)} skills; only the first {MAX_SKILLS} are used.")
     skills = []
     for name in names[:MAX_SKILLS]:
         path = place / name / SKILL_FILE
         if place != folder and not (is_inside(folder, path) and is_inside(folder, path.parent)):
-            tell(f"{path.parent} leads out of the folder; it is left out.")
+            say(f"{path.parent} leads out of the folder; it is left out.")
         elif path.exists():
             try:
                 skills.append(read_skill(place / name))
             except SettingsError as error:
-                tell(f"A skill is left out: {error}")
+                say(f"A skill is left out: {error}")
     return skills
 
 
@@ -181,9 +181,9 @@ def skill_parts(text: str, path: Path) -> tuple[str, str, str]:
     entries = mapping_of(head[1], path, None)
     texts = {key: " ".join(entries[key].text().split()) if key in entries else "" for key in ("name", "description")}
     if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?", texts["name"]):
-        raise SettingsError(f"{path}: name: must be small letters, digits and '-', at most 64, not {texts['name']!r}.")
-    if not 0 < len(texts["description"]) <= DESCRIPTION:
-        raise SettingsError(f"{path}: description: must describe the skill in at most {DESCRIPTION} characters.")
+        raise SettingsError(f"{path}: name: must be up to 64 lowercase letters, digits and '-', not {texts['name']!r}.")
+    if not 0 < len(texts["description"]) <= MAX_DESCRIPTION:
+        raise SettingsError(f"{path}: description: must describe the skill in at most {MAX_DESCRIPTION} characters.")
     return texts["name"], texts["description"], text[head.end() :].strip()
 
 
@@ -194,14 +194,14 @@ def digest_of(contents: Mapping[str, bytes]) -> str:
 
 
 def skill_contents(place: Path) -> dict[str, bytes]:
-    """Return the files of a skill, without links but SKILL.md. Raises SettingsError if one is unreadable or large."""
+    """Return a skill's files, skipping symlinks except SKILL.md. Raises SettingsError if one is unreadable or large."""
     contents: dict[str, bytes] = {}
-    too_large = SettingsError(f"{place}: holds more than {FILES} files and folders or {BYTES // 1_000_000} MB.")
+    too_large = SettingsError(f"{place}: holds more than {MAX_FILES} files and folders or {MAX_BYTES // 1_000_000} MB.")
     size = entries = 0
     for folder, folders, names in os.walk(place):
         folders.sort()
         entries += len(folders) + len(names)
-        if entries > FILES:
+        if entries > MAX_FILES:
             raise too_large
         for name in sorted(names):
             path = Path(folder, name)
@@ -209,12 +209,12 @@ def skill_contents(place: Path) -> dict[str, bytes]:
                 continue
             try:
                 with open_regular(path) as file:
-                    content = file.read(BYTES - size + 1)
+                    content = file.read(MAX_BYTES - size + 1)
             except OSError as error:
                 raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
             size += len(content)
             contents[path.relative_to(place).as_posix()] = content
-            if size > BYTES:
+            if size > MAX_BYTES:
                 raise too_large
     return contents
 

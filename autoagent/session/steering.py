@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import ForUser, ModelError, SettingsError, StateError
-from autoagent.core.events import AgentMessage, Changed, Dropped, Event, SystemNotice
+from autoagent.core.events import AgentMessage, Changed, Dropped, SystemNotice
 from autoagent.core.memory import memory_name
 from autoagent.core.task import MAX_GOALS
 from autoagent.log.reader import read
@@ -144,7 +144,7 @@ class RunSteering:
             raise SettingsError(f"A run has 1 to {MAX_GOALS} goals, not {len(goals)}.")
         task = replace(self._start.task, goals=goals)
         start = self._described(task, self._settings, self.model, "the goals")
-        notice = SystemNotice(text=f"The user has changed the goals. They are now: {task.numbered}")
+        notice = f"The user has changed the goals. They are now: {task.numbered}"
         return partial(self._apply, start, self._settings, notice=notice)
 
     def _edit_lines(self, lines: list[str]) -> list[str]:
@@ -244,19 +244,13 @@ class RunSteering:
         return replace(start, settings={**self._start.settings, **values})
 
     def _apply(
-        self,
-        start: Changed,
-        settings: Settings,
-        record: Record,
-        *,
-        act: Callable[[], None] = lambda: None,
-        notice: Event | None = None,
+        self, start: Changed, settings: Settings, record: Record, act: Callable[[], Any] = str, notice: str = ""
     ) -> None:
         act()
         self._settings, self._start = settings, start
         record(start)
-        if notice is not None:
-            record(notice)
+        if notice:
+            record(SystemNotice(text=notice))
 
 
 def _edited(lines: Sequence[str], edit: str) -> list[str] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autoagent.core.errors import SettingsError, StateError
-from autoagent.core.memory import USER, RetrievedMemory, origin_of
+from autoagent.core.memory import USER, RetrievedMemory, plain_sources
 from autoagent.core.model import CORE as CORE_TOKENS
 from autoagent.session.memories import lazy_embedder, open_user_command_memory, say, user_memory
 from autoagent.session.session import Session
@@ -89,13 +89,13 @@ _filters = flags(
 )
 
 
-def _meant(given: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
+def _wanted(given: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
     """Return a test whether a memory passes the filters. A filter that was not given admits all."""
     ends = [given[name] for name in ("before", "until") if given[name] is not None]
     return lambda memory: (
         given["kind"] in (None, memory.kind)
         and memory.run.startswith(given["run"] or "")
-        and (given["source"] or "") in origin_of(memory.source)
+        and (given["source"] or "") in plain_sources(memory.source)
         and all(memory.made < end for end in ends)
         and (given["since"] is None or memory.made >= given["since"])
     )
@@ -115,7 +115,7 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
     """List the memories, the last stored or used first."""
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         if _is_given(filters):
-            every = list(filter(_meant(filters), living.store.listed()))
+            every = list(filter(_wanted(filters), living.store.listed()))
             memories, count = every[offset : offset + limit], len(every)
         else:
             memories, count = living.store.listed(limit, offset), len(living)
@@ -138,7 +138,7 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **filters: 
     It counts as a recall by the agent: the memories shown grow firmer.
     """
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
-        recall = living.recall(query, k, meant=_meant(filters))
+        recall = living.recall(query, k, wanted=_wanted(filters))
     if recall.problem:
         echo(f"Searched by words alone: {recall.problem}", err=True)
     echo_list(
@@ -276,7 +276,7 @@ def forget(ctx: click.Context, /, id: int | None, **filters: Any) -> None:
         raise click.UsageError("Give either an ID, or options that select memories.")
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
         if id is None:
-            gone = [memory.id for memory in filter(_meant(filters), living.store.listed()) if not memory.pinned]
+            gone = [memory.id for memory in filter(_wanted(filters), living.store.listed()) if not memory.pinned]
             echo(f"Forgot {sum(map(living.forget, gone))} memories.")
             return
         if not living.forget(id):

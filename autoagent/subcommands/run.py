@@ -86,7 +86,7 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
             task = without_budget(flag_task or _task(here, terminal, proposals), given)
             unseen = flag_task or settings.model_choice.provider.task or (_unasked(given) and not given.get("wish"))
             console.agreed = None if unseen or not (terminal.interactive and console.has_person) else task
-            plan = planned(here, console, parts, model, task, typed=terminal.typed)
+            plan = planned(here, console, parts, model, task, typed=terminal.given_answers)
             mask = build.mask_of(settings)
             code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
             return here, Leg(console.tally.run, code, next_wish(plan))

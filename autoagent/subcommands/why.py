@@ -12,7 +12,7 @@ import click
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.events import Thought
-from autoagent.core.memory import LeftOut, RetrievedMemory, memory_name, origin_of
+from autoagent.core.memory import LeftOut, RetrievedMemory, memory_name, plain_sources
 from autoagent.core.model import Thoughts
 from autoagent.log.reader import find_run, read
 from autoagent.session import build
@@ -147,7 +147,7 @@ def _scored(memory: RetrievedMemory | LeftOut, gate: float) -> str:
 
 
 def _origin(memory: RetrievedMemory) -> str:
-    source, newer = origin_of(memory.source), memory.superseded_by
+    source, newer = plain_sources(memory.source), memory.superseded_by
     origin = f"{memory.kind} from {source}" if source else memory.kind
     superseded = "" if newer is None else f"  superseded by mem:{memory_name(newer)}"
     return f"{minute(memory.made)}  {origin}{'' if memory.trusted else ' (untrusted)'}{superseded}"

@@ -9,7 +9,7 @@ from autoagent.core import events
 from autoagent.terminal import markup, rendering
 from autoagent.terminal.palette import Ink
 from autoagent.terminal.rendering import Canvas
-from autoagent.text.sanitize import escape, fold_blanks, shorten, shorten_text, width
+from autoagent.text.sanitize import cut_to_lines, escape, fold_blanks, shorten, width
 
 if TYPE_CHECKING:
     from autoagent.agent.stats import RunStats
@@ -116,7 +116,7 @@ class TeamText:
         to = "" if "<all>" in event.send_to else f" to {', '.join(event.send_to)}"
         cause = f", {event.cause_by.rpartition('.')[2]}" if event.agent else ""
         ink = self._ink(event.agent) if event.agent else "user"
-        shown = "\n".join(shorten_text(fold_blanks(event.content.strip()), MESSAGE_CHARACTERS, MESSAGE_LINES))
+        shown = "\n".join(cut_to_lines(fold_blanks(event.content.strip()), MESSAGE_CHARACTERS, MESSAGE_LINES))
         yield page.ink(ink, escape(f"{writer}{to}{cause}:").replace("\n", " "))
         if page.draws and markup.has_markup(shown):
             yield from markup.drawn(shown, page.columns, page.code_theme)

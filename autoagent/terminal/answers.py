@@ -69,7 +69,7 @@ class Answers:
         screen.open_line = False
         return valid(line)
 
-    def typed(self) -> str | None:
+    def poll_line(self) -> str | None:
         """Return a line typed while nothing was asked, or None."""
         try:
             if select.select([self._stdin], [], [], 0.0)[0]:
@@ -106,7 +106,7 @@ class ClickTerminal:
 
     def __init__(self, while_reading: Callable[[], None] | None = None) -> None:
         self._while_reading = while_reading
-        self.typed: list[str] = []  # the answers, without secrets
+        self.given_answers: list[str] = []  # without secrets
         self._editor = None
         if can_edit(sys.stdin, sys.stderr):
             self._editor = LineEditor(sys.stdin, sys.stderr, user_state_path(os.environ) / "history", Redactor().mask)
@@ -123,7 +123,7 @@ class ClickTerminal:
     def ask(self, prompt: str, default: str = "") -> str:
         """Return the answer, or `default` for an empty answer. Raises EOFError at the end of input."""
         answer = self._prompt(prompt, default, hidden=False)
-        self.typed.append(answer)
+        self.given_answers.append(answer)
         if not sys.stdin.isatty():
             echo(answer, err=True)  # a terminal echoes its input
         return answer

@@ -436,7 +436,7 @@ class Console:
 
     def take_late(self) -> list[tuple[Question, str]]:
         """Return the answers to questions that stayed open, from here or elsewhere, each with its question."""
-        self._desk.hear(self._answers.typed)
+        self._desk.hear(self._answers.poll_line)
         return self._desk.take_late()
 
     def close_questions(self) -> None:
@@ -444,7 +444,7 @@ class Console:
         self._desk.close()
 
     def discard_typeahead(self) -> None:
-        self._desk.hear(self._answers.typed)  # whole lines are late answers
+        self._desk.hear(self._answers.poll_line)  # whole lines are late answers
         self._answers.discard_typeahead()
 
     def _ring(self) -> None:

@@ -24,7 +24,7 @@ from autoagent.terminal.palette import Ink, Palette
 from autoagent.text.facts import PURPOSE, facts_in
 from autoagent.text.figures import counted, duration, money
 from autoagent.text.redaction import MASK, holds_mask
-from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
+from autoagent.text.sanitize import cut_to_lines, escape, fold_blanks, script_notes, shorten, shorten_lines, width
 from autoagent.text.wrapping import cut, wrap
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def proposal(
         said, lines = said + "".join(lines), []
     yield page.said(label, said, proposed.risk or "action")
     yield from lines
-    for note in mixed_script("\n".join([*map(str, call.args.values()), preview])):
+    for note in script_notes("\n".join([*map(str, call.args.values()), preview])):
         yield page.alarm(f"Letters that look alike: {note}")
     if proposed.is_diff:
         yield from _diff(preview, page, call.args.values(), whole)
@@ -332,7 +332,7 @@ def returned(event: events.Returned, command: str, page: Canvas) -> Iterator[str
     if page.brief and not page.whole:
         yield from _brief(said, text, page, ink)
         return
-    lines = text.split("\n") if page.whole else shorten_text(text, RESULT_CHARACTERS, RESULT_LINES, tail=5)
+    lines = text.split("\n") if page.whole else cut_to_lines(text, RESULT_CHARACTERS, RESULT_LINES, tail=5)
     if len(lines) == 1:
         yield page.said("SYSTEM:", f"{said} {lines[0] or 'nothing'}", ink)
         return

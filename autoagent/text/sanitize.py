@@ -19,7 +19,7 @@ _HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-    # A single selector of the presentation often follows an emoji. Anywhere else it is suspicious.
+    # A single presentation selector often follows an emoji. Anywhere else it is suspicious.
     r"|(?<![\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
 )
 
@@ -61,8 +61,8 @@ def escape_json(text: str) -> str:
     return _HIDDEN.sub(escaped, text)
 
 
-def mixed_script(text: str) -> tuple[str, ...]:
-    r"""Return a note for each word that mixes Latin with look-alikes: `'...' (Cyrillic: \u0430pt)`."""
+def script_notes(text: str) -> tuple[str, ...]:
+    r"""Return a note for each word that mixes Latin with lookalikes: `'...' (Cyrillic: \u0430pt)`."""
     notes: dict[str, None] = {}
     for word in _WORD.findall(text):
         if word.isascii() or not _LATIN.search(word):
@@ -124,7 +124,7 @@ def shorten_lines(lines: Sequence[str], most: int, indent: str = "", tail: int =
     return [*lines[: most - tail], note, *lines[len(lines) - tail :]]
 
 
-def shorten_text(text: str, limit: int, most: int, tail: int = 0) -> list[str]:
+def cut_to_lines(text: str, limit: int, most: int, tail: int = 0) -> list[str]:
     """Return at most `most` lines, each cut so that together they have about `limit` characters."""
     lines = shorten_lines(text.split("\n"), most, tail=tail)
     lengths = sorted(map(len, lines))

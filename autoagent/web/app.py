@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autoagent.core.errors import ForUser, SettingsError, StateError
 from autoagent.log.reader import log_path, run_ids
-from autoagent.text.sanitize import escape, escape_json, fold_blanks, mixed_script
+from autoagent.text.sanitize import escape, escape_json, fold_blanks, script_notes
 from autoagent.web.actions import Actions, is_held
 from autoagent.web.logs import LiveRun, RunList
 from autoagent.web.page import part
@@ -258,7 +258,7 @@ def _command(command: Mapping[str, Any]) -> dict[str, Any]:
     if not command:
         return {}
     args = command.get("arguments", {})
-    notes = mixed_script("\n".join([*map(str, args.values()), str(command.get("preview", ""))]))
+    notes = script_notes("\n".join([*map(str, args.values()), str(command.get("preview", ""))]))
     edit = escape_json(json.dumps(args, ensure_ascii=False, indent=2))
     return {**_shown(command), "edit": edit, "notes": notes}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from autoagent.core.errors import ModelError
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage
-from autoagent.core.protocols import Asked, Model
+from autoagent.core.protocols import Model, RequestOptions
 from autoagent_autogpt_plugins.plugin_hooks import PluginHooks
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ class PluginModel:
         self._temperature: float = setting("temperature")
         self._opened = opened
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
         """Answer the prompt; see protocols.Model."""
         text = self._plugins.completed(messages, self.name, self._temperature, asked["max_tokens"])
         if text is not None:
             return Completion(text, Usage(cost=None))  # what it costs, the plug-in alone knows
-        kept = cast(Asked, {key: value for key, value in asked.items() if key not in ("commands", "schema")})
+        kept = cast(RequestOptions, {key: value for key, value in asked.items() if key not in ("commands", "schema")})
         return self._model.complete(messages, **kept)
 
     def take_usage(self) -> Usage:

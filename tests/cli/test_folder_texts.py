@@ -8,7 +8,7 @@ import pytest
 from driver import FINISH, GOAL, TEAM_OF_TWO, Home
 from server import Reply, ScriptedServer, command
 
-from autoagent.session.folder_texts import FILES
+from autoagent.session.folder_texts import MAX_FILES
 
 SKILL = (
     "---\nname: greeting\ndescription: >\n  How we greet. Use it\n  for letters.\nlicense: MIT\n---\n\nSay {word}.\n"
@@ -54,7 +54,7 @@ def test_a_skill_is_loaded_when_asked_for_with_its_files(served: Home, server: S
     served.write("../of-the-user/SKILL.md", "---\nname: private\ndescription: Mine.\n---\n")
     (served.folder / ".agents/skills/private").symlink_to("../../../of-the-user")
     served.write(".agents/skills/wide/SKILL.md", "---\nname: wide\ndescription: Many.\n---\n")
-    for number in range(FILES):
+    for number in range(MAX_FILES):
         (served.folder / f".agents/skills/wide/{number}").symlink_to("x")
     assert "load_skill" not in ran(served, server, trusted=False)
     loading = command("load_skill", name="greeting")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from autoagent.core import command_schema
 from autoagent.core.errors import ContextOverflow, ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage, style_for, without_calls
-from autoagent.core.protocols import Asked, Listener
+from autoagent.core.protocols import Listener, RequestOptions
 from autoagent.models.local import weights
 from autoagent.models.local.gguf import control_tokens, damage, parameters
 from autoagent.models.local.reply_grammar import reply_grammar, schema_grammar
@@ -95,7 +95,7 @@ class LocalModel:
     def take_usage(self) -> Usage:
         return Usage()  # none besides the completions
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
         """Complete a prompt as in the protocol. Ctrl-C is raised at once. The interrupted work ends within a batch."""
         listener, limit = asked.get("listener"), asked["max_tokens"]
         if listener is not None and self._server is None:

@@ -53,17 +53,17 @@ class Capabilities:
         self._by_model[key] = capability
         if self._path is None:
             return
-        lines = {**self._read(), key: asdict(capability)}
+        records = {**self._read(), key: asdict(capability)}
         with contextlib.suppress(OSError):  # an unwritable cache only costs another probe
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path) as file:
-                file.write(json.dumps(lines, indent=1, sort_keys=True).encode())
+                file.write(json.dumps(records, indent=1, sort_keys=True).encode())
 
     def _read(self) -> dict[str, Any]:
         if self._path is None:
             return {}
         try:
-            lines = json.loads(self._path.read_text("utf-8"))
+            records = json.loads(self._path.read_text("utf-8"))
         except (OSError, ValueError):
             return {}
-        return lines if isinstance(lines, dict) else {}
+        return records if isinstance(records, dict) else {}

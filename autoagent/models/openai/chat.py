@@ -20,7 +20,7 @@ from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec, command_list
 from autoagent.core.errors import ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, PromptStyle, Usage, style_for, without_calls
-from autoagent.core.protocols import Asked, Listener
+from autoagent.core.protocols import Listener, RequestOptions
 from autoagent.models import pricing
 from autoagent.models.openai import wire
 from autoagent.models.openai.capabilities import Capabilities, Capability
@@ -134,7 +134,7 @@ class OpenAIModel:
         """Return the way of asking, probed once per endpoint and model."""
         return self._asking(self._listener)
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
         """Complete a prompt. Return all tool calls of the answer, to be authorized later."""
         commands, schema, listener = asked.get("commands", ()), asked.get("schema"), asked.get("listener")
         asking = self._asking(listener) if commands or schema else "text"

@@ -26,7 +26,7 @@ class OpenAIEmbedder:
     """Use an embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is learned at the first call.
 
     Its name includes the host, as equal model names on two hosts need not give the same vectors. `listener` is notified
-    of waits and long silences. `impatient` is the same endpoint with less patience, used while a step waits.
+    of waits and long silences. `hasty` is the same endpoint with less patience, used while a step waits.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class OpenAIEmbedder:
         endpoint: Endpoint,
         count: Callable[[str], int],
         listener: Listener | None = None,
-        impatient: Endpoint | None = None,
+        hasty: Endpoint | None = None,
     ) -> None:
         self.name = f"{endpoint.host}/{model}"
         self._model = model
         self._endpoint = endpoint
-        self._impatient = impatient or endpoint
+        self._hasty = hasty or endpoint
         self._count = count
         self._dim: int | None = None
         self._price = endpoint.price(model)
@@ -76,7 +76,7 @@ class OpenAIEmbedder:
         if self._last_failure and time.monotonic() < self._last_failure[0] + _FAILURE_PAUSE:
             raise Unreachable(self._last_failure[1])
         try:
-            endpoint = self._impatient if len(texts) <= _STEP_TEXTS else self._endpoint
+            endpoint = self._hasty if len(texts) <= _STEP_TEXTS else self._endpoint
             answer, _ = endpoint.post("/embeddings", body, read_object, self._listener)
         except Unreachable as error:
             self._last_failure = time.monotonic(), str(error)

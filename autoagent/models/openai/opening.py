@@ -80,7 +80,5 @@ def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:
         patience=0.0, at_first=0.0
     )  # skipped texts are embedded later, and found by words until then
     model, endpoint = opening.argument or EMBEDDER, open_endpoint(settings, no_retries)
-    impatient = open_endpoint(settings, no_retries, EMBEDDING_SILENCE)
-    return OpenAIEmbedder(
-        model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, impatient=impatient
-    )
+    hasty = open_endpoint(settings, no_retries, EMBEDDING_SILENCE)
+    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, hasty=hasty)
