@@ -331,8 +331,8 @@ class Sandbox(Protocol):
             CommandError: it could not be started: missing, not executable, arguments too long, or a folder outside.
         """
 
-    def tell(self, printed: Callable[[bytes], None]) -> None:
-        """Pass the output of the program that `run` waits for to `printed` as it arrives, in its thread."""
+    def tell(self, on_output: Callable[[bytes], None]) -> None:
+        """Pass the output of the program that `run` waits for to `on_output` as it arrives, in its thread."""
 
     def start(self, argv: Sequence[str], *, output: str) -> BackgroundProcess:
         """Start a program in the background, both output streams in the workspace file `output`. Raises as `run`."""

@@ -185,7 +185,7 @@ class OutputBuffer:
         if len(self._last) > 2 * self._tail:  # only now and then, as each cut moves the tail
             del self._last[: -self._tail]
 
-    def kept(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return head and tail, with a note between them on the number of omitted bytes."""
         last = bytes(self._last[-self._tail :])
         left_out = self.total - len(self._first) - len(last)
@@ -196,7 +196,7 @@ class OutputBuffer:
 class Process:
     """Run a program. The creating thread must also wait for it, as the program ends with that thread.
 
-    Output goes to the descriptor `output`, or else is kept for the ProcessExit and passed to `printed` as it arrives.
+    Output goes to the descriptor `output`, or else is kept for the ProcessExit and passed to `on_output` as it arrives.
     `seconds` is the time limit, None for none. `between` is called now and then while the program runs. Raises
     CommandError if it cannot be started.
 
@@ -212,10 +212,10 @@ class Process:
         seconds: float | None = None,
         output: int | None = None,
         data: bytes | None = None,
-        printed: Callable[[bytes], None] = lambda data: None,
+        on_output: Callable[[bytes], None] = lambda data: None,
         between: Callable[[], None] = lambda: None,
     ) -> None:
-        self._launch, self._limits, self._printed, self._between = launch, limits, printed, between
+        self._launch, self._limits, self._on_output, self._between = launch, limits, on_output, between
         self._deadline = time.monotonic() + seconds if seconds is not None else None
         self._seconds = seconds or 0.0
         self._kept = OutputBuffer(limits.head, limits.tail)
@@ -241,7 +241,7 @@ class Process:
         try:
             limit = self._watch()
         finally:
-            self._end()
+            self._ensure_ended()
             if self._pipe is not None:
                 poll, end = select.poll(), time.monotonic() + _DRAIN_SECONDS
                 poll.register(self._pipe, select.POLLIN)
@@ -263,7 +263,7 @@ class Process:
         poll.register(self._ended, select.POLLIN)
         if self._pipe is not None:
             poll.register(self._pipe, select.POLLIN)
-        next_poll, offered = time.monotonic() + _FIRST_POLL_SECONDS, False
+        next_poll, oom_adjusted = time.monotonic() + _FIRST_POLL_SECONDS, False
         between = time.monotonic() + _BETWEEN_SECONDS
         while True:
             until = next_poll if self._deadline is None else min(next_poll, self._deadline)
@@ -279,8 +279,8 @@ class Process:
                 tree = tree_of(self.pid)
                 if limit := self._limit_reached(tree):
                     return limit
-                if not offered:
-                    offered = True
+                if not oom_adjusted:
+                    oom_adjusted = True
                     for pid in tree:  # if memory runs out, the kernel kills these before the agent
                         with suppress(OSError):  # ended meanwhile, or not ours to change
                             Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
@@ -306,10 +306,10 @@ class Process:
         """Return False at the end of the pipe."""
         piece = os.read(pipe, 65536)
         self._kept.add(piece)
-        self._printed(piece)
+        self._on_output(piece)
         return bool(piece)
 
-    def _end(self) -> None:
+    def _ensure_ended(self) -> None:
         if not select.select([self._ended], [], [], 0)[0]:
             self.end()
             if not select.select([self._ended], [], [], _GRACE_SECONDS)[0]:
@@ -320,7 +320,7 @@ class Process:
             self._process.wait()
 
     def _exit(self, limit: str) -> ProcessExit:
-        output, total = self._kept.kept(), self._kept.total
+        output, total = self._kept.to_bytes(), self._kept.total
         if limit:
             return ProcessExit(output, total, limit=limit)
         status = self._process.returncode

@@ -52,7 +52,7 @@ class Programs:
         self._watch = workspace.watch
         self._watch.enforced = getattr(boundary, "holds_guarded", False)
         self._network, self._reasons = network, tuple(reasons)
-        self._printed: Callable[[bytes], None] = lambda data: None
+        self._on_output: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
         self._starting: set[Future[_Running]] = set()
         self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than `close`
@@ -79,7 +79,9 @@ class Programs:
             launch = self._launch(argv, folder, env or {}, network, read_only)
             seconds = self._limits.seconds if seconds is None else seconds
             between = self._watch.recheck
-            program = Process(launch, self._limits, seconds=seconds, data=data, printed=self._printed, between=between)
+            program = Process(
+                launch, self._limits, seconds=seconds, data=data, on_output=self._on_output, between=between
+            )
             self._waited_for.add(program)
             try:
                 ended = program.wait()
@@ -89,8 +91,8 @@ class Programs:
             self._watch.end()
         return replace(ended, put_back=(*self._watch.refused(ended.output), *self._watch.take_report()))
 
-    def tell(self, printed: Callable[[bytes], None]) -> None:
-        self._printed = printed
+    def tell(self, on_output: Callable[[bytes], None]) -> None:
+        self._on_output = on_output
 
     def start(self, argv: Sequence[str], *, output: str) -> BackgroundProcess:
         log = self._workspace.make(output)

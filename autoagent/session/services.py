@@ -17,7 +17,7 @@ from autoagent.core.protocols import Model, Sandbox, Web
 from autoagent.registry.plugins import lazy_function
 from autoagent.sandbox import programs
 from autoagent.sandbox.mounts import search_path
-from autoagent.sandbox.process import ProcessLimits
+from autoagent.sandbox.process import MB, ProcessLimits
 from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_memory
 from autoagent.session.memories import MemoryParts, open_agent_memory
@@ -93,9 +93,6 @@ def open_context(
             web=open_web(settings),
             setting=partial(getattr, settings),
         )
-
-
-MB = 1024 * 1024
 
 
 def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
