@@ -20,8 +20,8 @@ from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_t
 if TYPE_CHECKING:
     from autoagent.registry.plugins import Plugin
 
-# name -> (module, line in the overview). The command object is named like the subcommand. Names outside GROUPS are
-# older names, or parts of `tools` and `setup`.
+# name -> (module, line in the overview). The command object has the name of the subcommand. Names outside GROUPS are
+# former names, or parts of `tools` and `setup`.
 SUBCOMMANDS = {
     "run": ("run", "Start the agent (the same as no subcommand)."),
     "team": ("team", "Let a team of roles work on an idea."),
@@ -45,9 +45,9 @@ SUBCOMMANDS = {
     "model": ("setup", "List, fetch or remove the embedded model."),
     "fleet": ("fleet", "Run many tasks under one budget."),
     "test": ("test", "Play scenarios: scripted runs with their expected results."),
-    "skills": ("skills", "List skills, or keep a finished run as one."),
+    "skills": ("skills", "List skills, or turn a finished run into one."),
     "migrate": ("setup", "Move the contents of an AutoGPT folder into this one."),
-    "trust": ("trust", "Trust what a folder brings, or show what is trusted."),
+    "trust": ("trust", "Trust a folder's settings and programs, or show what is trusted."),
     "setup": ("setup", "Choose a model, see settings, check what is wrong, install completion."),
     "config": ("setup", "Show the settings and where each comes from."),
     "completion": ("man", "Print or install shell completion."),
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
     """Load a subcommand's module only when it is called."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take a wish, a text with blanks that is no subcommand, out of the arguments, before or after flags."""
+        """Take a wish out of the arguments: a text with spaces, before or after flags, that is not a subcommand."""
         if not {"--help", "-h", "--help-all"} & set(args):
             _, rest, _ = self.make_parser(ctx).parse_args(list(args))
             if rest and rest[0] not in SUBCOMMANDS and len(rest[0].split()) > 1:
@@ -111,7 +111,7 @@ class LazyGroup(click.Group):
         return command
 
     def get_help(self, ctx: click.Context) -> str:
-        """Tell click the width of the terminal, for which it would import shutil and three kinds of compression."""
+        """Tell click the width of the terminal, since its own way would import shutil and compression modules."""
         try:
             columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
         except (OSError, ValueError):  # no terminal
@@ -140,14 +140,14 @@ class LazyGroup(click.Group):
         if ctx.meta.get(_SHOW_ALL) and (
             extensions := {name: self.get_command(ctx, name) for name in _extension_subcommands()}
         ):
-            with formatter.section("Of extensions"):
+            with formatter.section("From extensions"):
                 formatter.write_dl(
                     [(name, command.get_short_help_str(80)) for name, command in extensions.items() if command]
                 )
 
 
 def _extension_subcommands() -> dict[str, Plugin]:
-    """Return the subcommands of extensions by name, without those that clash with built-in ones."""
+    """Return the subcommands of extensions by name, except those with the name of a built-in one."""
     from autoagent.registry.plugins import plugins
 
     return {plugin.name: plugin for plugin in plugins("subcommands") if plugin.name not in SUBCOMMANDS}
@@ -164,7 +164,7 @@ def _print_help_all(ctx: click.Context, parameter: click.Parameter, value: bool)
 
 
 def _add_common_flags(command: click.Command) -> None:
-    """Add the common flags to a subcommand, and to each of its own, once. One that serves has those of a run, too."""
+    """Add the common flags to a subcommand and its own subcommands, once. If it serves, add the flags of a run, too."""
     if getattr(command, "serves", False) and not any(parameter.name == "continuous" for parameter in command.params):
         before = len(command.params)
         serve_flags(command)
@@ -259,7 +259,7 @@ def _main(arguments: list[str]) -> int:
         return 1
     except SystemExit:
         raise
-    except BaseException as error:  # last boundary: the user sees one line, also of Ctrl-C and of StopRun
+    except BaseException as error:  # last boundary: the user sees one line, even for Ctrl-C and StopRun
         cause = error.__cause__ if isinstance(error, click.Abort) else error
         if cause is None or isinstance(cause, KeyboardInterrupt):
             _print_error("Interrupted.")
@@ -301,7 +301,7 @@ def _is_debug_set() -> bool:
 
 
 def _print_error(line: str) -> None:
-    """Print a last line on stderr, ignoring a closed stream."""
+    """Print a line on stderr, ignoring a closed stream."""
     from autoagent.terminal.output import say
 
     try:

@@ -27,7 +27,7 @@ from autoagent.reply.file_reply import parse_file
 from autoagent.reply.parser import parse, written
 from autoagent.text.redaction import MASK, holds_mask
 
-UNUSABLE_REPLIES = 3  # consecutive; then the run ends
+UNUSABLE_REPLIES = 3  # consecutive replies that end the run
 SECRET_GONE = (
     f"{MASK} stands in it for a secret, which only the process knew that has ended. Give the command again, with what "
     "belongs there."
@@ -37,8 +37,8 @@ SECRET_GONE = (
 class Agent:
     """Run one agent on one run.
 
-    `start` fixes everything that shapes the prompts. A `Resumed` start continues the run in `log`. `setup_usage` is the
-    model usage before the run began. `key` identifies a sub-agent, whose events share the log of its parent run.
+    `start` determines everything that shapes the prompts. A `Resumed` start continues the run in `log`. `setup_usage`
+    is the model's usage before the run began. `key` identifies a sub-agent. Its events are in its parent's log.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Agent:
     ) -> None:
         self._registry = tools.registry
         self._inbox = tools.inbox
-        self._part = tools.part
+        self._run_part = tools.part
         self._policy = policy
         self._clock = policy.clock
         self._state = State(start, tools, policy, log, key)
@@ -71,8 +71,8 @@ class Agent:
             side_call = SideCall(self._state, policy.verifier, policy, listener)
             judge = Verification(self._state, side_call, tools, policy).judge
         self._execution = Execution(self._state, tools, policy, self._authorization, judge)
-        self._further_calls: tuple[str, ...] = ()  # left from a reply with several calls, secrets included
-        self._masked_calls: frozenset[str] = frozenset()  # the same as an earlier process logged them
+        self._further_calls: tuple[str, ...] = ()  # the rest of a reply with several calls, with their secrets
+        self._masked_calls: frozenset[str] = frozenset()  # the same from an earlier process, as logged
 
     def run(self) -> Iterator[Event]:
         """Yield the events of the run as they happen, ending with `Ended`.
@@ -106,14 +106,14 @@ class Agent:
         state.budget.check_command()
         state.step += 1
         if waiting := state.work.waiting:
-            state.budget.check_time(self._clock())  # the request is already paid for
+            state.budget.check_time(self._clock())  # no request is needed, so only the time counts
             pending = self._further_calls[-len(waiting) :]
             return Completion((pending or waiting)[0], Usage())
         memories = yield from self._memory.recall()
         if (draft := (yield from self._drafts.reply())) is not None:
             return draft
         completion = yield from self._model.ask(memories)
-        return self._part.reply(completion)
+        return self._run_part.reply(completion)
 
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
         """Record the reply and return its first call, or None if it holds no valid call."""
@@ -155,7 +155,7 @@ class Agent:
 
     def _apply_plugins(self, call: Call) -> Call:
         """Return the call after the plug-ins' changes. Raises ReplyError if it is no longer valid."""
-        changed = self._part.call(call)
+        changed = self._run_part.call(call)
         if (changed.name, changed.args) == (call.name, call.args):
             return call
         try:
@@ -199,7 +199,7 @@ class Agent:
             yield from self._execution.record_crash(open_call)
             yield from self._store(PLAIN)
         elif result is not None:
-            yield from self._store((yield from self._execution.ended(result.ok, result.meta)))
+            yield from self._store((yield from self._execution.end_if_written(result.ok, result.meta)))
         return None
 
     def _reopen(self, call: Call) -> Generator[Event, None, Call | None]:
@@ -218,7 +218,7 @@ class Agent:
         while self._inbox is not None:
             try:
                 messages = self._inbox.take()
-            except KeyboardInterrupt:  # pressed before another agent's question reached the user
+            except KeyboardInterrupt:  # pressed before another agent's question was shown
                 yield from self._authorization.interrupted()
                 continue
             for event in messages:
@@ -226,7 +226,7 @@ class Agent:
             return
 
     def _end(self, outcome: Outcome) -> Events:
-        """Record unbilled usage, stop workers and programs, and log the end."""
+        """Record the remaining usage, stop workers and programs, and log the end."""
         yield from self._model.charge()
         for event in self._inbox.close() if self._inbox else ():
             yield self._state.record(event)

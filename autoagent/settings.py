@@ -40,7 +40,7 @@ class Settings:
     model: str = setting(
         "", "AUTOAGENT_MODEL", help=model_forms(), parse=parse_model, folder="model", scenario="own model"
     )
-    smart_llm: str = free("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
+    smart_llm: str = free("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the main model")
     fast_llm: str = free("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
     hierarchical: bool = free(False, "AUTOAGENT_HIERARCHICAL", help="run a planner, executors and a thinker")
     planner_llm: str = free("", "PLANNER_LLM", help="the model of the planner; empty: SMART_LLM")
@@ -52,13 +52,13 @@ class Settings:
     if_unanswered: str = free(
         "",
         "AUTOAGENT_IF_UNANSWERED",
-        help="what the run does then: end or go-on; empty: end, with -c go-on",
+        help="what the run does after that: end or go-on; empty: end, or go-on with -c",
         choices={"": "", "end": "end", "go-on": "go-on"},
     )
     unanswered_text: str = setting(
         "用户暂未回复",
         "AUTOAGENT_UNANSWERED",
-        help="what a planner, or a team whose person has not answered, is told then",
+        help="what a planner or a team is told if nobody has answered",
     )
     temperature: float = free(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = free(0, "AUTOAGENT_WINDOW", "SMART_TOKEN_LIMIT", help="context length in tokens; 0: the model's own")
@@ -116,7 +116,9 @@ class Settings:
     prompt_settings_file: Path | None = setting(
         None, "PROMPT_SETTINGS_FILE", help="constraints, resources, best practices", folder="inside"
     )
-    workspace: Path = setting(WORKSPACE, "AUTOAGENT_WORKSPACE", help="the only folder it works in", folder="inside")
+    workspace: Path = setting(
+        WORKSPACE, "AUTOAGENT_WORKSPACE", help="the only folder the agent works in", folder="inside"
+    )
     state_dir: Path = setting(Path(".autoagent"), "AUTOAGENT_STATE_DIR", help="runs and memory", folder="inside")
 
     # memory
@@ -300,7 +302,7 @@ class Settings:
         "y", "AUTHORISE_COMMAND_KEY", help="the answer that runs a command", scenario="free"
     )
     exit_key: str = setting("n", "EXIT_KEY", help="the answer that saves and stops", scenario="free")
-    plain_output: bool = free(False, "PLAIN_OUTPUT", help="no colours, no live lines")
+    plain_output: bool = free(False, "PLAIN_OUTPUT", help="show no colours and no live lines")
     theme: tuple[str, ...] = free(
         (),
         "AUTOAGENT_THEME",

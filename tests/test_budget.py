@@ -77,7 +77,7 @@ def test_time_is_that_of_all_processes_and_commands_those_of_this_one() -> None:
     clock.now += 30.0
     assert budget.time.seconds == 90
     budget.check(1, 1, None, 0)
-    assert budget.left(0) == "You have left: 2 of 2 commands, 10 seconds."
+    assert budget.describe_remaining(0) == "You have left: 2 of 2 commands, 10 seconds."
     with budget.time.idle(), budget.time.idle():  # a person thinks, in a question within a question
         clock.now += 1000.0
         assert budget.time.seconds == 90
@@ -110,7 +110,7 @@ def test_a_deadline_is_that_of_the_wall_clock_and_of_sub_agents_too() -> None:
     budget.check(1, 1, None, 4999.0)
     share = budget.share(0.25, 4999.0)
     assert share is not None
-    assert share.left(4990.0) == "You have left: 10 seconds until the deadline."
+    assert share.describe_remaining(4990.0) == "You have left: 10 seconds until the deadline."
     for one in (budget, share):
         with pytest.raises(StopRun, match="The deadline, ") as stopped:
             one.check(1, 1, None, 5000.0)

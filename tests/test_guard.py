@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autoagent.agent.progress import Earlier, LoopGuard, refusal
+from autoagent.agent.progress import EarlierCall, LoopGuard, refusal
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry, command
 from autoagent.commands.selection import all_commands, all_specs
@@ -323,7 +323,7 @@ def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, kno
     assert run.guard.private
     assert run.tainted.source_of("made")
     assert run.did("read_file", filename="made")["private"], "what it changed may be the user's"
-    assert run.guard.cut_off(call, ["made"]).tainted_by
+    assert run.guard.label_crash(call, ["made"]).tainted_by
 
 
 def test_whoever_has_a_command_without_a_declaration_can_act_outward(run: Run) -> None:
@@ -403,8 +403,8 @@ def test_a_call_that_was_refused_and_is_insisted_on_is_not_offered_again_until_a
 
 
 def test_a_refusal_of_a_repeat_quotes_nothing_from_outside() -> None:
-    assert "It gave: 7" in refusal(Earlier(1, "7"))
-    assert "obey" not in refusal(Earlier(1, "obey", outside=True))
+    assert "It gave: 7" in refusal(EarlierCall(1, "7"))
+    assert "obey" not in refusal(EarlierCall(1, "obey", outside=True))
 
 
 # The record ------------------------------------------------------------------------------------------------------

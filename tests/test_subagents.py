@@ -434,11 +434,11 @@ def test_a_share_is_kept_back_while_it_runs_and_given_back_at_its_end() -> None:
     share = budget.share(0.25, 0.0)
     assert share is not None
     assert share.limits == RunLimits(usd=0.25, tokens=250, commands=2)
-    assert budget.left(0.0) == "You have left: 7 of 9 commands, $0.750 of $1, 750 tokens."
+    assert budget.describe_remaining(0.0) == "You have left: 7 of 9 commands, $0.750 of $1, 750 tokens."
     share.add(Thought(thoughts=None, call=None, text="", usage=Usage(60, 40, 0, 0.1)))  # type: ignore[arg-type]
-    assert budget.left(0.0) == "You have left: 7 of 9 commands, $0.750 of $1, 750 tokens."
+    assert budget.describe_remaining(0.0) == "You have left: 7 of 9 commands, $0.750 of $1, 750 tokens."
     share.give_back()
-    assert budget.left(0.0) == "You have left: 9 of 9 commands, $0.900 of $1, 900 tokens."
+    assert budget.describe_remaining(0.0) == "You have left: 9 of 9 commands, $0.900 of $1, 900 tokens."
     assert (budget.tokens, budget.usd) == (100, 0.1)
 
 

@@ -246,7 +246,7 @@ def test_what_changes_without_a_memory_as_json(program: Program, run: str, serve
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--without", "mem:99"), "mem:99 is not in the prompt of step 1; in it: mem:"),
+        (("--without", "mem:99"), "mem:99 is not in the prompt of step 1 (it has mem:"),
         (("--without", "the key"), "--without the key: a memory is named mem:ID"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Authorize proposals, and let the user speak after Ctrl-C."""
+"""Authorize proposals, and let the user give feedback after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from autoagent.core.protocols import Listener
 from autoagent.core.task import Outcome, Status
 from autoagent.text.sanitize import shorten
 
-_EARLIER_PREFIX = "earlier: "  # before the name of who allowed a rejected end, so that nobody is asked twice
-_MAX_COMPARED = 20_000  # bytes compared of a file about to be overwritten
-MAX_LOGGED_PREVIEW = 100_000  # characters of a preview
+_EARLIER_PREFIX = "earlier: "  # precedes who allowed an end that was rejected, so that nobody is asked twice
+_MAX_COMPARED = 20_000  # bytes, from the beginning of a file about to be overwritten
+MAX_LOGGED_PREVIEW = 100_000  # characters
 
 
 def lines_lost(before: str, after: str) -> int:
@@ -40,7 +40,7 @@ class Authorization:
         self._listener = listener
         self.interruptible = policy.interruptible
         self._warned_of: set[str] = set()  # the user's files that a small model wanted to delete
-        self._has_deleted = False  # it has deleted such a file
+        self._has_insisted = False  # whether it has asked again to delete such a file
 
     def authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """Return the proposal to run, with arguments the user may have changed, or None if it is refused."""
@@ -57,10 +57,10 @@ class Authorization:
             try:
                 if verdict.args is not None:
                     call = self._tools.registry.check(replace(call, args=verdict.args))
-                previewed = proposal = self._propose(call)
+                shown_proposal = proposal = self._propose(call)
             except ReplyError as error:
-                previewed = replace(proposal, preview=f"Not changed: {error}")
-            verdict = yield from self._decide(previewed)
+                shown_proposal = replace(proposal, preview=f"Not changed: {error}")
+            verdict = yield from self._decide(shown_proposal)
         is_by_user = verdict.by == "user"
         yield state.record(
             Decided(
@@ -81,16 +81,16 @@ class Authorization:
     def _reckless_write(self, proposal: Proposal) -> str:
         """Return why a small model may not overwrite or delete this file, or '' if it may.
 
-        Small models send an addition in place of the whole file, and delete a file to remove its lines. Deleting is
-        refused once per file, until the model has deleted a file anyway.
+        Small models send an addition in place of the whole file, and delete a file to remove some of its lines.
+        Deleting is refused once per file, until the model insists once.
         """
         effects, state = proposal.spec.effects, self._state
         if not state.start.style.guided or effects is None:
             return ""
         if proposal.risk == "irreversible" and any(p.meaning == "entry" for p in proposal.spec.parameters):
             path = self._tools.context.workspace.display(str(next(iter(proposal.call.args.values()))))
-            self._has_deleted = self._has_deleted or path in self._warned_of
-            if self._has_deleted or self._made(path):
+            self._has_insisted = self._has_insisted or path in self._warned_of
+            if self._has_insisted or self._is_created_by_run(path):
                 return ""
             self._warned_of.add(path)
             return (
@@ -102,7 +102,7 @@ class Authorization:
         path_arg, text = map(str, list(proposal.call.args.values())[:2])
         workspace = self._tools.context.workspace
         path, size = workspace.display(path_arg), workspace.size(path_arg)
-        if not size or self._made(path):
+        if not size or self._is_created_by_run(path):
             return ""
         if path not in state.work.handled:
             return f"{path} is there already, and you have not read it. Read it first, or write to another file."
@@ -114,8 +114,8 @@ class Authorization:
             "append_to_file. To replace the whole file, delete it first."
         )
 
-    def _made(self, path: str) -> bool:
-        """Return whether the run made this file, as far as known."""
+    def _is_created_by_run(self, path: str) -> bool:
+        """Return whether the run created this file, or True if the snapshots are gone."""
         work, snapshots = self._state.work, self._tools.snapshots
         with suppress(StateError):  # the user has deleted the snapshots since
             return path in work.changed and (snapshots is None or snapshots.read(work.base, path) is None)
@@ -123,19 +123,19 @@ class Authorization:
 
     def interrupted(self) -> Events:
         """Drop approvals given in advance, and ask the user how to go on after Ctrl-C."""
-        with self._asking():
+        with self._waiting_for_user():
             feedback = self._authorizer.interrupted()
         if feedback:
             yield from self._state.add_feedback(feedback)
 
     def should_wait(self, reason: str) -> bool:
-        """Return whether the user wants to keep asking a model that does not answer."""
-        with self._asking():
+        """Return whether the user wants to keep trying a model that does not answer."""
+        with self._waiting_for_user():
             return self._authorizer.waits_on(reason)
 
     def accept(self, claims: str) -> Verdict:
         """Return the user's verdict on goals that nobody could verify."""
-        with self._asking():
+        with self._waiting_for_user():
             return self._authorizer.accepts(claims)
 
     def _apply_change(self, change: Change) -> Events:
@@ -150,7 +150,7 @@ class Authorization:
         yield from events
 
     def _propose(self, call: Call) -> Proposal:
-        """Build the proposal for a checked call: preview, risk and warnings."""
+        """Build the proposal for a checked call, with its preview, risk and warnings."""
         proposal = self._state.guard.examine(self._tools.registry.propose(call, self._tools.context))
         if not proposal.guarded:
             return proposal
@@ -175,12 +175,12 @@ class Authorization:
             try:
                 with self.interruptible(), self._state.budget.time.idle():
                     return self._authorizer.decide(proposal)
-            except KeyboardInterrupt:  # pressed before there was a question
+            except KeyboardInterrupt:  # pressed before the question was shown
                 yield from self.interrupted()
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Suspend working time while asking the user. Ctrl-C ends the run."""
+    def _waiting_for_user(self) -> Iterator[None]:
+        """Stop the working time while the user is asked. Ctrl-C ends the run."""
         try:
             with self.interruptible(), self._state.budget.time.idle():
                 yield

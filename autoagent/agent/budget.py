@@ -1,10 +1,10 @@
 """Enforce ceilings on money, tokens, seconds, commands and model requests, as a fold over the log.
 
 Every request counts, even if its reply is unusable. Each is checked beforehand with the expected reply length. A longer
-reply is cut at the ceiling (`allowance`). If a price is unknown, the user is notified once, and the ceiling on money
-covers known prices only.
+reply is cut off at the ceiling (`allowance`). If a price is unknown, the user is notified once, and the ceiling on
+money covers only known prices.
 
-A sub-agent receives a share of its parent's remaining budget, reserved in full while it runs. Afterwards only the
+A sub-agent receives a share of its parent's remaining budget, reserved in full while it runs. Afterwards, only the
 amount spent counts. No ceiling is exceeded, however many agents run at once.
 """
 
@@ -25,8 +25,8 @@ from autoagent.core.model import Price, Usage
 from autoagent.core.task import Outcome, Status
 
 FIRST_REPLY = 1000  # tokens expected of the first reply
-_RECENT_REPLIES = 20  # recent replies, from which the next length is estimated
-_GROWTH = 1.25  # allowed ratio of the next reply to the longest of them
+_RECENT_REPLIES = 20  # replies from which the length of the next is estimated
+_GROWTH = 1.25  # how much longer than the longest of them the next may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RunLimits:
 
 
 def requests_for(commands: int) -> int:
-    """Return how many model requests this many commands may take, unusable replies included; 0 means no limit."""
+    """Return how many model requests this many commands may take, including unusable replies; 0 means no limit."""
     return 2 * commands + 3 if commands else 0
 
 
@@ -66,7 +66,7 @@ class Budget:
         self._own_commands = 0
         self._own_requests = 0
         self._shares: list[Budget] = []
-        self._is_open = False  # of a share: the whole is reserved
+        self._is_open = False  # whether this is a share in use, which is reserved in full
         self._replies: deque[int] = deque(maxlen=_RECENT_REPLIES)  # tokens per reply
 
     def add(self, event: events.Event) -> None:
@@ -84,14 +84,14 @@ class Budget:
                 self._own_requests += 1
 
     def add_spending(self, event: events.Event) -> None:
-        """Add the money and tokens of an event alone, as for a sub-agent of an earlier process."""
+        """Add only the money and tokens of an event, such as that of an earlier process's sub-agent."""
         if isinstance(event, (events.Thought, events.Rejected, events.Spent, events.Answered)):
             self._own_usage += event.usage
             self._own_usd += event.usage.cost or 0.0
 
     @property
     def usage(self) -> Usage:
-        """Return the usage so far, shares included."""
+        """Return the usage so far, including shares."""
         return sum((share.usage for share in self._shares), self._own_usage)
 
     @property
@@ -113,7 +113,7 @@ class Budget:
         return self._own_requests + sum(share.requests for share in self._shares)
 
     def share(self, part: float, now: float) -> Budget | None:
-        """Return a sub-agent's budget: this fraction of the remainder, but all of the time; None if nothing remains."""
+        """Return a sub-agent's budget: this `part` of the remainder, but all of the time; None if nothing remains."""
         self._absorb()
         limits, committed = self.limits, self._committed
         remaining = limits.commands - committed.commands
@@ -157,7 +157,7 @@ class Budget:
 
     @property
     def _committed(self) -> RunLimits:
-        """Return the amounts spent or reserved. Time passes for all agents alike and is not included."""
+        """Return the amounts spent or reserved, except time, since it passes for all agents alike."""
         reserved = [share._reserved for share in self._shares]
         usage = self._own_usage
         return RunLimits(
@@ -198,9 +198,9 @@ class Budget:
         self.check_time(now)
         limits, committed = self.limits, self._committed
         if limits.requests and committed.requests >= limits.requests:
-            number = limits.commands
-            hint = f" (-l {number}: as many commands, and 2 x {number} + 3 requests)"
-            is_share = limits.requests != requests_for(number)  # a sub-agent's limit, cut to the remainder
+            commands = limits.commands
+            hint = f" (-l {commands}: as many commands, and 2 x {commands} + 3 requests)"
+            is_share = limits.requests != requests_for(commands)  # a sub-agent's limit, cut to the remainder
             text = f"The limit of {limits.requests} requests to the model is reached{'' if is_share else hint}."
             raise StopRun(Outcome(Status.LIMIT, text))
         self.check_size(prompt_tokens, reply_tokens, price)
@@ -247,8 +247,8 @@ class Budget:
             noun = "command" if number == 1 else "commands"
             raise StopRun(Outcome(Status.LIMIT, f"The limit of {number} {noun} (-l) is reached."))
 
-    def left(self, now: float) -> str:
-        """Describe the remaining limits in a line for the prompt, or '' without limits."""
+    def describe_remaining(self, now: float) -> str:
+        """Describe the remaining limits in one line for the prompt, or return '' without limits."""
         limits, committed = self.limits, self._committed
         parts = []
         if limits.commands:
@@ -272,13 +272,13 @@ def estimated_cost(prompt_tokens: int, reply_tokens: int, price: Price | None) -
 
 
 # events that may also be written between two processes
-_OUTSIDE = (events.Undone, events.Rewound, events.Forked, events.Snapshot, events.SystemNotice, events.Feedback)
+_UNTIMED = (events.Undone, events.Rewound, events.Forked, events.Snapshot, events.SystemNotice, events.Feedback)
 
 
 class WorkingTime:
-    """Measure an agent's working time. `recorded` is the seconds of work up to the newest event.
+    """Measure an agent's working time. `recorded` holds the seconds of work up to the newest event.
 
-    Events of older versions carry no working time; all time between them within a process counts.
+    Events of older versions carry no working time. For them, all time between events of one process counts.
     """
 
     NOT_KEPT = ("_clock", "_resumed_at", "_idle_since")  # in a checkpoint
@@ -287,18 +287,18 @@ class WorkingTime:
         self.recorded = 0.0
         self._clock = clock
         self._resumed_at: float | None = None  # when `recorded` was last extended, or None before the first question
-        self._idle_since: float | None = None  # when waiting for a person began
-        self._older: float | None = None  # time of the newest event from an older version that records no working time
+        self._idle_since: float | None = None  # when the agent began to wait for a person
+        self._legacy_event_at: float | None = None  # time of the newest event, if it carries no working time
 
     def add(self, event: events.Event) -> None:
         """Apply one event."""
         if event.worked is not None:
-            self.recorded, self._older = max(self.recorded, event.worked), None
+            self.recorded, self._legacy_event_at = max(self.recorded, event.worked), None
         elif isinstance(event, events.RunStarted):
-            self._older = event.t
-        elif self._older is not None and event.t > self._older and not isinstance(event, _OUTSIDE):
-            self.recorded += event.t - self._older
-            self._older = event.t
+            self._legacy_event_at = event.t
+        elif (since := self._legacy_event_at) is not None and event.t > since and not isinstance(event, _UNTIMED):
+            self.recorded += event.t - since
+            self._legacy_event_at = event.t
         self._resumed_at = self._clock()
 
     @property
@@ -311,7 +311,7 @@ class WorkingTime:
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """Stop the clock during the block, while a person is being waited for."""
+        """Stop the clock during the block, while the agent waits for a person."""
         if self._idle_since is not None:
             yield
             return

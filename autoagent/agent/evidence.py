@@ -19,12 +19,12 @@ from autoagent.text.tokens import shorten
 from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 from autoagent.workspace.snapshots import Snapshots
 
-_MAX_NAMES = 30  # unchanged files listed by name
-_MAX_FILE_BYTES = 100_000  # per file
-_MIN_SECTION_TOKENS = 60  # per section
-_MAX_FAILURE_OUTPUT = 400  # last characters of a failing test
+_MAX_NAMES = 30  # file names per list
+_MAX_FILE_BYTES = 100_000
+_MIN_SECTION_TOKENS = 60
+_MAX_FAILURE_OUTPUT = 400  # characters, from the end of a failing test's output
 _TITLE = re.compile(r"^(?=[ \t]*-{2,}[ \t].*[ \t]-{2,}[ \t\r]*$)", re.MULTILINE)
-_EXCLUDED = NOT_ENTERED | {CODE_FOLDER}  # the code that the agent ran is not part of the result
+_EXCLUDED = NOT_ENTERED | {CODE_FOLDER}  # code that the agent ran is not part of the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ def collect(
     snapshots: Snapshots | None,
     entries: Sequence[WorkspaceEntry],
     run_tests: Callable[[], list[TrialRun]],
-    room: int,
+    max_tokens: int,
 ) -> Evidence:
-    """Collect the evidence in at most about `room` tokens, with secrets masked and outside text marked.
+    """Collect the evidence in about `max_tokens` tokens, with secrets masked and text from outside marked.
 
-    `entries` is the workspace listing. Tests run if files were changed, and to show a small model the failures.
+    `entries` is the workspace listing. Tests run if files were changed, and always to show a small model the failures.
     """
     is_small = not state.start.style.reasons
     changes = list(_changes(state, workspace, snapshots))
@@ -68,7 +68,7 @@ def collect(
     files = [entry.path for entry in entries if entry.kind == "file"]
     omitted = {*changed, *(snapshots.byproducts(files) if snapshots is not None else ())}
     unchanged = [path for path in files if path not in omitted]
-    missing = [path for path in _missing(state, files) if path not in deleted]
+    missing = [path for path in _missing_files(state, files) if path not in deleted]
     form_errors = {c.path: form_error(c.path, c.new) for c in changes if c.new and form_of(c.path, c.new)}
     malformed = [f"{shown(path)} {error}." for path, error in form_errors.items() if error]
     runs = [(run, state.log.masked(run.output)) for run in (run_tests() if changes or is_small else [])]
@@ -97,7 +97,7 @@ def collect(
     if state.work.ran and (not (newest := state.work.ran[-1][1]).ok or newest.meta.failed):
         faults.append("The last program that was run failed.")
 
-    text = "\n\n".join(["\n".join(filter(None, facts)), *_fit(sections, room, state)])
+    text = "\n\n".join(["\n".join(filter(None, facts)), *_fit(sections, max_tokens, state)])
     passed = frozenset(path for run, _ in runs if run.passed for path in run.paths)
     return Evidence(text, changed, " ".join(faults), (*missing, *deleted), passed)
 
@@ -107,20 +107,20 @@ def contains(path: str, text: str, state: State, workspace: Workspace) -> bool |
     size = workspace.size(path)
     if size is None or size > _MAX_FILE_BYTES:
         return None
-    content = _text(path, workspace, state)
+    content = _read_text(path, workspace, state)
     return text in content if content or not size else None
 
 
-def _missing(state: State, names: Sequence[str]) -> Iterator[str]:
+def _missing_files(state: State, paths: Sequence[str]) -> Iterator[str]:
     """Yield the files named in the goals that no workspace folder contains."""
-    basenames = {path.rpartition("/")[2].casefold() for path in names}
+    basenames = {path.rpartition("/")[2].casefold() for path in paths}
     for name in names_in("\n".join(goal.text for goal in state.start.task.goals)):
         if name.rpartition("/")[2].casefold() not in basenames:
             yield name
 
 
 def _likely_slips(state: State, changes: Sequence[_Change], unchanged: Sequence[str]) -> Iterator[str]:
-    """Yield typical slips of a small model: a group of files changed only in part, and lost definitions."""
+    """Yield typical slips of a small model: a group of files only partly changed, and lost definitions."""
     goals = "\n".join(goal.text for goal in state.start.task.goals)
     changed = dict.fromkeys(change.path for change in changes)
     for title, group in mentioned_groups(goals, [*changed, *unchanged]).items():
@@ -134,7 +134,7 @@ def _likely_slips(state: State, changes: Sequence[_Change], unchanged: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Hold a file's text at the start of the work and now: None if it is missing, '' if it is empty or binary."""
+    """Hold a file's text at the start of the work and now: None if missing, '' if empty or binary."""
 
     path: str
     old: str | None
@@ -142,7 +142,7 @@ class _Change:
 
 
 def _changes(state: State, workspace: Workspace, snapshots: Snapshots | None) -> Iterator[_Change]:
-    """Yield the changed files, apart from byproducts. Without snapshots their old texts are unknown."""
+    """Yield the changed files except byproducts. Without snapshots, their old texts are unknown."""
     base = state.work.base
     paths: Iterable[str] = state.work.changed
     originals: dict[str, bytes | None] = {}
@@ -155,8 +155,8 @@ def _changes(state: State, workspace: Workspace, snapshots: Snapshots | None) ->
     for path in paths:
         if _EXCLUDED.isdisjoint(path.split("/")):
             original = originals.get(path)
-            old = None if original is None else _decoded(original, state)
-            yield _Change(path, old, None if workspace.size(path) is None else _text(path, workspace, state))
+            old = None if original is None else _decode(original, state)
+            yield _Change(path, old, None if workspace.size(path) is None else _read_text(path, workspace, state))
 
 
 def _change_sections(change: _Change, state: State) -> Iterator[_Section]:
@@ -178,12 +178,12 @@ def _source_sections(state: State, workspace: Workspace, unchanged: Sequence[str
     goals = " ".join(goal.text for goal in state.start.task.goals).casefold()
     for path in unchanged:
         is_relevant = path in state.work.handled or path.rpartition("/")[2].casefold() in goals
-        if is_relevant and (text := _text(path, workspace, state)):
+        if is_relevant and (text := _read_text(path, workspace, state)):
             yield _Section(f"{shown(path)}, not touched", state.guard.quote(text, path))
 
 
 def _output_sections(state: State) -> Iterator[_Section]:
-    """Show the output of programs. Their code is no evidence: it states intentions."""
+    """Show the output of programs. Their code is not evidence, since it only states intentions."""
     for call, result in state.work.ran:
         text, source = state.log.masked(result.text), result.meta.source
         yield _Section(
@@ -191,14 +191,14 @@ def _output_sections(state: State) -> Iterator[_Section]:
         )
 
 
-def _fit(sections: Sequence[_Section], room: int, state: State) -> list[str]:
-    """Render as many sections as fit, in order, and count the rest. Long sections share what short sections leave."""
-    fitting, others = sections[: room // _MIN_SECTION_TOKENS], sections[room // _MIN_SECTION_TOKENS :]
+def _fit(sections: Sequence[_Section], max_tokens: int, state: State) -> list[str]:
+    """Render as many sections as fit, in order, and count the rest. Long ones share the space that short ones leave."""
+    fitting, others = sections[: max_tokens // _MIN_SECTION_TOKENS], sections[max_tokens // _MIN_SECTION_TOKENS :]
     sizes = [state.count(section.text) + state.count(section.title) + 6 for section in fitting]
     shares = [0] * len(sizes)
     for done, n in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):  # the shortest first
-        shares[n] = min(sizes[n], max(room // (len(sizes) - done), _MIN_SECTION_TOKENS))
-        room -= shares[n]
+        shares[n] = min(sizes[n], max(max_tokens // (len(sizes) - done), _MIN_SECTION_TOKENS))
+        max_tokens -= shares[n]
     texts = [shorten(section.text, share, state.count) for section, share in zip(fitting, shares, strict=True)]
     body = [f"--- {s.title} ---\n{defuse_titles(text)}" for s, text in zip(fitting, texts, strict=True)]
 
@@ -206,7 +206,7 @@ def _fit(sections: Sequence[_Section], room: int, state: State) -> list[str]:
 
 
 def defuse_titles(text: str) -> str:
-    """Mark all lines of the text that look like the title of a section."""
+    """Prefix all lines of the text that look like a section title."""
     return _TITLE.sub("| ", text)
 
 
@@ -217,13 +217,13 @@ def _file_list(label: str, paths: Sequence[str]) -> str:
     return f"{label}: {', '.join(map(shown, paths[:_MAX_NAMES]))}{suffix}."
 
 
-def _text(path: str, workspace: Workspace, state: State) -> str:
+def _read_text(path: str, workspace: Workspace, state: State) -> str:
     try:
-        return _decoded(workspace.read(path, _MAX_FILE_BYTES), state)
+        return _decode(workspace.read(path, _MAX_FILE_BYTES), state)
     except CommandError:  # too large, or gone
         return ""
 
 
-def _decoded(data: bytes, state: State) -> str:
+def _decode(data: bytes, state: State) -> str:
     text: str = "" if b"\0" in data else state.log.masked(data[:_MAX_FILE_BYTES].decode("utf-8", "replace"))
     return text

@@ -3,8 +3,8 @@
 With native tool calls, a step is a call and its tool message, and one reply may hold several. Feedback and notices
 remain user messages.
 
-A result from outside is shown between unforgeable marks. Whatever is cut, the marks and the heading before them stay
-whole.
+A result from outside is shown between unforgeable marks. However much is cut, the marks and the heading before them
+stay whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MIN_QUOTE_TOKENS = 24  # tokens of a quoted text; a shorter quote is omitted
 
 @dataclass(slots=True)
 class Exchange:
-    """Hold one step as two messages. `tokens` counts both; `texts` are their texts without marks.
+    """Hold one step as two messages. `tokens` counts both; `texts` are the results without marks.
 
     `run` is the run of its events, which differs for the first steps of a fork. If `reply` is a native tool call,
     `user` is the tool message and `extra` the other texts. `continues` marks a step of the same reply as the
@@ -48,7 +48,7 @@ class Exchange:
     tokens: int = 0
     call: Call | None = None
     summary: str = "an unusable reply"
-    worth: bool = False  # whether to remember it
+    is_memorable: bool = False
     outcome_known: bool = True
     rendered: tuple[Message, ...] = field(default=(), repr=False)  # for all steps of a reply, once complete
 
@@ -57,8 +57,8 @@ class Exchange:
 class ResultText:
     """Hold a result of the newest reply, or an extra text.
 
-    Its limit is larger if its command has paged it (`is_paged`). The `marks` around it and the `heading` before them
-    stay whole. `read_on` is the beginning of the command that shows the omitted part.
+    Its limit is larger if its command has already paged it (`is_paged`). The `marks` around it and the `heading` before
+    them stay whole. `read_on` is the beginning of the command that shows the omitted part.
     """
 
     text: str
@@ -71,17 +71,17 @@ class ResultText:
 
 
 def render(event: Thought | Rejected, start: RunStarted, limit: int, count: Count) -> str | ToolCall:
-    """Render a reply for the prompt in `limit` tokens. Only the beginning and end of an unusable reply are kept."""
+    """Render a reply within `limit` tokens. Only the beginning and end of an unusable reply are kept."""
     if isinstance(event, Thought):
         if start.native:
-            call, first = event.call, {THOUGHTS[0]: event.thoughts.text}
-            return _render_call(event.step, call.name, first, call.args, limit, count)
+            call, thoughts = event.call, {THOUGHTS[0]: event.thoughts.text}
+            return _render_call(event.step, call.name, thoughts, call.args, limit, count)
         if start.style.writes_file:
             return shorten(event.text, limit, count)
         return _render_thought(event, start, limit, count)
     limit //= 4
-    if start.native and (wanted := parse_written_call(event.text)):
-        return _render_call(event.step, *wanted, limit, count)
+    if start.native and (written_call := parse_written_call(event.text)):
+        return _render_call(event.step, *written_call, limit, count)
     return shorten(event.text, limit, count) or "(no text)"
 
 
@@ -90,11 +90,11 @@ def _render_call(
 ) -> ToolCall:
     """Render a native tool call as valid JSON within `limit` tokens. Long arguments keep head and tail."""
 
-    def whole(thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall | None:
+    def render_if_fits(thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall | None:
         call = make_call(step, name, thoughts, args)
         return call if fits(call.arguments, limit, count) else None
 
-    if call := whole(thoughts, args):
+    if call := render_if_fits(thoughts, args):
         return call
     for part in (1, 2, 4, 8):  # JSON escapes add tokens
         room = max(16, limit // (len(args) + len(thoughts) + 1) // part)
@@ -102,28 +102,28 @@ def _render_call(
             {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in values.items()}
             for values in (thoughts, args)
         ]
-        if call := whole(*shorter):
+        if call := render_if_fits(*shorter):
             return call
-    return whole(shorter[0], {}) or make_call(step, name, {}, {})
+    return render_if_fits(shorter[0], {}) or make_call(step, name, {}, {})
 
 
 def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count) -> str:
     """Render a reply in the response format, with code after the object if it was written there.
 
-    Long arguments keep head and tail. If a schema enforces the format, the first thought suffices. A small model is
-    shown none, since it would repeat it and its action.
+    Long arguments keep head and tail. If a schema enforces the format, the first thought suffices. A small model sees
+    no thoughts, since it would repeat both thought and action.
     """
     names = () if not start.style.thinks else THOUGHTS if start.asking == "text" else THOUGHTS[:1]
     thoughts = {"thoughts": {name: getattr(event.thoughts, name) for name in names}} if names else {}
     found = code_block.split(event.text)
     block = found[1] if found else None
-    coded = next((name for name, value in event.call.args.items() if block and value == block.code), "")
+    code_argument = next((name for name, value in event.call.args.items() if block and value == block.code), "")
 
     def render(args: Mapping[str, Any]) -> str:
-        place = {coded: code_block.PLACE} if coded in args else {}
+        place = {code_argument: code_block.PLACE} if code_argument in args else {}
         command = {"name": event.call.name, "args": {**args, **place}}
         text = json.dumps({**thoughts, "command": command}, ensure_ascii=False)
-        return code_block.join(text, CodeBlock(block.language, args[coded])) if block and place else text
+        return code_block.join(text, CodeBlock(block.language, args[code_argument])) if block and place else text
 
     whole = render(event.call.args)
     if fits(whole, limit, count):
@@ -134,7 +134,7 @@ def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count)
 
 
 def elide_code(event: Thought, text: str, block: CodeBlock) -> Thought:
-    """Replace the code after the object by an ellipsis."""
+    """Replace the code after the object with an ellipsis."""
     hidden = CodeBlock(block.language, f"{code_block.HIDDEN}\n")
     args = {name: hidden.code if value == block.code else value for name, value in event.call.args.items()}
     return replace(event, text=code_block.join(text, hidden), call=replace(event.call, args=args))
@@ -158,8 +158,8 @@ def tokens_of(reply: str | ToolCall, count: Count) -> int:
     return count(reply.name) + count(reply.arguments) + PER_CALL + 2 * PER_MESSAGE
 
 
-def fit(result: ResultText, limit: int, count: Count) -> tuple[str, str]:
-    """Return the text cut to its limit, and its rendering."""
+def fit_result(result: ResultText, limit: int, count: Count) -> tuple[str, str]:
+    """Return the text of a result cut to its limit, and its rendering."""
     frame = count(result.heading + result.marks.around("") if result.marks else result.heading)
     text = _cut(result.text, max(32, limit - frame), result.read_on, count)
     return text, f"{result.heading}\n{result.marks.around(text)}" if result.marks else result.heading + text
@@ -175,16 +175,15 @@ def _cut(text: str, limit: int, read_on: str, count: Count) -> str:
     room = (limit - count(plain) - sum(frames)) // len(frames)
     if room < _MIN_QUOTE_TOKENS:
         return shorten(plain, limit, count)
-    cut = (marks.around(shorten(part, room, count)) if marks else part for part, marks in parts)
-    return "".join(cut)
+    return "".join(marks.around(shorten(part, room, count)) if marks else part for part, marks in parts)
 
 
-def by_reply(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
+def group_by_reply(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
     """Group the steps by reply, so that native tool calls of one reply stay together."""
     reply: list[Exchange] = []
     for exchange in exchanges:
-        calls = reply and not isinstance(reply[0].reply, str) and not isinstance(exchange.reply, str)
-        if calls and exchange.continues:
+        are_calls = reply and not isinstance(reply[0].reply, str) and not isinstance(exchange.reply, str)
+        if are_calls and exchange.continues:
             reply.append(exchange)
             continue
         if reply:

@@ -1,4 +1,4 @@
-"""Execute a command, take snapshots around it, render its result for the model, and check the goals."""
+"""Execute a command, take snapshots before and after it, render its result, and check the goals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Execution:
         self._context = replace(tools.context, pause=self._pause, ask=self._ask)
         self._wait, self._ask_user = tools.context.pause, tools.context.ask
         self._snapshots = tools.snapshots
-        self._part = tools.part
+        self._run_part = tools.part
         self._clock = policy.clock
         self._user = user
         self.ending = Ending(state, policy, self._check_goals, judge, user.accept)
@@ -67,27 +67,27 @@ class Execution:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
         if not interrupted and result.meta.finished is None:
-            result = self._part.result(call, result)
+            result = self._run_part.result(call, result)
         workspace.watch.accept(proposal.guarded)
-        result = yield from self._for_model(call, result, workspace)
+        result = yield from self._prepare_for_model(call, result, workspace)
         seconds = self._clock() - started_at
         if changing:
             yield from self.snapshot(passing=True, whole=whole)
-            result = self._with_changes(proposal, result, before)
+            result = self._add_changes(proposal, result, before)
         result = state.guard.label(call, result, labels)
         data = result.meta.to_json()
         yield state.record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, seconds=seconds))
         yield from state.charge(call.name, self._context.take_usage())
-        if state.work.stale and not interrupted:
+        if state.work.has_stale_checks and not interrupted:
             yield from self._check_goals()
-            if state.work.tree:  # checks are programs too: their files were not changed by hand
+            if state.work.tree:  # checks are programs too: the user did not change these files
                 yield from self.snapshot()
         if interrupted:
             yield from self._user.interrupted()
-        return (yield from self.ended(result.ok and not interrupted, result.meta))
+        return (yield from self.end_if_written(result.ok and not interrupted, result.meta))
 
-    def ended(self, ok: bool, meta: ResultMeta) -> Generator[Event, None, ResultMeta]:
-        """Return a result's metadata, with the end of the run once a one-file task is written and valid."""
+    def end_if_written(self, ok: bool, meta: ResultMeta) -> Generator[Event, None, ResultMeta]:
+        """Return a result's metadata. Make it end the run once the file of a one-file task is written and valid."""
         state = self._state
         file, goals = state.start.task.file, state.start.task.goals
         if not (file and ok):
@@ -100,7 +100,7 @@ class Execution:
     def record_crash(self, call: Call) -> Events:
         """Record a call interrupted by a crash, with the file changes since its start.
 
-        Its result is unknown, unless its command can find out.
+        Its result is unknown, unless its command can determine it afterwards.
         """
         state, before, changed = self._state, self._state.work.before, []
         if self._snapshots is not None and before:
@@ -111,17 +111,17 @@ class Execution:
             names = ", ".join(executables)
             text = f"Look at {names}: a command that was cut off may have written what runs as you later."
             yield state.record(SystemNotice(text=text))
-        result = Result(call.id, False, MAY_HAVE_RUN, state.guard.cut_off(call, changed))
+        result = Result(call.id, False, MAY_HAVE_RUN, state.guard.label_crash(call, changed))
         known = interrupted = False
         try:
             with self._user.interruptible():
-                found = self._registry.after_crash(call, self._context)
+                recovered = self._registry.after_crash(call, self._context)
         except KeyboardInterrupt:
-            found, interrupted = None, True
-        if found is not None:
-            cut_off = result.meta
-            result = replace(found, meta=replace(found.meta, changed=cut_off.changed, tainted_by=cut_off.tainted_by))
-            known = not changed  # or the user has changed these files since
+            recovered, interrupted = None, True
+        if recovered is not None:
+            meta = replace(recovered.meta, changed=result.meta.changed, tainted_by=result.meta.tainted_by)
+            result = replace(recovered, meta=meta)
+            known = not changed  # the user may have changed these files since
         data = result.meta.to_json()
         yield state.record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, known=known))
         if interrupted:
@@ -130,7 +130,7 @@ class Execution:
     def snapshot(self, *, passing: bool = False, whole: bool = True) -> Events:
         """Snapshot the workspace if it has changed since the last snapshot.
 
-        With `passing`, a synced event follows at once and this one is not synced. `whole` as in Snapshots.
+        With `passing`, this event is not synced, since a synced one follows at once. See Snapshots.take for `whole`.
         """
         if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != self._state.work.tree:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
@@ -151,10 +151,10 @@ class Execution:
             return [program for program in self._context.sandbox.programs() if program.exit is None]
         return []
 
-    # What the model is shown ---------------------------------------------------------------------------------------
+    # Results for the model -----------------------------------------------------------------------------------------
 
-    def _for_model(self, call: Call, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
-        """Return the result masked, or why the run may not end yet, or a reference to an earlier equal result."""
+    def _prepare_for_model(self, call: Call, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
+        """Return the masked result, why the run may not end yet, or a reference to an equal earlier result."""
         state, logged = self._state, self._state.logged(call)
         if (text := state.log.masked(result.text)) != result.text or logged is not call:
             result = replace(result, text=text, meta=replace(result.meta, masked=True))
@@ -164,8 +164,8 @@ class Execution:
             return Result(call.id, result.ok, refer_to(earlier, state.failing()), ResultMeta(repeat=True))
         return result
 
-    def _with_changes(self, proposal: Proposal, result: Result, before: str) -> Result:
-        """Return the result with the paths changed since the snapshot `before`."""
+    def _add_changes(self, proposal: Proposal, result: Result, before: str) -> Result:
+        """Add the paths changed since the snapshot `before` to the result."""
         if self._snapshots is None or not (changed := self._snapshots.changed(before, self._state.work.tree)):
             return result
         if proposal.risk != "write":  # programs do not sync, but a recorded step must survive
@@ -182,7 +182,7 @@ class Execution:
 
         try:
             with self._user.interruptible():
-                outcomes = list(state.work.check(run, lambda: state.guard.printed))
+                outcomes = list(state.work.check(run, lambda: state.guard.output_labels))
         except KeyboardInterrupt:
             yield from self._user.interrupted()
             return False
@@ -193,7 +193,7 @@ class Execution:
                 yield state.record(SystemNotice(text=notice))
         return True
 
-    # What a command may use ----------------------------------------------------------------------------------------
+    # Services for commands -----------------------------------------------------------------------------------------
 
     def _pause(self, seconds: float) -> None:
         """Wait within a command. Raises StopRun if the run's time is up."""
@@ -215,7 +215,7 @@ CheckGoals = Callable[[], Generator[Event, None, bool]]
 """Run the checks of the goals; return False if Ctrl-C interrupted them."""
 
 Judge = Callable[[Sequence[int], Workspace, str], Generator[Event, None, tuple[GoalVerdict, ...]]]
-"""Judge these goals, from 0, by the workspace and the agent's answer to the user; see Verification."""
+"""Judge these goals (from 0) by the workspace and the agent's answer; see Verification."""
 
 
 class Ending:
@@ -236,8 +236,8 @@ class Ending:
     def decide(self, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
         """Return the result with each goal's status, or the reason why the run may not end yet.
 
-        The agent is warned once that a goal seems unmet; the next time the run ends. A failing check prevents the end
-        unless the agent gives the goal up.
+        The agent is warned once that a goal seems unmet; its next attempt ends the run. A failing check prevents the
+        end unless the agent gives up the goal.
         """
         meta, goals = result.meta, self._state.start.task.goals
         abandoned = {number - 1 for number in meta.given_up if 0 < number <= len(goals)}
@@ -257,10 +257,10 @@ class Ending:
             proofs |= {v.goal: "shown" for v in verdicts if v.finding == "met" and v.goal in unproven}
             unmet = [verdict for verdict in verdicts if verdict.finding == "not met"]
             if unmet and not was_warned:
-                return _reject_end(result, self._objection(unmet))
+                return _reject_end(result, self._list_unmet(unmet))
         claimed = [number for number, proof in proofs.items() if proof == "claimed"]
         if claimed and not self._accepts_claims:
-            answer = self._ask(self._open_claims(claimed, verdicts))
+            answer = self._ask(self._list_claims(claimed, verdicts))
             if answer.reason:
                 yield from self._state.add_feedback(answer.reason)
                 return _reject_end(result, "Not ended yet: the user has something to say.")
@@ -278,7 +278,7 @@ class Ending:
             status = Status.UNVERIFIED
         return Outcome(status, meta.finished, meta.goals)
 
-    def _objection(self, unmet: Sequence[GoalVerdict]) -> str:
+    def _list_unmet(self, unmet: Sequence[GoalVerdict]) -> str:
         """List the goals that seem unmet. Quotes from files and programs may come from outside."""
         quote = self._state.guard.quote
         goals, style = self._state.start.task.goals, self._state.start.style
@@ -287,13 +287,13 @@ class Ending:
                 f"Goal {v.goal + 1} ({goals[v.goal].text}) seems not met: {quote(v.why) or 'no reason given'}"
                 for v in unmet
             ]
-        else:  # without a judgement per goal, this is a fault of the whole work
+        else:  # without a verdict per goal, the fault concerns the work as a whole
             lines = list(dict.fromkeys(quote(v.why) for v in unmet))
         hint = _HINT_GUIDED if style.guided else _HINT
         return "\n".join(["Not ended yet. A check of your work found:", *lines, hint])
 
-    def _open_claims(self, claimed: Sequence[int], verdicts: Sequence[GoalVerdict]) -> str:
-        """List for the user the unproven goals, grouped by the verifier's finding, and the changed files."""
+    def _list_claims(self, claimed: Sequence[int], verdicts: Sequence[GoalVerdict]) -> str:
+        """List the unproven goals for the user, grouped by the verifier's finding, and the changed files."""
         goals = self._state.start.task.goals
         findings = {verdict.goal: f"{verdict.finding}: {verdict.why}" for verdict in verdicts}
         by_finding: dict[str, list[str]] = {}

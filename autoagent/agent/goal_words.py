@@ -1,7 +1,7 @@
-"""Match the goals' words against the workspace: names with a suffix, lines with a word.
+"""Match the words of the goals against the workspace: names with a suffix, lines with a word.
 
-A small model, asked for all lines that mention Oslo or all files that end with .tmp, misses some. The prompt therefore
-lists the matches. Nothing else depends on these words.
+A small model that is asked for all lines that mention Oslo, or all files that end with .tmp, misses some. The prompt
+therefore lists the matches. Nothing else depends on these words.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from autoagent.workspace.gate import shown
 
-_UNSPACED = "\u3040-\u30ff\u3400-\u9fff"  # letters of scripts that set no spaces between words
-# Patterns, compiled at their first use: it takes 20 ms, and few runs need them.
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff"  # letters of scripts without spaces between words
+# Patterns, compiled on first use, as that takes 20 ms and few runs need them.
 _WORD = rf"[^\W_{_UNSPACED}](?:[^\W{_UNSPACED}]|-)*"
 _ENDING = r"(?a)(?<![\w/.)\]])\*?(\.[A-Za-z]\w{0,9})(?![\w/(]|\.\w)"
 _NAME = (
@@ -20,14 +20,14 @@ _NAME = (
     r"\.[A-Za-z][A-Za-z0-9]{1,9}(?![A-Za-z0-9@(/])"
 )
 _BEFORE, _AFTER = rf"(?<![^\W{_UNSPACED}])(?<![.@:-])", rf"(?![^\W{_UNSPACED}])(?![.@-]\w)"  # word boundaries
-_MIN_LETTERS = 3  # letters of an uncapitalised word
-_MAX_WORDS = 3  # words with matching lines
+_MIN_LETTERS = 3  # letters that a lowercase word needs
+_MAX_WORDS = 3  # words whose lines are listed
 _MAX_LINES = 6  # per file and word
 _MAX_LINE_LENGTH = 100  # characters per line
 
 
 def describe_groups(goals: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each group of names that the goals mention."""
+    """Yield one line for each group of names that the goals mention."""
     for title, group in mentioned_groups(goals, names).items():
         yield f"{title}: {', '.join(map(shown, group))}."
 
@@ -39,14 +39,14 @@ def mentioned_names(goals: str, names: Sequence[str]) -> list[str]:
 
 
 def mentioned_groups(goals: str, names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names that share a suffix or folder mentioned in the goals, by a title for each group."""
+    """Return the names that share a suffix or folder mentioned in the goals, as groups by title."""
     text, folded = goals.casefold(), {name: name.casefold() for name in names}
-    groups = {f"Ending with {end}": end for end in map(str.casefold, re.findall(_ENDING, goals))}
-    found = {title: [name for name in names if folded[name].endswith(end)] for title, end in groups.items()}
+    endings = {f"Ending with {end}": end for end in map(str.casefold, re.findall(_ENDING, goals))}
+    groups = {title: [name for name in names if folded[name].endswith(end)] for title, end in endings.items()}
     for folder in sorted({folder for name in folded.values() for folder in name.split("/")[:-1]}):
         if re.search(rf"{_BEFORE}{re.escape(folder)}{_AFTER}", text):
-            found[f"In the folder {folder}"] = [name for name in names if folder in folded[name].split("/")[:-1]]
-    return {title: group for title, group in found.items() if group}
+            groups[f"In the folder {folder}"] = [name for name in names if folder in folded[name].split("/")[:-1]]
+    return {title: group for title, group in groups.items() if group}
 
 
 def names_in(goals: str) -> list[str]:
@@ -55,24 +55,24 @@ def names_in(goals: str) -> list[str]:
 
 
 def describe_lines(goals: str, texts: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines, by file, for those goal words that occur in few lines."""
+    """Yield the matching lines by file for those goal words that occur in few lines."""
     lines = {path: [line.strip() for line in text.splitlines() if line.strip()] for path, text in texts.items()}
     total = sum(map(len, lines.values()))
     found: dict[str, dict[str, list[str]]] = {}
     for word in _words(goals, texts):
         pattern = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
-        matches = {path: [line for line in all_ if pattern.search(line)] for path, all_ in lines.items()}
-        found[word] = {path: having for path, having in matches.items() if having}
+        by_file = {path: [line for line in own if pattern.search(line)] for path, own in lines.items()}
+        found[word] = {path: matches for path, matches in by_file.items() if matches}
     counts = {word: sum(map(len, by_file.values())) for word, by_file in found.items()}
     selective = sorted((word for word, number in counts.items() if 0 < number <= total / 2), key=counts.__getitem__)
     for word in selective[:_MAX_WORDS]:
-        for path, having in found[word].items():
-            head = f'Lines of {shown(path)} with "{word}" ({len(having)} of {len(lines[path])}):'
-            yield "\n".join([head, *(line[:_MAX_LINE_LENGTH] for line in having[:_MAX_LINES])])
+        for path, matches in found[word].items():
+            head = f'Lines of {shown(path)} with "{word}" ({len(matches)} of {len(lines[path])}):'
+            yield "\n".join([head, *(line[:_MAX_LINE_LENGTH] for line in matches[:_MAX_LINES])])
 
 
 def _words(goals: str, paths: Iterable[str]) -> Iterable[str]:
-    """Return the words, and parts of compounds, that may tell lines apart, without file names."""
+    """Return the words and parts of compounds that may tell lines apart, except file names."""
     for path in paths:
         goals = goals.replace(path, " ")
     parts = (part for word in re.findall(_WORD, goals) for part in (word, *word.split("-")))

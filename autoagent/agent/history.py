@@ -8,7 +8,7 @@ history again and saves the dropped part in each later step (`_trim_threshold`).
 The history is rendered again if its share shrinks, as with a smaller model or a prompt that the endpoint rejects. The
 summary derives from the events alone, without a model call.
 
-The summary and the standing lines have no room for the marks of a text from outside, and name its source instead.
+The summary and the `standing` facts have no room for the marks of a text from outside, so they name its source instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from autoagent.text.quoting import Marks, defuse, name_source
 from autoagent.text.redaction import TOLD, holds_mask
 from autoagent.text.tokens import PER_MESSAGE, Count, fits
 
-OPENING = "Use the first command."  # a small model would copy a statement into its output
+OPENING = "Use the first command."  # an instruction, as a small model would copy a statement into its output
 FILE_OPENING = "Write the file."
 _MAX_FAILURES = 3
 _MAX_DONE = 10
@@ -49,7 +49,7 @@ class History:
     """
 
     NOT_KEPT = ("_count", "_read_on")  # in a checkpoint
-    NOT_RESUMED = ("lasting", "lasting_at", "core", "core_at", "core_left")  # a process recalls them anew
+    NOT_RESUMED = ("lasting", "lasting_at", "core", "core_at", "core_left")  # each process recalls them again
 
     def __init__(self, count: Count, read_on: str = "") -> None:
         self._count = count
@@ -58,7 +58,7 @@ class History:
         self.shares = Shares(0, 0, 0)
         self._tokens = 0
         self._exchanges: deque[Exchange] = deque()
-        self._newest: events.Thought | events.Rejected | None = None  # the newest reply, to be rendered again
+        self._newest: events.Thought | events.Rejected | None = None  # the newest reply, which may be rendered again
         self._results: list[ResultText] = []  # its results, uncut
         self._summary: deque[str] = deque()
         self._summary_tokens = 0
@@ -70,9 +70,9 @@ class History:
         self._done: deque[tuple[int, str]] = deque(maxlen=_MAX_DONE)
         self._failures: deque[tuple[int, str]] = deque(maxlen=_MAX_FAILURES)
         self._feedback: tuple[int, str] | None = None
-        self._waiting = 0  # further calls of a reply
-        self._trimmed_to = 0  # tokens after the newest trim
-        self._first_step = 0  # the last step of an earlier process
+        self._pending_calls = 0  # further calls of the newest reply
+        self._trimmed_to = 0  # tokens left by the newest trim
+        self._last_earlier_step = 0  # the last step of an earlier process
         self._estimated = 0
         self.scale = 1.0  # ratio of the server's token count to ours
         self.reply_tokens = 0  # reserved for the reply
@@ -99,19 +99,19 @@ class History:
 
         Without native tool calls, user and assistant alternate.
         """
-        if not self._is_begun:
+        if not self._has_begun:
             return []
         opening = self._opening
-        if self._started.style.writes_file:
+        if self._run_start.style.writes_file:
             opening = opening.replace(OPENING, FILE_OPENING, 1)
         messages = [Message("user", opening)]
-        for reply in exchanges.by_reply(self._exchanges):
+        for reply in exchanges.group_by_reply(self._exchanges):
             if reply[-1] is self._exchanges[-1]:
                 messages += exchanges.messages_of(reply)
             else:  # complete: it will not change
                 reply[0].rendered = reply[0].rendered or tuple(exchanges.messages_of(reply))
                 messages += reply[0].rendered
-        if not self._started.native and any(message.calls for message in messages):
+        if not self._run_start.native and any(message.calls for message in messages):
             messages = without_calls(messages)
         return [self._attach_images(message) for message in messages] if self._images else messages
 
@@ -121,23 +121,23 @@ class History:
 
     @property
     def outline(self) -> tuple[int, int, int, int, int]:
-        """Return the tokens of opening, older steps and newest step, then how many steps are summarised or counted."""
+        """Return the tokens of opening, older steps and newest step, and how many steps are summarised and counted."""
         newest = self._exchanges[-1].tokens if self._exchanges else 0
-        opening = self._opening_tokens if self._is_begun else 0
+        opening = self._opening_tokens if self._has_begun else 0
         return opening, self._tokens - newest, newest, len(self._summary), sum(self._faded_counts.values())
 
     @property
     def fixed_tokens(self) -> int:
         """Return the tokens of the prompt without its last part: the system message and `messages`."""
-        return self._started.system_tokens + (self.tokens if self._is_begun else 0)
+        return self._run_start.system_tokens + (self.tokens if self._has_begun else 0)
 
     @property
-    def _started(self) -> events.RunStarted:
+    def _run_start(self) -> events.RunStarted:
         assert self._start is not None, "a run's first event is RunStarted"
         return self._start
 
     @property
-    def _is_begun(self) -> bool:
+    def _has_begun(self) -> bool:
         return bool(self._exchanges) or self._opening != OPENING
 
     @property
@@ -159,10 +159,10 @@ class History:
         """Return the newest step as a text to remember, or ''.
 
         Refused replies and calls, results that memory already holds, the final review and the end are not remembered.
-        Outside text has no marks here. The caller marks the whole.
+        Text from outside has no marks here, since the caller marks the whole text.
         """
         newest = self._exchanges[-1] if self._exchanges else None
-        if newest is None or not newest.worth:
+        if newest is None or not newest.is_memorable:
             return ""
         assert isinstance(self._newest, events.Thought), "only a call has a result"
         thought, call = one_line(self._newest.thoughts.text, 300), one_line(str(self._newest.call), 600)
@@ -233,31 +233,32 @@ class History:
                 self._trim(min(self.shares.history, self.tokens - 1))
             case events.Thought():
                 self._calibrate(event.usage.prompt)
-                self._open(event)
-                self._waiting = len(event.more) or max(0, self._waiting - 1)
+                self._open_exchange(event)
+                self._pending_calls = len(event.more) or max(0, self._pending_calls - 1)
             case events.Rejected():
                 self._calibrate(event.usage.prompt)
-                self._open(event)
-                self._waiting = max(0, self._waiting - 1)
-                self._add(ResultText(f"That reply was not used: {event.problem}"))
+                self._open_exchange(event)
+                self._pending_calls = max(0, self._pending_calls - 1)
+                self._add_result(ResultText(f"That reply was not used: {event.problem}"))
             case events.Decided(allowed=False) if event.reason:
-                self._add(ResultText(f"The command was not run: {event.reason}"))
+                self._add_result(ResultText(f"The command was not run: {event.reason}"))
                 self._note_outcome("not run")
             case events.Decided(allowed=True, args=args) if args is not None:
-                self._add(ResultText(f"Arguments as the user changed them: {json.dumps(args, ensure_ascii=False)}"))
+                text = json.dumps(args, ensure_ascii=False)
+                self._add_result(ResultText(f"Arguments as the user changed them: {text}"))
             case events.Feedback():
                 self._feedback = (event.step, event.text)
                 if self._exchanges and not isinstance(self._exchanges[-1].reply, str) and not self._exchanges[-1].user:
-                    self._add(ResultText("The command was not run."))
-                self._add(ResultText(f"Human feedback: {event.text}", is_extra=True))
+                    self._add_result(ResultText("The command was not run."))
+                self._add_result(ResultText(f"Human feedback: {event.text}", is_extra=True))
                 if holds_mask(event.text):
-                    self._add(ResultText(TOLD, is_extra=True))
+                    self._add_result(ResultText(TOLD, is_extra=True))
                 self._note_outcome(f"feedback: {event.text}")
                 self._clear_pending()
             case events.Forked():
-                self._waiting = 0
+                self._pending_calls = 0
             case events.Rewound() | events.Undone():
-                self._waiting = 0
+                self._pending_calls = 0
                 self.met.clear()  # unknown for the current files
                 self.failing.clear()
             case events.Checked():
@@ -266,11 +267,11 @@ class History:
                 if not event.met:
                     self.failing[event.goal] = "" if event.meta.untrusted else event.output
             case events.SystemNotice():
-                self._add(ResultText(event.text, is_extra=True))
+                self._add_result(ResultText(event.text, is_extra=True))
             case events.AgentMessage():
                 self._add_message(event)
             case events.Returned():
-                self._returned(event)
+                self._add_returned(event)
                 if event.needs_review:
                     self._clear_pending()
 
@@ -280,13 +281,13 @@ class History:
             self.failing.clear()
         self.run, self._start = event.run, event
         if not isinstance(event, events.Changed):
-            self._first_step = event.step
+            self._last_earlier_step = event.step
         self._too_long = math.inf
         self._compute_shares()
         self._trim(self.shares.history)
 
     def _compute_shares(self) -> None:
-        start = self._started
+        start = self._run_start
         goals = sum(self._count(goal.text) + PER_MESSAGE for goal in start.task.goals)
         self._window = int(min(self._too_long, start.window / self.scale))
         self.reply_tokens = start.reply_tokens
@@ -305,11 +306,11 @@ class History:
             self._compute_shares()
         self._estimated = 0
 
-    def _open(self, reply: events.Thought | events.Rejected) -> None:
+    def _open_exchange(self, reply: events.Thought | events.Rejected) -> None:
         self._newest, self._results = reply, []
-        rendered = exchanges.render(reply, self._started, self._message_limit, self._count)
+        rendered = exchanges.render(reply, self._run_start, self._message_limit, self._count)
         tokens = exchanges.tokens_of(rendered, self._count)
-        exchange = Exchange(reply.run, reply.step, rendered, tokens=tokens, continues=self._waiting > 0)
+        exchange = Exchange(reply.run, reply.step, rendered, tokens=tokens, continues=self._pending_calls > 0)
         if isinstance(reply, events.Thought):
             exchange.call = reply.call
             exchange.summary = one_line(str(reply.call), 160)
@@ -317,24 +318,24 @@ class History:
         self._tokens += tokens
         self._trim(self.shares.history)
 
-    def _add(self, result: ResultText) -> str:
+    def _add_result(self, result: ResultText) -> str:
         """Add a result and return it cut to its limit. Before the first reply it belongs to the opening."""
         if self._exchanges:
             self._results.append(result)
-            text = self._add_result(result)
+            text = self._append_to_newest(result)
             self._trim(self.shares.history)
             return text
-        _, text = exchanges.fit(result, self._message_limit, self._count)
+        _, text = exchanges.fit_result(result, self._message_limit, self._count)
         self._set_opening(f"{self._opening}\n\n{text}")
         return text
 
     def _set_opening(self, text: str) -> None:
         self._opening, self._opening_tokens = text, self._count(text) + PER_MESSAGE
 
-    def _add_result(self, result: ResultText) -> str:
+    def _append_to_newest(self, result: ResultText) -> str:
         newest = self._exchanges[-1]
         limit = self._page_limit if result.is_paged else self._message_limit
-        text, rendered = exchanges.fit(result, min(limit, self._half_of_remainder), self._count)
+        text, rendered = exchanges.fit_result(result, min(limit, self._half_of_remainder), self._count)
         tokens = self._count(rendered) + 1
         (newest.user if isinstance(newest.reply, str) or not result.is_extra else newest.extra).append(rendered)
         newest.texts.append(f"{result.heading} {text}" if result.marks else rendered)
@@ -354,17 +355,17 @@ class History:
         return fits(text, max(32, room), self._count)
 
     def _clear_pending(self) -> None:
-        if self._waiting:
-            self._add(ResultText(f"Not run: the further commands of that reply ({self._waiting})."))
-        self._waiting = 0
+        if self._pending_calls:
+            self._add_result(ResultText(f"Not run: the further commands of that reply ({self._pending_calls})."))
+        self._pending_calls = 0
 
     def _add_message(self, event: events.AgentMessage) -> None:
         if source := event.meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            text = self._add(ResultText(defuse(event.text), marks, event.heading, is_extra=True))
+            text = self._add_result(ResultText(defuse(event.text), marks, event.heading, is_extra=True))
         else:
             gap = "\n" if event.attached else " "
-            text = self._add(ResultText(event.text, None, f"{event.heading}{gap}", is_extra=True))
+            text = self._add_result(ResultText(event.text, None, f"{event.heading}{gap}", is_extra=True))
         if event.attached:
             self._attachments[event.sender] = text
         if event.image:
@@ -393,7 +394,7 @@ class History:
                 texts[:] = [note if text == rendered else text for text in texts]
         self._results = [result for result in self._results if not result.heading.startswith(f"{name}, attached by")]
 
-    def _returned(self, event: events.Returned) -> None:
+    def _add_returned(self, event: events.Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
         meta, outcome = event.meta, event.outcome
@@ -404,17 +405,17 @@ class History:
             text, marks = defuse(event.text), Marks.of(event.text, source, run=event.run, step=event.step)
             heading, brief = f"{name} {outcome}:", f"(text from {name_source(source, _MAX_SOURCE)})"
         else:
-            is_named_by_call = self._started.native and outcome == "returned"
+            is_named_by_call = self._run_start.native and outcome == "returned"
             heading = "" if is_named_by_call else f"{name} {outcome}: "
             text, brief = event.text, exchanges.unquoted(event.text)
         read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
-        self._add(ResultText(text, marks, heading, is_paged=meta.page is not None, read_on=read_on))
+        self._add_result(ResultText(text, marks, heading, is_paged=meta.page is not None, read_on=read_on))
         if exchange:
             ends = meta.put_off or meta.finished is not None
-            exchange.worth = not (ends or meta.repeat or meta.kept)
+            exchange.is_memorable = not (ends or meta.repeat or meta.kept)
             exchange.outcome_known = event.known
         if meta.masked:
-            self._add(ResultText(TOLD))
+            self._add_result(ResultText(TOLD))
         self._note_outcome(f"{'ok' if event.ok else outcome}: {one_line(brief, 80)}")
         if exchange and exchange.call and not event.put_off:
             if event.ok:
@@ -425,8 +426,8 @@ class History:
 
     def _hide_code(self) -> None:
         """Omit the code of a failed program for a small model, which would write it again unchanged."""
-        newest = self._newest
-        if self._started.style.guided and isinstance(newest, events.Thought) and (at := code_block.split(newest.text)):
+        newest, is_small = self._newest, self._run_start.style.guided
+        if is_small and isinstance(newest, events.Thought) and (at := code_block.split(newest.text)):
             self._newest = exchanges.elide_code(newest, *at)
             self._render_newest()
 
@@ -460,32 +461,31 @@ class History:
     def _trim_threshold(self) -> float:
         """Return the token count from which a trim saves more than it costs, or infinity without prices.
 
-        A trim to `least` tokens reads these again at the full instead of the cached price, and saves the rest in each
-        later step. With `each` tokens added per step, total cost is least where both are equal (the square root).
-        Before that, a trim has to pay off in the rest of the run, assumed as long as the run so far unless a limit ends
-        it sooner.
+        A trim to `target` tokens reads these again at the full instead of the cached price, and saves the others in
+        each later step. The total cost is lowest where both are equal, hence the square root. A trim also has to pay
+        off in the rest of the run, assumed to be as long as the run so far unless a limit ends it sooner.
         """
         start, newest = self._start, self._exchanges[-1] if self._exchanges else None
         if start is None or newest is None or not start.cached_part:
             return math.inf
         target = max(self._trimmed_to, self._limit // 3)
-        reread = target * (1 / start.cached_part - 1)
-        each = self._tokens / len(self._exchanges)
+        reread_cost = target * (1 / start.cached_part - 1)
+        tokens_per_step = self._tokens / len(self._exchanges)
         limit = start.limits.get("commands") or math.inf
-        rest = max(1.0, min(newest.step, limit - (newest.step - self._first_step)))
-        return target + max(math.sqrt(2 * reread * each), reread / rest, target / 8)
+        steps_left = max(1.0, min(newest.step, limit - (newest.step - self._last_earlier_step)))
+        return target + max(math.sqrt(2 * reread_cost * tokens_per_step), reread_cost / steps_left, target / 8)
 
     def _render_newest(self) -> None:
-        """Render the newest step again in the room it has now."""
-        assert self._newest is not None, "it was opened by a reply"
+        """Render the newest step again within the space it has now."""
+        assert self._newest is not None, "a reply opened this step"
         newest = self._exchanges[-1]
         self._tokens -= newest.tokens
-        newest.reply = exchanges.render(self._newest, self._started, self._message_limit, self._count)
+        newest.reply = exchanges.render(self._newest, self._run_start, self._message_limit, self._count)
         newest.tokens = exchanges.tokens_of(newest.reply, self._count)
         newest.user, newest.extra, newest.texts = [], [], []
         self._tokens += newest.tokens
         for result in self._results:
-            self._add_result(result)
+            self._append_to_newest(result)
 
     def _fade_summary(self) -> None:
         """Reduce surplus summary lines to a count per command."""

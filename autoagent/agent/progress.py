@@ -21,19 +21,19 @@ from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta, fin
 from autoagent.core.frozen import dataclass
 
 Alarm = Literal["", "model", "user", "stop"]
-"""The recipient of a standstill notice; `stop` ends the run."""
+"""Who is told about a standstill; `stop` ends the run."""
 
 ALARMS: tuple[Alarm, ...] = ("", "model", "user", "stop")
-ROUND_LIMITS = (3, 4, 6)  # repetitions of the same outcome without progress that raise each alarm
-STEP_LIMITS = (8, 12, 20)  # steps without progress, of any kind, that raise each alarm
-NUMBERS_PER_STEP = 4  # results that differ in numbers alone, per counted step
+ROUND_LIMITS = (3, 4, 6)  # repetitions of one outcome without progress that raise each alarm
+STEP_LIMITS = (8, 12, 20)  # steps without progress that raise each alarm
+NUMBERS_PER_STEP = 4  # results that differ only in numbers, per counted step
 MAX_COMPARED = 50_000  # characters of a result from which varying parts are removed
 WAITS_PER_STEP = 25  # polls and waits per counted step
-LONG_WAIT = 60.0  # seconds
+LONG_WAIT = 60.0  # seconds of waiting that count as progress
 
-_UNIT = NUMBERS_PER_STEP * WAITS_PER_STEP  # weight of a step without progress; integers add up the same in any order
+_UNIT = NUMBERS_PER_STEP * WAITS_PER_STEP  # weight of a step without progress; integers add up to the same in any order
 
-# Parts that vary by themselves. Not every number: the count of failing tests is progress.
+# Parts that vary by themselves. Other numbers count: fewer failing tests are progress.
 _VARYING = re.compile(
     r"""
       \b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?(?:Z|[+-]\d\d:?\d\d)?   # 2026-01-31T12:00:00Z
@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Standstill:
-    """Count steps without progress. After each step, `alarm` names the recipient and `message` the text."""
+    """Count steps without progress. After each step, `alarm` names the recipient of the `message`."""
 
     NOT_KEPT = ("_specs",)  # in a checkpoint
 
@@ -62,15 +62,15 @@ class Standstill:
         self._call: Call | None = None
         self._trees: set[str] = set()  # earlier states of the workspace
         self._started_at = 0.0  # when the running command started
-        self._state: Literal["", "new", "old"] = ""  # what the running command led to, or '' if unknown
-        self._changes: set[Hashable] = set()  # outcomes of steps that changed files
-        self._rest: set[Hashable] = set()  # outcomes of other steps since the last change that was progress
-        self._numberless: set[Hashable] = set()  # the same without numbers, since the last new state
-        self._newest: dict[int, Hashable] = {}  # outcome of each call when it last ran, by its key
-        # Since the last progress: outcomes with their counts, the last outcome, the steps, and their weight.
-        self._times: Counter[Hashable] = Counter()
-        self._last: Hashable = ""
-        self._steps = self._weight = self._level = 0
+        self._tree_state: Literal["", "new", "old"] = ""  # the workspace after the running command, or '' if unknown
+        self._change_outcomes: set[Hashable] = set()  # outcomes of steps that changed files
+        self._other_outcomes: set[Hashable] = set()  # outcomes of other steps since the last change that was progress
+        self._numberless_outcomes: set[Hashable] = set()  # the same without numbers, since the last new state
+        self._outcome_by_call: dict[int, Hashable] = {}  # outcome of each call when it last ran, by its key
+        # Since the last progress: outcomes with counts, the last outcome, the steps, their weight, the alarm level.
+        self._outcome_counts: Counter[Hashable] = Counter()
+        self._last_outcome: Hashable = ""
+        self._steps = self._weight = self._alarm_level = 0
 
     def add(self, event: events.Event) -> None:
         """Apply one event."""
@@ -81,44 +81,44 @@ class Standstill:
                 self._count("unusable")
             case events.Decided(allowed=False) if self._call:
                 key = self._call.key
-                self._count(self._newest.get(key, key))
+                self._count(self._outcome_by_call.get(key, key))
             case events.Started():
-                self._call, self._state, self._started_at = event.call, "", event.t
+                self._call, self._tree_state, self._started_at = event.call, "", event.t
             case events.Snapshot():
-                self._state = "old" if event.tree in self._trees else "new"
+                self._tree_state = "old" if event.tree in self._trees else "new"
                 self._trees.add(event.tree)
             case events.Returned(known=True) if self._call:
-                self._returned(self._call, event)
+                self._add_returned(self._call, event)
             case events.Checked(met=True):
-                self._count_outside(("met", event.goal))
+                self._reset_if_new(("met", event.goal))
             case events.AgentMessage():
-                self._count_outside(("told", event.sender, strip_varying(event.text)))
+                self._reset_if_new(("told", event.sender, strip_varying(event.text)))
             case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
-                self._changes.clear()
-                self._rest.clear()
-                self._numberless.clear()
+                self._change_outcomes.clear()
+                self._other_outcomes.clear()
+                self._numberless_outcomes.clear()
                 self._reset()
 
     @property
     def message(self) -> str:
         """Return the text about the standstill."""
-        repeats, kinds = self._times[self._last], len(self._times)
-        if repeats >= ROUND_LIMITS[0] and self._last == _END:
+        repeats, kinds = self._outcome_counts[self._last_outcome], len(self._outcome_counts)
+        if repeats >= ROUND_LIMITS[0] and self._last_outcome == _END:
             return f"The run was not ended {repeats} times, and nothing is new since."
-        if repeats >= ROUND_LIMITS[0] and min(self._times.values()) >= repeats - 1:  # a cycle
+        if repeats >= ROUND_LIMITS[0] and min(self._outcome_counts.values()) >= repeats - 1:  # a cycle
             return f"The same {'call' if kinds == 1 else f'{kinds} steps'} with the same results, {repeats} times over."
         return f"{self._steps} steps in a row have brought nothing new."
 
-    # What a step comes to ----------------------------------------------------------------------------------------
+    # The outcome of a step ---------------------------------------------------------------------------------------
 
-    def _returned(self, call: Call, event: events.Returned) -> None:
+    def _add_returned(self, call: Call, event: events.Returned) -> None:
         key = call.key
         if event.needs_review:  # a rejected end brings nothing new, whatever its text
             self._count(_END)
         elif event.meta.waits is not None and event.t - self._started_at >= LONG_WAIT:
             self._reset()
         elif event.meta.repeat:
-            self._count(self._newest.get(key, key))
+            self._count(self._outcome_by_call.get(key, key))
         else:
             self._compare(call, event)
 
@@ -133,50 +133,50 @@ class Standstill:
         outcome = fingerprint(repr((subject, text, changed)))
         numberless = _NUMBER.sub("0", _strip_arguments(call, text) if has_failed else text)
         numberless_key = fingerprint(repr((subject, numberless, changed)))
-        seen = self._changes if changed else self._rest
-        is_progress = bool(changed) and self._state == "new"
+        seen = self._change_outcomes if changed else self._other_outcomes
+        is_progress = bool(changed) and self._tree_state == "new"
         if is_progress:
-            self._numberless.clear()  # a new count of remaining work is progress
-        if outcome in seen or (changed and self._state == "old"):
+            self._numberless_outcomes.clear()  # a new count of remaining work is progress
+        if outcome in seen or (changed and self._tree_state == "old"):
             if meta.waits is not None:
                 self._count(outcome, _UNIT // WAITS_PER_STEP if meta.waits else _UNIT, weight_of_repeat=0)
             else:  # appending the same line for ever changes files too, so it counts
                 self._count(outcome, weight_of_repeat=0 if is_progress else 1)
-        elif numberless_key in self._numberless and has_failed:
+        elif numberless_key in self._numberless_outcomes and has_failed:
             self._count(outcome, weight_of_repeat=0)
-        elif numberless_key in self._numberless and not is_read_only:  # of a read, a new number is news
+        elif numberless_key in self._numberless_outcomes and not is_read_only:  # for a read, a new number is news
             self._count(outcome, _UNIT // NUMBERS_PER_STEP, weight_of_repeat=0)
         else:
             if changed:
-                self._rest.clear()  # everything may be read again
+                self._other_outcomes.clear()  # everything may be read again
             self._reset(outcome)
         seen.add(outcome)
-        self._numberless.add(numberless_key)
-        self._newest[call.key] = outcome
+        self._numberless_outcomes.add(numberless_key)
+        self._outcome_by_call[call.key] = outcome
 
-    def _count_outside(self, outside: Hashable) -> None:
-        """Count a message between steps as progress only the first time."""
-        if outside not in self._changes:
-            self._changes.add(outside)
+    def _reset_if_new(self, news: Hashable) -> None:
+        """Reset the count for news between steps, but only the first time it arrives."""
+        if news not in self._change_outcomes:
+            self._change_outcomes.add(news)
             self._reset()
 
     def _count(self, outcome: Hashable, weight: int = _UNIT, *, weight_of_repeat: int = 1) -> None:
         """Count a step without progress."""
-        old_level = self._level
+        old_level = self._alarm_level
         self._steps += 1
         self._weight += weight
-        self._last = outcome
-        self._times[outcome] += weight_of_repeat
-        rounds, steps = self._times[outcome], self._weight // _UNIT
+        self._last_outcome = outcome
+        self._outcome_counts[outcome] += weight_of_repeat
+        rounds, steps = self._outcome_counts[outcome], self._weight // _UNIT
         round_level = sum(rounds >= limit for limit in ROUND_LIMITS)
-        self._level = max(old_level, round_level, sum(steps >= limit for limit in STEP_LIMITS))
-        self.alarm = ALARMS[self._level] if self._level > old_level else ""
+        self._alarm_level = max(old_level, round_level, sum(steps >= limit for limit in STEP_LIMITS))
+        self.alarm = ALARMS[self._alarm_level] if self._alarm_level > old_level else ""
 
     def _reset(self, outcome: Hashable = "") -> None:
         """Reset the count after progress, with `outcome` seen once."""
-        self._times = Counter({outcome: 1} if outcome else {})
-        self._last = outcome
-        self._steps = self._weight = self._level = 0
+        self._outcome_counts = Counter({outcome: 1} if outcome else {})
+        self._last_outcome = outcome
+        self._steps = self._weight = self._alarm_level = 0
         self.alarm = ""
 
 
@@ -198,30 +198,30 @@ def _strip_arguments(call: Call, text: str) -> str:
     return text
 
 
-MAX_QUOTED = 200  # characters of an earlier result, when a repeat is refused
-MAX_EARLIER = 1_000  # calls whose results are kept, so that a long run stays small
+MAX_QUOTED = 200  # characters of the earlier result that a refused repeat quotes
+MAX_EARLIER = 1_000  # remembered calls, so that the memory of a long run is bounded
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierCall:
     """Hold an earlier call: its step, the beginning of its result and the result's digest.
 
-    `outside`: the result came from outside. `ok`: it succeeded.
+    `outside` tells whether the result came from outside, `ok` whether the call succeeded.
     """
 
     step: int
-    begins: str
+    excerpt: str
     outside: bool = False
     digest: int = 0
     ok: bool = True
 
 
-def refusal(earlier: Earlier, failing: str = "") -> str:
+def refusal(earlier: EarlierCall, failing: str = "") -> str:
     """Tell the model that a repeated call is already done or has failed, and how to go on.
 
-    `failing` names the goals whose checks fail, so that repeating the call does not help.
+    `failing` names the goals with failing checks, since repeating the call would not change that.
     """
-    result = "" if earlier.outside else f"It gave: {earlier.begins} "  # no room for marks
+    result = "" if earlier.outside else f"It gave: {earlier.excerpt} "  # no room for marks
     if not earlier.ok:
         return (
             f"it failed in step {earlier.step}, and nothing has changed since, so it would fail again. {result}"
@@ -231,37 +231,37 @@ def refusal(earlier: Earlier, failing: str = "") -> str:
     return f"{state}{f'{failing} ' if failing else ''}Use it with other arguments, or another command."
 
 
-def refer_to(earlier: Earlier, failing: str = "") -> str:
-    """Refer the model to an earlier equal result. `failing` as for `refusal`."""
+def refer_to(earlier: EarlierCall, failing: str = "") -> str:
+    """Refer the model to an equal earlier result. See `refusal` for `failing`."""
     if earlier.ok:
         return " ".join(filter(None, (f"[the same as in step {earlier.step}]", failing, "Use another command.")))
     return f"[failed as in step {earlier.step}] Use it with other arguments, or first another command."
 
 
 class LoopGuard:
-    """Bar repeated calls. Ask `barred` before a call is authorized, `same` after it ran.
+    """Bar repeated calls. Call `barred` before a call is authorized, and `same` after it ran.
 
-    `barred_names` are commands with which the agent insists on a repeat, on a call that failed the same way, or on a
-    rejected end. They are withheld until another command has run, which breaks the loop of a small model.
+    `barred_names` are the commands of a call that the agent insists on repeating, of one that failed the same way, or
+    of a rejected end. They are withheld until another command has run, which breaks the loop of a small model.
     """
 
     NOT_KEPT = ("_specs",)  # in a checkpoint
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
-        self._results: dict[int, Earlier] = {}  # by the keys of calls
+        self._results: dict[int, EarlierCall] = {}  # by the keys of calls
         self.barred_names: set[str] = set()
         self._pending: Call | None = None
-        self._repeated_key: int | None = None  # of the newest repeat
-        self._newest_change: int | None = None  # its key
-        self._repeated_change = False  # the newest call repeated a change
+        self._repeated_key: int | None = None  # key of the newest repeat
+        self._newest_change: int | None = None  # key of the newest call that changed something
+        self._repeated_change = False  # whether the newest call repeated a change
 
     def add(self, event: events.Event) -> None:
         """Apply one event."""
         match event:
             case events.Thought() | events.Started():
                 self._pending = event.call  # as requested, then as it runs
-            case events.Rejected() if event.command:  # a template, whose values need another command first
+            case events.Rejected() if event.command:  # it wrote placeholders, whose values come from other commands
                 self.barred_names.add(event.command)
             case events.Decided(allowed=False, by="loop guard") if self._pending:
                 self._note_repeat(self._pending)
@@ -269,7 +269,7 @@ class LoopGuard:
                 earlier = self._results.get(self._pending.key)
                 self._repeated_change = earlier is not None and earlier.ok
             case events.Decided(allowed=False, by="guard" | "nobody") if self._pending:
-                if self._note_repeat(self._pending):  # nobody is there to allow it, however often it is requested
+                if self._note_repeat(self._pending):  # asking again does not help, since nobody can allow it
                     self.barred_names.add(self._pending.name)
             case events.Returned(meta=ResultMeta(repeat=True)) if self._pending:
                 self._repeated_change = False
@@ -280,24 +280,24 @@ class LoopGuard:
                 is_same = earlier and (event.put_off or earlier.digest == fingerprint(event.text))
                 self.barred_names = {self._pending.name} if earlier and is_same and not earlier.ok else set()
                 self._repeated_key, self._repeated_change = None, False
-                self._returned(self._pending, event)
+                self._add_returned(self._pending, event)
             case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
                 self.barred_names.clear()
                 self._repeated_change, self._newest_change = False, None
                 self._results.clear()
 
-    def offered(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
+    def select_commands(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands to offer next, or all if none would remain.
 
-        An agent that repeats itself is done or mistaken: it may read, or end the run.
+        An agent that repeats itself is done or mistaken, so it may only read or end the run.
         """
         allowed = [spec for spec in specs if spec.name not in self.barred_names]
         if self._repeated_change:
             allowed = [spec for spec in allowed if spec.risk == "read"]
         return allowed or list(specs)
 
-    def barred(self, proposal: Proposal) -> Earlier | None:
-        """Return the earlier run of a call that would change nothing, or that was itself the newest change."""
+    def barred(self, proposal: Proposal) -> EarlierCall | None:
+        """Return the earlier call that makes this one pointless, as it changes nothing or repeats a change, or None."""
         earlier = self._results.get(proposal.call.key)
         effects = proposal.spec.effects
         if effects is not None and effects.amends and proposal.call.key == self._newest_change:
@@ -308,8 +308,8 @@ class LoopGuard:
             return None  # an external failure may have passed
         return earlier
 
-    def same(self, call: Call, text: str) -> Earlier | None:
-        """Return the earlier run of a read that gave the same text."""
+    def same(self, call: Call, text: str) -> EarlierCall | None:
+        """Return the earlier call if it read the same text."""
         spec = self._specs.get(call.name)
         earlier = self._results.get(call.key)
         if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
@@ -317,22 +317,22 @@ class LoopGuard:
         return earlier if earlier.digest == fingerprint(text) else None
 
     def _note_repeat(self, call: Call) -> bool:
-        """Note a repeated call and return whether it was repeated before."""
+        """Note a repeated call. Return whether it is the second repeat in a row."""
         key = call.key
-        insists, self._repeated_key = self._repeated_key == key, key
-        return insists
+        is_second, self._repeated_key = self._repeated_key == key, key
+        return is_second
 
-    def _returned(self, call: Call, event: events.Returned) -> None:
+    def _add_returned(self, call: Call, event: events.Returned) -> None:
         key, digest = call.key, fingerprint(event.text)
         spec = self._specs.get(call.name)
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # files changed: any result may differ now
             self._newest_change = key if event.ok else None
         if event.known:
-            begins, outside = event.text[:MAX_QUOTED], bool(event.meta.untrusted)
-            ok = event.ok and not event.meta.failed  # a failed program is a result as well
+            excerpt, outside = event.text[:MAX_QUOTED], bool(event.meta.untrusted)
+            ok = event.ok and not event.meta.failed  # a program can fail although the command succeeded
             self._results.pop(key, None)  # it is now the newest
-            self._results[key] = Earlier(event.step, begins, outside, digest, ok)
+            self._results[key] = EarlierCall(event.step, excerpt, outside, digest, ok)
             if len(self._results) > MAX_EARLIER:
                 del self._results[next(iter(self._results))]
         else:

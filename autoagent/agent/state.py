@@ -34,8 +34,8 @@ Events = Generator[Event, None, None]
 class Tools:
     """Hold the agent's tools.
 
-    `snapshots` keeps the workspace before and after each change, or is None. `inbox` receives messages from other
-    agents, `part` runs the extensions' hooks in each step, `checkpoints` let a long run resume quickly.
+    `snapshots`, if any, keep the workspace before and after each change. `inbox` receives messages from other agents,
+    `part` runs the extensions' hooks in each step, and `checkpoints` let a long run resume quickly.
     """
 
     registry: Registry
@@ -51,9 +51,9 @@ class Policy:
     """Hold the agent's permissions and limits.
 
     `interruptible` wraps what Ctrl-C may interrupt: model, command and question, never a write. `clock` returns seconds
-    since the epoch. `distils` asks the model for facts at the end of a run; `verifier` judges the goals before the end,
-    or is None; `accept_claims` counts unverified goals as met. `read_attachments` reads files named in
-    feedback. `runs_tests` runs the workspace's tests for the verifier without a question.
+    since the epoch. With `distils`, the model is asked for facts at the end of a run. `verifier`, if any, judges the
+    goals before the end, and `accept_claims` counts unverified goals as met. `read_attachments` reads files named in
+    feedback. With `runs_tests`, the workspace's tests run for the verifier without a question.
     """
 
     authorizer: Authorizer
@@ -93,7 +93,7 @@ class State:
         self._read_attachments = policy.read_attachments
 
     def apply(self, event: Event, *, spends: bool = True) -> None:
-        """Apply one event of this agent, without charging its budget unless `spends`."""
+        """Apply one event of this agent. Charge its budget only if it `spends`."""
         for part in self._parts:
             if spends or part is not self.budget:
                 part.add(event)
@@ -115,17 +115,17 @@ class State:
 
         A worker's spending in an earlier process is charged to its starter, whose budget it shares.
         """
-        saved = self._checkpoints
-        for event in saved.events(self._saved_parts, self._fingerprints) if saved else self.log.effective():
+        checkpoints, log = self._checkpoints, self.log
+        for event in checkpoints.events(self._saved_parts, self._fingerprints) if checkpoints else log.effective():
             if event.agent == self.key:
                 self.apply(event, spends=not self.key)
         if self.log.lost:
-            self.work.doubt()
+            self.work.assume_started()
         self.guard.mark_again()
         self.step = self.work.step
 
     def save_checkpoint(self) -> None:
-        """Save a checkpoint now and then, once all events have been shown."""
+        """Save a checkpoint if the last one is old. Call it once all events have been shown."""
         if self._checkpoints is not None:
             self._checkpoints.save(self.step, self._saved_parts, self._fingerprints)
 
@@ -154,9 +154,9 @@ class State:
         return call if args == call.args else replace(call, args=args)
 
     def failing(self) -> str:
-        """Name the goals whose checks fail, in one line."""
+        """Name the goals with failing checks in one line."""
         return self.work.failing(self.guard.quote)
 
     def memory_run(self, run: str) -> str:
-        """Return this agent's run name in the memory, since each agent counts its own steps."""
+        """Return the run under which this agent stores memories, since each agent counts its own steps."""
         return f"{run}:{self.key}" if self.key else run

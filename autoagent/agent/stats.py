@@ -11,40 +11,40 @@ from autoagent.core.commands import Proof
 from autoagent.core.model import Usage
 from autoagent.core.task import VERIFICATION, Task
 
-Standing = Proof | Literal["unmet", ""]
+GoalStatus = Proof | Literal["unmet", ""]
 """The proof that a goal is met, or that its check fails."""
 
 EMBEDDING = "embedding"  # purpose of an embedder's cost
 
 
 class RunStats:
-    """Fold events into figures. For a resumed run, add the events in its log first.
+    """Fold events into figures. For a resumed run, first add the events that are already in its log.
 
-    Sub-agents count in spending, commands and changed files. Steps, goals and the end are the run's own.
+    Spending, commands and changed files include sub-agents. Steps, goals and the end are the run's own.
     """
 
     def __init__(self) -> None:
         self._agent_budget = Budget(RunLimits())
-        self._workers_budget = Budget(RunLimits())  # by sub-agents
+        self._workers_budget = Budget(RunLimits())  # of all sub-agents
         self._now = 0.0
         self.run = ""
         self.task: Task | None = None
         self.model = self.host = ""
         self.unpriced = ""  # the first model or command with an unknown price
         self.by_model: dict[str, Usage] = {}  # usage by model, or by purpose
-        self._models: dict[str, str] = {}  # of each agent
+        self._models: dict[str, str] = {}  # model by agent
         self.budget = 0.0  # USD; 0 means none
         self.max_commands = 0  # of this process; 0 means no limit
         self.step = 0
         self.commands: Counter[str] = Counter()  # started commands, by name
         self.changed: dict[str, None] = {}  # workspace paths in the order of their first change
         self.lines: dict[str, tuple[int, int]] = {}  # lines added and removed by path, from the approved diffs
-        self._diffs: dict[str, str] = {}  # of proposals, by call id
-        self._started_at = 0.0  # start of this process, and working time before it
-        self._worked_before = 0.0
+        self._diffs: dict[str, str] = {}  # proposed diffs by agent and call id
+        self._started_at = 0.0  # when this process started
+        self._worked_before = 0.0  # working time of earlier processes
         self.met: dict[int, bool] = {}  # goals with a check, from 0, as last checked; empty after an undo
         self.proofs: tuple[Proof, ...] = ()  # of the goals of a finished run; empty after an undo
-        self.share = 0.0  # of the window, taken by the last prompt
+        self.share = 0.0  # part of the window that the last prompt took
         self.outcome: events.Ended | None = None
         self.window = 0  # tokens
 
@@ -110,15 +110,15 @@ class RunStats:
         plus, minus = self.lines.get(path, (0, 0))
         self.lines[path] = plus + signs.count("+"), minus + signs.count("-")
 
-    def standing(self, goal: int) -> Standing:
-        """Return a goal's status, from 0, at the end, or '' if unknown."""
+    def goal_status(self, goal: int) -> GoalStatus:
+        """Return the final status of a goal (counted from 0), or '' if unknown."""
         if (met := self.met.get(goal)) is not None:
             return "checked" if met else "unmet"
         return self.proofs[goal] if goal < len(self.proofs) else ""
 
     @property
     def waited(self) -> float:
-        """Return the seconds of the last process in which the agent waited for a person."""
+        """Return how many seconds the agent waited for a person in the last process."""
         return max(0.0, self._now - self._started_at - (self.seconds - self._worked_before))
 
     @property
@@ -136,5 +136,5 @@ class RunStats:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds at work up to the last event, over all processes of the run."""
+        """Return the seconds of work up to the last event, over all processes of the run."""
         return self._agent_budget.time.recorded

@@ -1,6 +1,6 @@
-"""Describe the workspace for a small model: files, contents of those it wrote, matches of the goals' words.
+"""Describe the workspace for a small model: its files, the contents of those it wrote, and matches of the goals' words.
 
-Without this, small models write files again, or assume that a file holds the intended text.
+Without this, small models write files again or assume that a file holds the intended text.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from autoagent.text import code_block
 from autoagent.text.file_forms import form_error
 from autoagent.workspace.gate import MAX_COPIED_BYTES, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 
-_MAX_NAMES = 20  # files and folders
-_MAX_ENTRIES = 100  # entries to choose them from
-_MAX_TEXTS = 3  # newest files changed by the run
-_MAX_TEXT_BYTES = 300  # bytes per file
+_MAX_NAMES = 20  # files and folders listed
+_MAX_ENTRIES = 100  # entries to choose these from
+_MAX_TEXTS = 3  # files whose text is shown, the last changed by the run
+_MAX_TEXT_BYTES = 300
 _MAX_SEARCHED = 10  # files searched for the goals' words
-_MAX_SEARCHED_BYTES = 50_000  # bytes of the largest searched file
+_MAX_SEARCHED_BYTES = 50_000
 _MAX_MENTIONED = 6  # files named by the goals, read at the beginning
 _SPARE_READS = 2  # spare commands for reading them, as one may fail
 _MAX_IDLE = 5  # consecutive commands without a change, after which an agent may end despite a fault
@@ -31,18 +31,18 @@ _MAX_IDLE = 5  # consecutive commands without a change, after which an agent may
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Hold the present workspace, and decide which commands make sense in it.
+    """Hold the state of the workspace, and decide which commands make sense in it.
 
     Attributes:
         names: all workspace paths, or None if unknown or too many to bind arguments to.
         text: the description for the prompt, without names from outside.
-        faulty: whether the agent is still at work on a fault: a check fails, a changed file does not match its type, or
-            an end was rejected and nothing has changed since.
+        faulty: whether the agent is still fixing a fault: a check fails, a changed file does not match its type, or an
+            end was rejected and nothing has changed since.
         repeats: whether it is faulty, and a call was repeated with nothing changed in between.
-        cut: whether part of a result is omitted, and the agent knows how to read it.
-        unread: unread files that the goals mention. At its beginning, the agent may only read these.
+        cut: whether part of a result is omitted and the agent knows how to read it.
+        unread: unread files that the goals mention. At first, the agent may only read these.
         goals: the number of goals.
-        settled: whether a draft that others agree with was carried out, so that only the end is left.
+        settled: whether a draft that others agree with was carried out, so that the run only has to end.
     """
 
     names: tuple[str, ...] | None = None
@@ -55,9 +55,9 @@ class Surroundings:
     settled: bool = False
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
-        """Return the commands that make sense here, or all. Arguments for existing files are bound to their names."""
-        fitting = [self._bound(spec.brief()) for spec in specs if not self._excludes(spec)]
-        return fitting or list(specs)
+        """Return the commands that make sense here, or else all. Bind arguments for existing files to their names."""
+        possible = [self._bind_arguments(spec.brief()) for spec in specs if not self._excludes(spec)]
+        return possible or list(specs)
 
     def _excludes(self, spec: CommandSpec) -> bool:
         ends_run = spec.effects is not None and spec.effects.ends_run
@@ -71,12 +71,13 @@ class Surroundings:
             return True
         return any(p.existing and p.required and self._names_for(p) == () for p in spec.parameters)
 
-    def _bound(self, spec: CommandSpec) -> CommandSpec:
-        bound = [replace(p, choices=self._names_for(p) or p.choices) for p in spec.parameters]
+    def _bind_arguments(self, spec: CommandSpec) -> CommandSpec:
+        parameters = [replace(p, choices=self._names_for(p) or p.choices) for p in spec.parameters]
         if spec.effects is not None and spec.effects.ends_run:  # only existing goals can be given up
             numbers = {"type": "array", "items": {"type": "integer", "enum": list(range(1, self.goals + 1))}}
-            bound = [replace(p, schema=numbers) if (p.kind, p.item) == ("array", "integer") else p for p in bound]
-        return replace(spec, parameters=tuple(bound))
+            numbered = ("array", "integer")
+            parameters = [replace(p, schema=numbers) if (p.kind, p.item) == numbered else p for p in parameters]
+        return replace(spec, parameters=tuple(parameters))
 
     def _names_for(self, parameter: Parameter) -> tuple[str, ...] | None:
         """Return the names that an argument may take, or None if it is unrestricted."""
@@ -94,7 +95,7 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
     """Describe the workspace in its present state."""
     try:
         entries = list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES + 1))
-    except CommandError:  # the commands that need the folder report its problem
+    except CommandError:  # commands that need the folder will report the problem
         return Surroundings()
     work = state.work
     own_entries = [entry for entry in entries if not state.guard.source_of(entry.path)]
@@ -106,12 +107,12 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
     ]
     malformed = list(_malformed(newest[:_MAX_TEXTS], workspace, state))
     faulty = bool(state.history.failing or malformed or work.put_off) and work.idle < _MAX_IDLE
-    texts = [(path, _text_of(path, workspace, state)) for path in newest[:_MAX_TEXTS]]
+    texts = [(path, _read_text(path, workspace, state)) for path in newest[:_MAX_TEXTS]]
     goals = " ".join(goal.text for goal in state.start.task.goals)
     files = [entry for entry in own_entries if entry.kind == "file" and entry.size]
     mentioned = mentioned_names(goals, [entry.path for entry in files])[:_MAX_MENTIONED]
     unread = tuple(path for path in mentioned if path not in work.handled)
-    matches = [*describe_groups(goals, names), *describe_lines(goals, _readable(own_entries, workspace, state))]
+    matches = [*describe_groups(goals, names), *describe_lines(goals, _searchable_texts(own_entries, workspace, state))]
     contents = [f"{shown(path)} now holds:\n{text.rstrip()}" for path, text in texts if text]
     return Surroundings(
         names=tuple(entry.path for entry in entries) if len(entries) <= _MAX_ENTRIES else None,
@@ -126,14 +127,14 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
 
 
 def texts_for_drafts(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:
-    """Return the text of each file that the goals mean, or of all files, by path; empty if one may not be shown."""
+    """Return the texts by path of the files that the goals mention, or else of all; {} if one may not be shown."""
     names = [entry.path for entry in entries if entry.kind == "file" and entry.size]
-    asked = " ".join(goal.text for goal in state.start.task.goals)
-    meant = mentioned_names(asked, names) or names
+    goals = " ".join(goal.text for goal in state.start.task.goals)
+    mentioned = mentioned_names(goals, names) or names
     too_large = len(entries) > _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES
-    if too_large or len(meant) > _MAX_MENTIONED or any(map(state.guard.source_of, meant)):
+    if too_large or len(mentioned) > _MAX_MENTIONED or any(map(state.guard.source_of, mentioned)):
         return {}
-    texts = {path: _text_of(path, workspace, state, _MAX_SEARCHED_BYTES) for path in meant}
+    texts = {path: _read_text(path, workspace, state, _MAX_SEARCHED_BYTES) for path in mentioned}
     return texts if all(texts.values()) else {}
 
 
@@ -148,22 +149,22 @@ def _file_list(entries: Sequence[WorkspaceEntry]) -> str:
     return f"In the workspace: {', '.join(names)}{suffix}."
 
 
-def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:
-    """Return the texts, by path, that the run did not write itself and may be shown."""
+def _searchable_texts(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:
+    """Return the texts by path of files that the run did not write itself and that may be shown."""
     files = (entry.path for entry in entries if entry.kind == "file" and 0 < entry.size <= _MAX_SEARCHED_BYTES)
     others = (path for path in files if path not in state.work.changed and state.guard.may_show(path))
-    texts = {path: _text_of(path, workspace, state, _MAX_SEARCHED_BYTES) for path in islice(others, _MAX_SEARCHED)}
+    texts = {path: _read_text(path, workspace, state, _MAX_SEARCHED_BYTES) for path in islice(others, _MAX_SEARCHED)}
     return {path: text for path, text in texts.items() if text}
 
 
 def _malformed(paths: Iterable[str], workspace: Workspace, state: State) -> Iterator[str]:
     """Yield a line for each file whose content does not match its type."""
     for path in paths:
-        if problem := form_error(path, _text_of(path, workspace, state, _MAX_SEARCHED_BYTES)):
+        if problem := form_error(path, _read_text(path, workspace, state, _MAX_SEARCHED_BYTES)):
             yield f"{shown(path)} {problem}."
 
 
-def _text_of(path: str, workspace: Workspace, state: State, max_bytes: int = _MAX_TEXT_BYTES) -> str:
+def _read_text(path: str, workspace: Workspace, state: State, max_bytes: int = _MAX_TEXT_BYTES) -> str:
     """Return the text of a file, or '' if it is missing, empty, not text, or larger than `max_bytes`."""
     try:
         data = workspace.read(path, max_bytes + 1)

@@ -26,7 +26,7 @@ MAX_SHORTENINGS = 4  # per step, if the endpoint rejects the prompt as too long
 
 
 class ModelTurn:
-    """Ask the model for the next reply. `setup_usage` is its usage before the run began."""
+    """Ask the model for the next reply. `setup_usage` is its usage before the run started."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class ModelTurn:
         self._model = model
         self._registry = tools.registry
         self._workspace = tools.context.workspace
-        self._around = Surroundings()
+        self._surroundings = Surroundings()
         self._part = tools.part
         self._clock = policy.clock
         self._user = user
         self._listener = listener
-        self._pending_usage = setup_usage  # paid for, but not yet in the log
+        self._pending_usage = setup_usage  # charged, but not yet in the log
 
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
         """Ask the model, shortening the history if the endpoint rejects the prompt as too long."""
@@ -80,17 +80,17 @@ class ModelTurn:
         return completion
 
     def charge(self, purpose: str = CUT_SHORT) -> Events:
-        """Record usage outside the completions."""
+        """Record the usage that belongs to no completion."""
         pending, self._pending_usage = self._pending_usage + self._model.take_usage(), Usage()
         yield from self._state.charge(purpose, pending)
 
     def _prompt(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Prompt]:
         """Build the prompt of this step, within the window and the budget, and log it."""
         state, now = self._state, self._clock()
-        limits = state.budget.left(now)
+        limits = state.budget.describe_remaining(now)
         zone = time.localtime(now).tm_gmtoff
-        self._around = look_around(self._workspace, state) if state.start.style.guided else Surroundings()
-        moment = Moment(now, zone, limits, self._around.text)
+        self._surroundings = look_around(self._workspace, state) if state.start.style.guided else Surroundings()
+        moment = Moment(now, zone, limits, self._surroundings.text)
         prompt = build_step_prompt(state.start, state.history, memories, moment, count=state.count)
         prompt_tokens, reply_tokens = self._estimate(prompt)
         price = self._model.price
@@ -111,7 +111,7 @@ class ModelTurn:
         return prompt
 
     def _estimate(self, prompt: Prompt) -> tuple[int, int]:
-        """Estimate the prompt and its reply in the endpoint's tokens."""
+        """Estimate the size of the prompt and of its reply in the endpoint's tokens."""
         history = self._state.history
         max_reply = history.reply_tokens + self._model.reasoning_room
         return int(prompt.tokens * history.scale), min(max_reply, self._state.budget.expected_reply)
@@ -119,30 +119,29 @@ class ModelTurn:
     def _complete(self, prompt: Prompt) -> Completion:
         """Ask the model within the remaining limits. A retry that would exceed them ends the run."""
         state, budget = self._state, self._state.budget
-        sent, reply = self._estimate(prompt)
-        offered: Sequence[CommandSpec] = ()
+        prompt_tokens, reply_tokens = self._estimate(prompt)
+        commands: Sequence[CommandSpec] = ()
         if not state.start.style.writes_file:
-            offered = state.loop_guard.offered(state.work.loaded_of(self._registry.specs))
-            offered = self._around.bind(offered) if state.start.style.guided else offered
+            commands = state.loop_guard.select_commands(state.work.loaded_commands(self._registry.specs))
+            commands = self._surroundings.bind(commands) if state.start.style.guided else commands
 
         def before_retry(reason: str) -> None:
             self._pending_usage += self._model.take_usage()
-            budget.check_size(
-                self._pending_usage.prompt + sent, self._pending_usage.completion + reply, self._model.price
-            )
+            pending, price = self._pending_usage, self._model.price
+            budget.check_size(pending.prompt + prompt_tokens, pending.completion + reply_tokens, price)
 
         return self._model.complete(
             prompt.messages,
-            commands=offered,
+            commands=commands,
             max_tokens=state.history.reply_tokens,
-            at_most=budget.allowance(sent, self._model.price),
+            at_most=budget.allowance(prompt_tokens, self._model.price),
             listener=LimitedListener(self._listener, lambda: budget.check_time(self._clock()), before_retry),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Hold the circumstances of a prompt: the time, its zone, the remaining limits, the workspace. See Prompted."""
+    """Hold the circumstances of a prompt: time, time zone, remaining limits and workspace. See Prompted."""
 
     now: float
     zone: int | None
@@ -161,7 +160,7 @@ def build_step_prompt(
 ) -> Prompt:
     """Build the prompt of a step, without the memories whose ids are in `excluded`.
 
-    All inputs are in the log, so it can be rebuilt (see prompt_replay).
+    All inputs are in the log, so the prompt can be rebuilt (see prompt_replay).
     """
     facts = StepFacts(
         goals=start.task.goals,

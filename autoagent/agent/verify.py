@@ -4,11 +4,11 @@ It sees the goals, the net changes since work on them began, and later program o
 In continuous mode it also sees the workspace's tests and the programs that the goals name, run for it.
 
 It judges goal by goal and quotes evidence, or names an absent file or text. A quote that does not occur in its prompt
-proves nothing, nor does an absence that the program cannot confirm.
+proves nothing, and neither does an absence that the program cannot confirm.
 
-Small models accept wrong work as readily as right work, so their word is no proof. For them obvious faults count
-(nothing changed, tests or the last program failed, a file does not match its type). A goal is met where tests, or
-programs that the goals name, failed before the work and pass now, and are as they were.
+Small models accept wrong work as readily as correct work, so their word is no proof. With them, only obvious faults
+count (nothing changed, tests or the last program failed, a file does not match its type). A goal is met if tests, or
+programs that the goals name, failed before the work, pass now, and were not changed themselves.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from autoagent.text.sanitize import shorten
 from autoagent.workspace.gate import Workspace, shown
 
 _MAX_EVIDENCE = 12_000  # tokens of evidence
-_WINDOW_DIVISOR = 3  # divisor: evidence takes at most this part of the window
-_REPLY_TOKENS = 300  # tokens, and as many again for each goal
+_WINDOW_DIVISOR = 3  # evidence takes at most a third of the window
+_REPLY_TOKENS = 300  # tokens, plus the same again for each goal
 _MAX_REASON = 300  # characters of a reason
-_MIN_PART = 8  # characters of a part of a quote that proves something by itself
-_MIN_QUOTE = 2  # characters of a whole quote, such as a number
+_MIN_PART = 8  # characters that a part of a quote needs to prove something by itself
+_MIN_QUOTE = 2  # characters that a whole quote needs, which may be a number
 _PARTS = re.compile(r"\n|…|\.\.\.")
 _ACTIVITY = "checking the goals"
 _UNCHANGED = "No file was changed, so nothing shows that it is done."
@@ -93,29 +93,29 @@ class Verification:
             return state.work.verdicts
         model = self._call.model
         entries = entries_of(workspace)
-        room = min(_MAX_EVIDENCE, model.window // _WINDOW_DIVISOR)
+        max_tokens = min(_MAX_EVIDENCE, model.window // _WINDOW_DIVISOR)
 
-        def tests() -> list[TrialRun]:
+        def trial_runs() -> list[TrialRun]:
             return run_tests(self._context, self._policy, entries, state.start.task) if self._may_test else []
 
-        evidence = collect(state, workspace, self._snapshots, entries, tests, room)
+        evidence = collect(state, workspace, self._snapshots, entries, trial_runs, max_tokens)
         if model.style.reasons:
             verdicts = yield from self._ask_verdicts(numbers, evidence, answer, workspace)
         else:
             fault = evidence.fault or ("" if evidence.changed else _UNCHANGED)
-            verdicts = tuple(self._by_tests(number, evidence, fault) for number in numbers)
+            verdicts = tuple(self._judge_by_tests(number, evidence, fault) for number in numbers)
         yield state.record(Verified(model=model.name, verdicts=verdicts))
         return verdicts
 
-    def _by_tests(self, number: int, evidence: Evidence, fault: str) -> GoalVerdict:
-        """Judge without a model: a goal is met if failed tests pass now, and it names one or is the only one."""
+    def _judge_by_tests(self, number: int, evidence: Evidence, fault: str) -> GoalVerdict:
+        """Judge without a model: a goal is met if all failed tests pass now, and it names one or is the only goal."""
         goals, drafted = self._state.start.task.goals, self._state.work.drafted
         failed = drafted.failed if drafted else ()
         if fault:
             return GoalVerdict(number, "not met", why=fault)
         named = {path for path in failed if path.rpartition("/")[2] in goals[number].text}
-        spoilt = evidence.absent or any(p in failed or p.rpartition("/")[2] in TEST_SETTINGS for p in evidence.changed)
-        if (named or (failed and len(goals) == 1)) and not spoilt and {*failed} <= evidence.passed:
+        broken = evidence.absent or any(p in failed or p.rpartition("/")[2] in TEST_SETTINGS for p in evidence.changed)
+        if (named or (failed and len(goals) == 1)) and not broken and {*failed} <= evidence.passed:
             why = f"Failed before the work and passes now: {', '.join(map(shown, failed))}."
             return GoalVerdict(number, "met", why=why)
         return GoalVerdict(number, "cannot tell", why=_TOO_SMALL)
@@ -132,15 +132,16 @@ class Verification:
         if isinstance(answered, str):
             yield self._state.record(Retried(reason=f"The goals could not be verified: {answered}"))
         text = "" if isinstance(answered, str) else answered.text
-        return tuple(
-            _verdict(number, claim, _valid_quote(claim, prompt_text) or self._absence(claim, evidence, workspace), text)
-            for number, claim in _by_goal(text, numbers)
-        )
+        verdicts = []
+        for number, claim in _claims_by_goal(text, numbers):
+            proof = _valid_quote(claim, prompt_text) or self._confirm_absence(claim, evidence, workspace)
+            verdicts.append(_judge_claim(number, claim, proof, text))
+        return tuple(verdicts)
 
-    def _absence(self, claim: Mapping[str, Any], evidence: Evidence, workspace: Workspace) -> str:
-        """Describe the absence that a verdict names if the program confirms it, else return ''.
+    def _confirm_absence(self, claim: Mapping[str, Any], evidence: Evidence, workspace: Workspace) -> str:
+        """Describe the absence that a verdict names, or return '' if the program cannot confirm it.
 
-        A file has to be named in the goals or deleted. A missing text has to occur in the goals or the evidence, since
+        A file has to be deleted or named in the goals. A missing text has to occur in the goals or the evidence, since
         a file lacks countless other texts.
         """
         path, text = str(claim.get("absent_file") or "").strip(), str(claim.get("absent_text") or "").strip()
@@ -152,20 +153,20 @@ class Verification:
         return ""
 
 
-def _by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the verdict on each goal in the answer's first JSON object, empty if it gives none."""
+def _claims_by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the model's claim about each goal from the answer's first JSON object, or an empty one."""
     try:
-        verdicts = read_object(text, text.index("{"))[0].get("goals")
+        claims = read_object(text, text.index("{"))[0].get("goals")
     except ValueError:
-        verdicts = None
-    valid = [verdict for verdict in verdicts if isinstance(verdict, dict)] if isinstance(verdicts, list) else []
-    by_goal = {verdict["n"]: verdict for verdict in valid if isinstance(verdict.get("n"), int)}
+        claims = None
+    valid = [claim for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
+    by_goal = {claim["n"]: claim for claim in valid if isinstance(claim.get("n"), int)}
     default = valid[0] if len(valid) == len(numbers) == 1 else {}
     return [(number, by_goal.get(number + 1) or default) for number in numbers]
 
 
-def _verdict(number: int, claim: Mapping[str, Any], proof: str, text: str) -> GoalVerdict:
-    """Build the verdict on a goal: 'cannot tell' if it is called met without a `proof`."""
+def _judge_claim(number: int, claim: Mapping[str, Any], proof: str, text: str) -> GoalVerdict:
+    """Turn a claim into the verdict on a goal: 'cannot tell' if it says "met" without a `proof`."""
     reason, finding = shorten(str(claim.get("why") or ""), _MAX_REASON), claim.get("verdict")
     if finding == "met" and proof:
         return GoalVerdict(number, "met", proof, reason)
@@ -173,18 +174,18 @@ def _verdict(number: int, claim: Mapping[str, Any], proof: str, text: str) -> Go
         return GoalVerdict(number, "cannot tell", why=f"{reason} (its evidence was not found)".strip())
     if finding == "not met":
         return GoalVerdict(number, "not met", why=reason)
-    unread = "The verifier's answer cannot be read." if text else "The verifier did not answer."
-    return GoalVerdict(number, "cannot tell", why=reason or unread)
+    problem = "The verifier's answer cannot be read." if text else "The verifier did not answer."
+    return GoalVerdict(number, "cannot tell", why=reason or problem)
 
 
 def _valid_quote(claim: Mapping[str, Any], prompt_text: str) -> str:
-    """Return the quote of a verdict if all its parts, between ellipses or line breaks, occur in the prompt, else ''."""
-    quote, plain = str(claim.get("evidence") or ""), _single_spaced(prompt_text)
-    parts = [part for part in (_single_spaced(part).strip("\"'` ") for part in _PARTS.split(quote)) if part]
+    """Return the claim's quote if each part of it (between ellipses or line breaks) occurs in the prompt, else ''."""
+    quote, normalized = str(claim.get("evidence") or ""), _collapse_spaces(prompt_text)
+    parts = [part for part in (_collapse_spaces(part).strip("\"'` ") for part in _PARTS.split(quote)) if part]
     significant = [part for part in parts if len(part) >= _MIN_PART] or parts
-    occurs = len("".join(significant)) >= _MIN_QUOTE and all(part in plain for part in significant)
+    occurs = len("".join(significant)) >= _MIN_QUOTE and all(part in normalized for part in significant)
     return shorten(quote, _MAX_REASON) if occurs else ""
 
 
-def _single_spaced(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())

@@ -36,20 +36,20 @@ class Work:
         ran: calls that ran programs since files were last changed by other means, with their results.
         loaded: command groups that the agent has loaded.
         met: for each goal, from 0, whether its check passed; unknown after the user restores the workspace.
-        put_off: whether an end was rejected and since then nothing changed and no program succeeded.
+        put_off: whether an end was rejected, and since then nothing changed and no program succeeded.
         verdicts: the verifier's newest verdicts, one per judged goal, unless something has happened since.
-        was_warned: whether the agent knows of a goal that the verifier finds unmet, since the user last spoke.
+        was_warned: whether the agent was told, since the user last spoke, of a goal that the verifier finds unmet.
         step: the newest step.
         unusable: consecutive unusable replies of this process.
-        call: the call that is requested and neither refused nor done.
-        started: whether it started, so that its effects are unknown.
-        waiting: further calls of a reply, until the user speaks or drops a memory behind them, or the model has to
-            check whether any of them ran.
-        returned: a result whose step was not finished.
+        call: the requested call, until it is refused or done.
+        started: whether that call has started, so that its effects are unknown.
+        waiting: further calls of a reply. They are dropped if the user speaks or drops a memory behind them, or if the
+            model has to check whether any of them ran.
+        returned: the result of a step that was not finished.
         remembers: whether the run stored a memory.
-        newest_memory: the highest id of those, by store.
+        newest_memory: the highest id of its memories, by store.
         distilled: the facts of the run, after its end.
-        facts_stored: how many of them were stored.
+        facts_stored: how many of these facts were stored.
     """
 
     NOT_KEPT = ("_specs",)  # in a checkpoint
@@ -81,13 +81,13 @@ class Work:
         self.facts_stored = 0
         self._root = ""
         self._goals: tuple[Goal, ...] = ()
-        self._outputs: dict[int, str] = {}  # of the checks
+        self._outputs: dict[int, str] = {}  # outputs of the checks, by goal
         self._unchecked = False  # whether something has changed since the checks ran
-        self._ran: Call | None = None  # the newest started call
+        self._newest_call: Call | None = None  # the newest started call
         self._recent_calls: deque[int] = deque(maxlen=_MAX_CALLS)  # keys of the newest calls without a change
-        self._started = ("", "")  # the newest started command, and who allowed it
+        self._newest_start = ("", "")  # the newest started command, and who allowed it
         self._allowed_by = ""
-        self._ending = ("", "")  # the same for a rejected end, if nothing has happened since
+        self._rejected_end = ("", "")  # the same for a rejected end, unless something has happened since
 
     def add(self, event: events.Event) -> None:
         """Apply one event."""
@@ -100,7 +100,7 @@ class Work:
                 self.distilled, self.waiting = None, event.more or self.waiting[1:]
             case events.Rejected():
                 self.call, self.started, self.returned = None, False, None
-                self.unusable = 0 if event.off else self.unusable + 1  # well formed, so that the standstill ends it
+                self.unusable = 0 if event.off else self.unusable + 1  # well-formed replies are left to Standstill
                 self.waiting = self.waiting[1:]
             case events.Decided(allowed=True):
                 self._allowed_by = event.by
@@ -115,26 +115,26 @@ class Work:
                 self.base = self.base or event.tree
             case events.Returned():
                 self.call, self.started, self.returned = None, False, event
-                self._returned(event)
+                self._add_returned(event)
             case events.Prompted() | events.Ended():
                 self.returned = None
             case events.Feedback():
                 self._user_spoke()
-                self._outdate_drafts()
+                self._discard_drafts()
                 self.waiting = ()
             case events.Dropped():
                 self.waiting = ()
             case events.Undone():
                 self._user_spoke()
-                self._outdate_drafts()
+                self._discard_drafts()
                 self.waiting, self.met, self._unchecked = (), {}, True
             case events.Rewound():
-                self._outdate_drafts()
+                self._discard_drafts()
                 self.waiting, self.returned, self.met, self._unchecked = (), None, {}, True
             case events.Forked():
                 self.waiting, self.returned = (), None
             case events.AgentMessage():
-                self._change(event.meta.products, failed=event.meta.failed)
+                self._note_changes(event.meta.products, failed=event.meta.failed)
             case events.Checked():
                 self.met[event.goal], self._outputs[event.goal], self._unchecked = event.met, event.output, False
             case events.Drafted():
@@ -159,30 +159,30 @@ class Work:
             self._user_spoke()
 
     def _start(self, event: events.Started) -> None:
-        self.started, self.before, self._ran = True, self.tree, event.call
-        self._started = (event.call.name, self._allowed_by)
+        self.started, self.before, self._newest_call = True, self.tree, event.call
+        self._newest_start = (event.call.name, self._allowed_by)
         self.repeats = self.repeats or event.call.key in self._recent_calls
         self._recent_calls.append(event.call.key)
 
-    def doubt(self) -> None:
-        """Count the open call as started, since the missing event may have said so."""
+    def assume_started(self) -> None:
+        """Assume that the open call has started, since the lost event may have said so."""
         if not self.started:
             self.started, self.before = True, self.tree
 
     def allowed_by(self, call: Call) -> str:
-        """Return who allowed this end of the run before it was rejected, or '' if anything has happened since."""
-        name, by = self._ending
+        """Return who allowed this call to end the run before it was rejected, or '' if anything has happened since."""
+        name, by = self._rejected_end
         return by if call.name == name else ""
 
-    def loaded_of(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
-        """Return the commands offered from the start, or whose group is loaded."""
+    def loaded_commands(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
+        """Return the commands that are offered from the start or belong to a loaded group."""
         return [spec for spec in specs if not spec.group or spec.group in self.loaded]
 
-    # Goals: a check is a shell command of the user's that exits 0 once its goal is met --------------------------------
+    # Goals: a check is one of the user's shell commands, which exits 0 once its goal is met ---------------------------
 
     @property
-    def stale(self) -> bool:
-        """Return whether there are checks, and something has changed since they ran."""
+    def has_stale_checks(self) -> bool:
+        """Return whether there are checks and something has changed since they ran."""
         return self._unchecked and any(goal.check for goal in self._goals)
 
     def check(
@@ -202,13 +202,13 @@ class Work:
                 continue
             limit = f"stopped at the limit of {end.limit}" if end.limit else ""
             output = end.output.decode("utf-8", "replace").strip()
-            cut = output if len(output) <= MAX_CHECK_OUTPUT else f"…{output[-MAX_CHECK_OUTPUT:]}"
-            text = f"{limit or end.signal or f'exit status {end.status}'}. {cut}".strip()
+            tail = output if len(output) <= MAX_CHECK_OUTPUT else f"…{output[-MAX_CHECK_OUTPUT:]}"
+            text = f"{limit or end.signal or f'exit status {end.status}'}. {tail}".strip()
             data = labels().to_json() if end.status != 0 and end.output.strip() else {}
             yield events.Checked(goal=number, met=end.status == 0, output=text, data=data)
 
     def change_notice(self, event: events.Checked, quote: Callable[[str], str] = str) -> str:
-        """Describe the news in an outcome: a goal whose state or check output changed, before it is added.
+        """Describe the news in an outcome that is not added yet: a changed status or check output.
 
         `quote` puts marks around program output, which may come from outside.
         """
@@ -222,7 +222,7 @@ class Work:
         return f"{goal} {change}. Its check says: {quote(event.output)}"
 
     def failing(self, quote: Callable[[str], str] = str) -> str:
-        """Name in one line the goals whose checks fail, with output that needs no marks."""
+        """Name the goals with failing checks in one line, with any output that needs no marks."""
         sentences = []
         for number, met in self.met.items():
             if not met:
@@ -234,7 +234,7 @@ class Work:
     def unmet(self, quote: Callable[[str], str] = str, abandoned: Collection[int] = ()) -> str:
         """Explain why the run may not end yet, with the checks' output, quoted as in `change_notice`.
 
-        Returns '' if all passed, apart from the goals in `abandoned`, counted from 0.
+        Returns '' if all passed except the goals in `abandoned` (counted from 0).
         """
         lines = [
             f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"
@@ -246,21 +246,21 @@ class Work:
     def _user_spoke(self) -> None:
         self.was_warned = self.put_off = False
         self.verdicts = ()
-        self._started = self._ending = ("", "")
+        self._newest_start = self._rejected_end = ("", "")
 
-    def _outdate_drafts(self) -> None:
-        """Discard the results of drafts and failed tests: the user has said more, or taken the work back."""
+    def _discard_drafts(self) -> None:
+        """Discard the results of drafts and failed tests: the user has said more or taken back work."""
         self.drafted = self.drafted and replace(self.drafted, agree=0, failed=())
 
-    def _returned(self, event: events.Returned) -> None:
-        meta, call = event.meta, self._ran
+    def _add_returned(self, event: events.Returned) -> None:
+        meta, call = event.meta, self._newest_call
         if event.needs_review:
             self.waiting = ()
         self._unchecked = self._unchecked or bool(meta.products)
         spec = self._specs.get(call.name) if call else None
         effects = spec.effects if spec else None
         self.put_off = self.put_off or meta.put_off
-        self._ending = self._started if meta.put_off else ("", "")
+        self._rejected_end = self._newest_start if meta.put_off else ("", "")
         if meta.put_off:
             self.was_warned = self.was_warned or bool(self.verdicts)
         elif meta.products or spec is None or spec.risk != "read":
@@ -273,13 +273,13 @@ class Work:
             self.put_off = self.put_off and (meta.failed or not event.ok)
         if event.ok and call is not None:
             if not meta.failed:
-                self.handled.update(self._named(call, spec))
+                self.handled.update(self._named_paths(call, spec))
             if effects is not None and effects.loads_commands:
                 self.loaded.update(value for value in call.args.values() if isinstance(value, str))
-        self._change(meta.products, failed=meta.failed)
+        self._note_changes(meta.products, failed=meta.failed)
         self.idle = 0 if meta.put_off else self.idle
 
-    def _change(self, paths: tuple[str, ...], *, failed: bool) -> None:
+    def _note_changes(self, paths: tuple[str, ...], *, failed: bool) -> None:
         self.changed.update(dict.fromkeys(paths))
         self.handled.update(paths)
         (self.failed.update if failed else self.failed.difference_update)(paths)
@@ -288,8 +288,8 @@ class Work:
             self.repeats = self.put_off = False
             self._recent_calls.clear()
 
-    def _named(self, call: Call, spec: CommandSpec | None) -> Iterator[str]:
-        """Yield the paths in a call: its path arguments, and the words of a shell line."""
+    def _named_paths(self, call: Call, spec: CommandSpec | None) -> Iterator[str]:
+        """Yield the paths named in a call: its path arguments, and the words of a shell line."""
         for parameter in spec.parameters if spec is not None else ():
             value = call.args.get(parameter.name)
             if isinstance(value, str) and parameter.meaning in ("path", "shell"):

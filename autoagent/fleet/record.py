@@ -257,7 +257,7 @@ class RunTally:
         if stats.outcome is not None:
             row.status, row.reason = stats.outcome.status, stats.outcome.reason
             goals = len(stats.task.goals) if stats.task else 0
-            row.known = tuple(stats.standing(number) for number in range(goals))
+            row.known = tuple(stats.goal_status(number) for number in range(goals))
 
 
 def tally_of(folder: Path) -> RunTally:

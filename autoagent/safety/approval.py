@@ -11,7 +11,7 @@ from autoagent.core.protocols import Authorizer
 from autoagent.core.task import Outcome, Status
 from autoagent.safety.rules import Rulebook
 
-NOBODY = "nobody"  # refuses a call that nobody decided on in time
+NOBODY = "nobody"  # the decider of a call that nobody decided on in time
 
 
 class Continuous:
@@ -37,14 +37,14 @@ class Continuous:
         return self._ask.interrupted()
 
     def waits_on(self, reason: str) -> bool:
-        return False  # the patience was for an unattended agent
+        return False  # an unattended agent has waited long enough
 
     def accepts(self, claims: str) -> Verdict:
         return Verdict(False, "continuous mode")
 
 
 class AuthorizerWrapper:
-    """Wrap another authorizer, which answers whatever a subclass does not. A subclass satisfies Authorizer."""
+    """Wrap another authorizer. It answers whatever a subclass does not, so that a subclass satisfies Authorizer."""
 
     def __init__(self, inner: Authorizer) -> None:
         self._inner = inner
@@ -65,7 +65,7 @@ class RuleAuthorizer(AuthorizerWrapper):
     def decide(self, proposal: Proposal) -> Verdict:
         self._rulebook.note(proposal.call, proposal.agent)
         rule = self._rulebook.allows(proposal.call)
-        # named explicitly, not by a wildcard
+        # the rule must name a guarded file itself, not by a wildcard
         if rule is not None and (not proposal.guarded or proposal.guarded == (rule.pattern,)):
             return Verdict(True, f"rule {rule}")
         return self._inner.decide(proposal)

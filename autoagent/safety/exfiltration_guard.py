@@ -1,7 +1,7 @@
 """Guard against exfiltration with the rule of three: untrusted text, private data, and an outward action.
 
 A run that has read untrusted text, holds private data, and is about to act outward or irreversibly needs a fresh answer
-of a person. Any two of the three are harmless together.
+from a person. Any two of the three are harmless together.
 
 It does not judge a call's words, only what the run has read before: model-based and pattern-based guards can be written
 around. docs/security.md defines the three, and what is not covered. A command's effects are declared with it (see
@@ -23,14 +23,14 @@ from autoagent.text.quoting import marked, name_source
 
 __all__ = ["AccessObserver", "ExfiltrationGuard", "TaintedFiles"]
 
-NAMED = 3  # sources and private data named by a warning
+MAX_NAMED = 3  # sources, and private data, named by a warning
 
 
 class AccessObserver:
     """Record the workspace files that a call was shown.
 
-    `source` is the source of a tainted file, or ''; `private` tells whether a file was the user's. `could`: a program
-    of the call could have read the user's files. It is a workspace.gate.Observer.
+    `source` is the source of a tainted file, or ''. `private` tells whether a file was the user's, `could` whether a
+    program of the call could have read such files. Satisfies workspace.gate.Observer.
     """
 
     def __init__(self, tainted: TaintedFiles, own_files: set[str], *, could: bool = False) -> None:
@@ -50,10 +50,10 @@ class ExfiltrationGuard:
     """Fold events into the run's taint, examine proposals, and label results.
 
     Call `examine` before the decision, `observe` for the call, and `label` before the result is recorded, so that all
-    later readers of the log see its labels. `specs` are those of all commands. A missing spec declares nothing.
-    `network`: programs reach the network, so that their output is from outside. `confined` is False if programs may
-    read all the user's files. `origin` is that of the task: for a sub-agent, its starter's. `add` raises StateError if
-    a tainted file cannot be recorded.
+    later readers of the log see its labels. `specs` are those of all commands. A missing spec declares nothing. With
+    `network`, programs reach the network, so that their output is from outside. `confined` is False if programs may
+    read all the user's files. `origin` is that of the task; a sub-agent has that of its starter. `add` raises
+    StateError if a tainted file cannot be recorded.
     """
 
     NOT_KEPT = ("_tainted", "_specs", "_network", "confined", "is_ruled")  # in a checkpoint
@@ -71,23 +71,23 @@ class ExfiltrationGuard:
         self._network = network
         self.confined = True
         self.is_ruled: Callable[[Call], bool] = lambda call: False  # whether a user's rule allows a call
-        self._sources: dict[str, str] = {}  # sources of taint, with the time in words; the newest last
-        self._ever = ""  # the newest source ever, including those of dropped memories
+        self._sources: dict[str, str] = {}  # sources of taint with a description, the newest last
+        self._newest_ever = ""  # the newest source ever, including those of dropped memories
         self._memory_sources: dict[int, str] = {}  # the source of each recalled memory from outside
         self._read_sources: set[str] = set()  # sources of everything else that the run has read
-        self._private_data: dict[str, None] = {}  # its private data, in words
+        self._private_data: dict[str, None] = {}  # descriptions of its private data
         self._own_files: set[str] = set()  # workspace files written entirely by this run
         self._pending: Call | None = None
         self._proposed_keys: list[int | str] = []  # the call of the newest reply, and its edited version
         self._dropped_at: set[int | str] = set()  # calls whose question led to a dropped memory, until one is allowed
-        self._marked: dict[str, tuple[str, str, int, bool]] = {}  # the newest marks that it has made, by path
+        self._marked: dict[str, tuple[str, str, int, bool]] = {}  # the newest marks that it has set, by path
         self._agents_reach_out = True
         self._run, self._step = "", 0
         self._add_labels((origin or Origin()).labels, "the task it was given")
 
     @property
     def configuration(self) -> object:
-        """Return its settings, besides the events."""
+        """Return everything besides the events that shapes its state."""
         return sorted(self._specs.items()), self._network, self.confined
 
     @property
@@ -103,7 +103,8 @@ class ExfiltrationGuard:
     @property
     def origin(self) -> Origin:
         """Return the origin of a new memory or message to another agent, including dropped memories."""
-        return Origin(", ".join(filter(None, (PRIVATE if self.private else "", self._ever))), not self._ever)
+        newest = self._newest_ever
+        return Origin(", ".join(filter(None, (PRIVATE if self.private else "", newest))), not newest)
 
     def add(self, event: Event) -> None:
         """Apply an event."""
@@ -139,7 +140,7 @@ class ExfiltrationGuard:
                 short = call.name if call else "a command"
                 short += f" {name_source(str(first), 40)}" if first else ""
                 self._add_labels(event.meta, f"{short}, step {event.step}")
-                self._mark(event)
+                self._taint_files(event)
                 effects = self._effects(call)
                 if event.known and effects is not None and not (effects.amends or effects.tells_agents):
                     self._own_files.update(event.meta.changed)
@@ -151,7 +152,7 @@ class ExfiltrationGuard:
                 self._own_files.clear()  # the user's files may be back
             case AgentMessage():
                 self._add_labels(event.meta, f"words of {event.sender}, step {event.step}")
-                self._mark(event)
+                self._taint_files(event)
 
     def new_labels(self, memory: RetrievedMemory) -> ResultMeta:
         """Return a recalled memory's labels that are new to the run."""
@@ -175,7 +176,7 @@ class ExfiltrationGuard:
         effects = self._effects(call)
         source, private = observer.source, observer.private or observer.could
         if effects is None:
-            source, private = source or self._output_source or _undeclared(call), True
+            source, private = source or self._output_source or _undeclared_source(call), True
         else:
             if effects.runs_programs:
                 source = self._output_source or source
@@ -190,15 +191,15 @@ class ExfiltrationGuard:
         return replace(result, meta=meta)
 
     @property
-    def printed(self) -> ResultMeta:
+    def output_labels(self) -> ResultMeta:
         """Return the labels of a program's present output in the workspace."""
         return ResultMeta(untrusted=self._output_source, private=self._within_reach)
 
-    def cut_off(self, call: Call, changed: Sequence[str]) -> ResultMeta:
+    def label_crash(self, call: Call, changed: Sequence[str]) -> ResultMeta:
         """Label the result of a crashed call by its file changes, which the run has not read yet."""
         effects = self._effects(call)
         if effects is None:
-            source = self._output_source or _undeclared(call)
+            source = self._output_source or _undeclared_source(call)
         elif effects.runs_programs:
             source = self._output_source
         else:
@@ -219,7 +220,7 @@ class ExfiltrationGuard:
         return marked(text, source, run=self._run, step=self._step) if source else text
 
     def examine(self, proposal: Proposal) -> Proposal:
-        """Return the proposal, with a warning if only a fresh answer of a person may allow it."""
+        """Return the proposal, with a warning if only a fresh answer from a person may allow it."""
         name, effects = proposal.call.name, self._effects(proposal.call)
         if effects is None and self.is_ruled(proposal.call):
             return proposal
@@ -231,7 +232,7 @@ class ExfiltrationGuard:
         acts_outward = tells_agents or proposal.risk in OUTWARD
         if not (acts_outward and self._private_data and (self._sources or is_repeated)):
             return proposal
-        effect = "tells an agent that can act outward" if tells_agents else _DOES[proposal.risk]
+        effect = "tells an agent that can act outward" if tells_agents else _EFFECT_OF_RISK[proposal.risk]
         if not self._sources:
             asks = "a memory from outside was dropped at the question of this very call, and may be why it comes again."
             return replace(proposal, warning=f"{name} {effect}: {asks}")
@@ -271,11 +272,11 @@ class ExfiltrationGuard:
                 self._memory_sources[memory] = source
             self._sources.pop(source, None)  # it is now the newest
             self._sources[source] = f"{name_source(source)}: {by}"
-            self._ever = source
+            self._newest_ever = source
         if meta.private:
             self._private_data[by] = None
 
-    def _mark(self, event: Returned | AgentMessage) -> None:
+    def _taint_files(self, event: Returned | AgentMessage) -> None:
         """Taint the files changed by a run that has read untrusted text, as shared if it holds private data."""
         meta = event.meta
         if source := self.source or meta.tainted_by:
@@ -289,20 +290,20 @@ class ExfiltrationGuard:
             self._tainted.mark([path], source, run=run, seq=seq, shared=shared)
 
 
-_DOES = {"network": "reaches out to the network", "run": "runs a program", "irreversible": "cannot be undone"}
+_EFFECT_OF_RISK = {"network": "reaches out to the network", "run": "runs a program", "irreversible": "cannot be undone"}
 
 
 def _describe_memory(memory: int) -> str:
-    """Name a recalled memory, and the line that deletes it."""
+    """Name a recalled memory, and the command that deletes it."""
     forget = f"autoagent memory {'--user ' if memory < 0 else ''}forget {abs(memory)}"
     return f"memory {memory_name(memory)}, which `{forget}` drops"
 
 
-def _undeclared(call: Call) -> str:
+def _undeclared_source(call: Call) -> str:
     return f"{call.name}, which does not declare what it shows"
 
 
 def _list_newest(names: Iterable[str]) -> str:
     newest = list(names)[::-1]
-    suffix = f" and {len(newest) - NAMED} more" if len(newest) > NAMED else ""
-    return "; ".join(newest[:NAMED]) + suffix
+    suffix = f" and {len(newest) - MAX_NAMED} more" if len(newest) > MAX_NAMED else ""
+    return "; ".join(newest[:MAX_NAMED]) + suffix

@@ -7,7 +7,7 @@ lock of the folder, so that one comes first and the other learns of it.
 The folder and its files must belong to this user alone. Commands cannot access it: the workspace gate refuses the
 user's own state, and the sandbox hides it.
 
-Not covered: a program without a sandbox, which can do here whatever its user can.
+Not covered: a program without a sandbox can do here whatever its user can.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.frozen import dataclass
 from autoagent.safety.typed_answers import refusal
 
-LONGEST = 100_000  # characters of an answer
-_MAX_BYTES = 2_000_000  # bytes read of a file
+MAX_ANSWER = 100_000  # characters
+_MAX_BYTES = 2_000_000  # bytes read from a file
 _QUESTION, _ANSWER = ".json", ".answer"
 
 
@@ -70,7 +70,7 @@ class OpenQuestion:
 
 
 class HeldQuestion:
-    """Hold open a question of this process, until it is closed or the process ends."""
+    """Keep a question of this process open until it is closed or the process ends."""
 
     def __init__(self, folder: int, file: int, id: str) -> None:
         self.id = id
@@ -83,7 +83,7 @@ class HeldQuestion:
         return self._folder >= 0 and _is_there(self._folder, self.id + _ANSWER)
 
     def close(self) -> str | None:
-        """Close the question, and return an answer that came before, or None."""
+        """Close the question. Return the answer that came before, or None."""
         if self._folder < 0:
             return None
         text = None
@@ -132,13 +132,13 @@ class OpenQuestions:
             raise StateError(f"{self._path} cannot be read: {error.strerror}.") from error
 
     def answer(self, question: OpenQuestion, text: str) -> None:
-        """Answer a question, which stays open unless the text is an answer to it.
+        """Answer a question. It stays open if the text is not an answer to it.
 
-        Raises SettingsError for a text that is none, StateError if it is no longer open: already answered, or its run
-        is over.
+        Raises SettingsError if the text is not an answer, and StateError if the question is no longer open: it was
+        answered, or its run is over.
         """
-        if len(text) > LONGEST:
-            raise SettingsError(f"An answer has at most {LONGEST:,} characters; the question stays open.")
+        if len(text) > MAX_ANSWER:
+            raise SettingsError(f"An answer has at most {MAX_ANSWER:,} characters; the question stays open.")
         if reason := refusal(text, question.form):
             raise SettingsError(f"{reason} The question stays open.")
         try:
@@ -151,7 +151,7 @@ class OpenQuestions:
             pass
         except OSError as error:
             raise StateError(f"The answer cannot be written in {self._path}: {error.strerror}.") from error
-        raise StateError(f"{question.id} is no longer open: it was answered meanwhile, or the run has gone on.")
+        raise StateError(f"{question.id} is no longer open: it was answered, or the run has continued.")
 
     def _open_folder(self) -> int:
         """Open the folder. Raises StateError if others may write in it."""
@@ -178,7 +178,7 @@ class OpenQuestions:
             id = name.removesuffix(_QUESTION)
             if id == name:
                 if name.removesuffix(_ANSWER) + _QUESTION not in names:
-                    _remove(folder, name)  # of a killed process
+                    _remove(folder, name)  # left by a killed process
                 continue
             if not _is_held(folder, name):
                 _remove(folder, id)
@@ -190,9 +190,9 @@ class OpenQuestions:
 
 
 def pick(questions: Sequence[OpenQuestion], wanted: str) -> OpenQuestion:
-    """Return the question with this id or run, by a unique prefix, or the only one for ''.
+    """Return the question with this id or run, or a unique prefix of it. '' means the only open question.
 
-    Of several of one run it is the one that the run waits for. Raises StateError if there is none, or more than one.
+    If a run has several, it is the question that the run waits for. Raises StateError for none or more than one.
     """
     matches = [question for question in questions if question.id == wanted or question.run == wanted]
     matches = matches or [question for question in questions if question.id.startswith(wanted)]
@@ -242,7 +242,7 @@ def _is_held(folder: int, name: str) -> bool:
 
 
 def _read(folder: int, name: str) -> Any:
-    """Return the content of a file of ours. Raises OSError, or ValueError for anybody else's file."""
+    """Return the content of a file of this user. Raises OSError, or ValueError for anybody else's file."""
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(file, "rb") as file_object:
         status = os.fstat(file)

@@ -1,7 +1,7 @@
 """Ask a person before a command.
 
-A proposal with a warning (see exfiltration_guard) needs a separate answer: no advance authorization covers it except a
-rule of the user's.
+A proposal with a warning (see exfiltration_guard) needs a separate answer. No advance authorization covers it, only a
+rule of the user.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from autoagent.safety.typed_answers import (
     Steering,
     UserAnswer,
     edit_arguments,
-    no_continuous,
     read_answer,
+    refuse_continuous,
     restore_secrets,
 )
 
 ASKS_AT_ONCE = "it asks the user"  # the command itself asks the user, so a question before it is redundant
 
-_TOLD_ELSEWHERE = ("thoughts", "help", "quit", "drop", "ask", "write")  # words that another line explains
+_SHOWN_ELSEWHERE = ("thoughts", "help", "quit", "drop", "ask", "write")  # words that another line explains
 
 _DROP = "continue without the memories from outside, or one of them (/drop 12)"
 
@@ -42,7 +42,7 @@ class Questioner(Protocol):
     """Ask a person at a keyboard, or read the lines of a pipe."""
 
     def ask(self, prompt: str, *, question: Question = ANY_TEXT) -> str:
-        """Ask for a line. Raises EOFError if nobody can answer, KeyboardInterrupt, TimeoutError to go on without."""
+        """Ask for a line. Raises EOFError if nobody can answer, TimeoutError to go on without, KeyboardInterrupt."""
 
     @property
     def elsewhere(self) -> bool:
@@ -96,14 +96,14 @@ class Ask:
         self._rulebook = rulebook or Rulebook([])
         self._credit = 0  # commands that still run without a question
         self._always: set[str] = set()
-        self._all = False  # whether only warnings are asked about
+        self._runs_all = False  # whether only warnings are asked about
 
     def decide(self, proposal: Proposal) -> Verdict:
         name, effects = proposal.call.name, proposal.spec.effects
         if not proposal.warning:
             if effects is not None and effects.asks_user:
                 return Verdict(True, ASKS_AT_ONCE)
-            if self._all:
+            if self._runs_all:
                 return Verdict(True, "user (continuous)")
             if name in self._always:
                 return Verdict(True, f"user (always {name})")
@@ -113,15 +113,15 @@ class Ask:
                 self._terminal.say(f"Authorized in advance; {remainder}.")
                 return Verdict(True, "user (in advance)")
         try:
-            return replace(self._asked(proposal), elsewhere=self._terminal.elsewhere)
+            return replace(self._ask_user(proposal), elsewhere=self._terminal.elsewhere)
         except TimeoutError as error:
             return Verdict(False, NOBODY, f"{error} So it was not run. Go on with what can be done without it.")
 
-    def _asked(self, proposal: Proposal) -> Verdict:
+    def _ask_user(self, proposal: Proposal) -> Verdict:
         name, words = proposal.call.name, self._question(proposal)
         decision = self._form("decision", proposal)
         while True:
-            answer = read_answer(self._listen(words, decision), self._yes, self._no)
+            answer = read_answer(self._ask_twice(words, decision), self._yes, self._no)
             if answer.kind == "run":
                 if answer.count > 1 or not proposal.warning:
                     self._credit = answer.count - 1
@@ -137,7 +137,7 @@ class Ask:
                 raise stopped(Status.STOPPED)
             if answer.kind == "edit" and (args := self._edit(proposal, answer.text)) is not None:
                 return Verdict(False, "user", args=args)
-            if answer.kind == "word" and (verdict := self._word(answer.text, proposal)) is not None:
+            if answer.kind == "word" and (verdict := self._run_word(answer.text, proposal)) is not None:
                 return verdict
             if answer.kind == "whole":
                 self._terminal.show_whole(proposal)
@@ -151,14 +151,14 @@ class Ask:
             elif answer.kind == "again" and answer.text:
                 self._terminal.say(f"{answer.text} Nothing was run.")
 
-    def _word(self, text: str, proposal: Proposal) -> Verdict | None:
+    def _run_word(self, text: str, proposal: Proposal) -> Verdict | None:
         """Execute a word after a slash. Return the verdict if it decides on the proposal."""
         word, _, rest = text.partition(" ")
         if word == "continuous":
-            if problem := no_continuous(rest, self._yes, warned=bool(proposal.warning)):
+            if problem := refuse_continuous(rest, self._yes, warned=bool(proposal.warning)):
                 self._terminal.say(f"{problem} Nothing was run.")
                 return None
-            self._all, self._credit = not rest, int(rest or 1) - 1
+            self._runs_all, self._credit = not rest, int(rest or 1) - 1
             return Verdict(True, "user")
         if word == "ask":
             self._revoke()
@@ -181,7 +181,7 @@ class Ask:
         """Return the verdict that removes recalled memories, all or one, from the run.
 
         The call and the rest of its reply do not run, since they may stem from these memories. Advance authorizations
-        end.
+        are revoked.
         """
         memories = [memory for memory in recalled if name in ("", memory_name(memory))]
         if not memories and not (recalled and name.isdecimal()) and self._steering and "drop" in self._steering.words:
@@ -217,7 +217,7 @@ class Ask:
         return {**self._terminal.words, **(self._steering.words if self._steering else {}), **OWN_WORDS}
 
     def _revoke(self) -> None:
-        self._credit, self._all = 0, False
+        self._credit, self._runs_all = 0, False
         self._always.clear()
 
     def interrupted(self) -> str:
@@ -264,7 +264,7 @@ class Ask:
         question = f"{claims}\nAccept it as done? {self._yes} = yes, {self._no} = leave it unverified, or type feedback"
         while True:
             try:
-                line = self._listen(question, self._form("decision"))
+                line = self._ask_twice(question, self._form("decision"))
             except (TimeoutError, StopRun):
                 return Verdict(False, NOBODY)
             answer = read_answer(line, self._yes, self._no)
@@ -299,7 +299,7 @@ class Ask:
             "a": f"run every {name} unasked until the run ends, or Ctrl-C",
             "a RULE": f"save a rule, such as {name}:PATTERN, for every run",
             "text": "feedback; nothing is run. Alt-Enter: a new line; /write: your editor",
-            **{f"/{word}": what for word, what in self._words.items() if word not in _TOLD_ELSEWHERE},
+            **{f"/{word}": what for word, what in self._words.items() if word not in _SHOWN_ELSEWHERE},
             **({"/drop": _DROP} if proposal.recalled else {}),
         }
         head = f"{proposal.spec.label} ({name}, risk: {proposal.risk})"
@@ -313,7 +313,7 @@ class Ask:
                 return None
             self._terminal.say(self._rulebook.forecast(rule))
             question = f"Save the rule {rule}? {self._yes} = yes, Enter = no"
-            confirmation = self._listen(question, self._form("going on"))
+            confirmation = self._ask_twice(question, self._form("going on"))
             if read_answer(confirmation, self._yes, self._no) != UserAnswer("run", 1):
                 self._terminal.say("The rule was not saved. Nothing was run.")
                 return None
@@ -328,7 +328,7 @@ class Ask:
         is_warned = proposal is not None and bool(proposal.warning)
         return Question(kind, self._yes, self._no, is_warned, proposal, words=tuple(self._words))
 
-    def _listen(self, words: str, question: Question) -> str:
+    def _ask_twice(self, words: str, question: Question) -> str:
         """Read an answer. The first Ctrl-C returns to the question, a second ends the run."""
         try:
             return self._answer(words, question)
@@ -347,7 +347,7 @@ class Ask:
             raise stopped(Status.UNANSWERED) from None
 
     def _edit(self, proposal: Proposal, name: str) -> dict[str, Any] | None:
-        """Return new arguments, or None if unchanged. `name` is the one to change, '' for the default."""
+        """Return new arguments, or None if unchanged. `name` is the argument to change, or '' for the default."""
         args = dict(proposal.call.args)
         displayed = dict(self._mask(args))
         if name and not name.startswith("{") and name not in displayed:
@@ -367,7 +367,7 @@ class Ask:
             self._terminal.say(f"{error} Nothing was changed.")
             return None
         self._terminal.say(json.dumps(displayed, ensure_ascii=False, indent=2))
-        while line := self._listen(_NEW_ARGUMENTS, ANY_TEXT).strip():
+        while line := self._ask_twice(_NEW_ARGUMENTS, ANY_TEXT).strip():
             try:
                 return changed(edit_arguments(displayed, line, proposal.spec.parameters))
             except ValueError as error:
@@ -377,8 +377,8 @@ class Ask:
     def _edit_text(self, proposal: Proposal, displayed: Mapping[str, Any], name: str) -> dict[str, Any] | None:
         """Return the arguments with one text edited by the user, or None if only names can be edited.
 
-        Without a `name` it is the program or the text of the file, else the last text that is no path: an edit's
-        replacement, not its target.
+        Without a `name`, that is the program or the text of the file, or else the last text that is not a path: the
+        replacement in an edit, not its target.
         """
         texts = [p for p in proposal.spec.parameters if isinstance(displayed.get(p.name), str)]
         if not texts or (name and not isinstance(displayed[name], str)):

@@ -22,15 +22,15 @@ from autoagent.core.frozen import dataclass
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import read_text, write_text
 
-CALLS_SHOWN, CALL_SHOWN = 20, 160  # before a rule is saved: calls, characters of each
+MAX_CALLS, MAX_CALL = 20, 160  # shown before a rule is saved: calls, and characters of each
 
-_PLAIN = r"[^;&|<>()$`\\\"'*?\[\]{}~#!^\x00-\x1f\x7f\x85\u2028\u2029]"  # of a shell line: each stands for itself
+_PLAIN = r"[^;&|<>()$`\\\"'*?\[\]{}~#!^\x00-\x1f\x7f\x85\u2028\u2029]"  # of a shell line: stands for itself
 _RULE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*|{SOURCED})(?::(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Hold a rule. `pattern` None matches every call of the command."""
+    """Hold a rule. A `pattern` of None matches every call of the command."""
 
     command: str
     pattern: str | None = None
@@ -100,7 +100,7 @@ def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
     if spec is None:
         near = nearest(rule.command, names)
         if source_in(rule.command) and not near:
-            return rule  # of a server that may run another time
+            return rule  # for a server that may be running another time
         hint = f" Did you mean {near}?" if near else ""
         raise SettingsError(f"The rule {rule}: there is no command {rule.command!r}.{hint} See `autoagent commands`.")
     if rule.pattern is not None:
@@ -135,13 +135,13 @@ def _url_matches(pattern: str, url: str) -> bool:
 
 
 def _after_host(url: str) -> str:
-    """Return the path of a URL and everything after it, at least a slash."""
+    """Return the path of a URL and everything after it, or at least a slash."""
     path = re.sub(r"^[^/]*//[^/?#]*", "", url)
     return path if path.startswith("/") else f"/{path}"
 
 
 def _single_spaced(line: str) -> str:
-    """Replace runs of spaces and tabs by one space. A newline begins another command and stays."""
+    """Replace runs of spaces and tabs with one space. Keep newlines, since they begin another command."""
     return re.sub(r"[ \t]+", " ", line.strip(" \t"))
 
 
@@ -222,7 +222,7 @@ class Rulebook:
     """Hold a run's rules, and the calls proposed in it.
 
     `specs` are those of all commands, `given` the rules of flags and settings. `place` resolves workspace paths. Raises
-    SettingsError for an invalid given rule, StateError where the saved ones cannot be used.
+    SettingsError for an invalid given rule, and StateError if the saved rules cannot be used.
     """
 
     def __init__(
@@ -237,8 +237,8 @@ class Rulebook:
         self._saved = saved
         self._place = place
         self._rules = [*map(self.parse, given), *(saved.load() if saved else ())]
-        self._proposed: dict[str, Call] = {}  # the newest of each agent, maybe edited since it was logged
-        self.logged_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple  # of the run, each with its agent's key
+        self._proposed: dict[str, Call] = {}  # the newest call of each agent, perhaps edited since it was logged
+        self.logged_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple  # of the run, with their agents' keys
 
     def note(self, call: Call, agent: str = "") -> None:
         """Note a proposed call."""
@@ -266,8 +266,8 @@ class Rulebook:
         calls = list(by_id.values())
         matching = [call for call in calls if self.fits(rule, call)]
         head = f"{rule} would have allowed {len(matching)} of the {len(calls)} calls of this run:"
-        omitted = [f"  and {len(matching) - CALLS_SHOWN} earlier ones"] if len(matching) > CALLS_SHOWN else []
-        return "\n".join([head, *(f"  {shorten(str(call), CALL_SHOWN)}" for call in matching[-CALLS_SHOWN:]), *omitted])
+        omitted = [f"  and {len(matching) - MAX_CALLS} earlier ones"] if len(matching) > MAX_CALLS else []
+        return "\n".join([head, *(f"  {shorten(str(call), MAX_CALL)}" for call in matching[-MAX_CALLS:]), *omitted])
 
     def save(self, rule: Rule) -> None:
         """Save a rule for this and later runs. Raises StateError."""

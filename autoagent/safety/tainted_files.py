@@ -29,7 +29,7 @@ MAX_SEARCHED = 20_000  # files searched for one of the user's own; beyond this, 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Mark a workspace path: its source of taint, when (event `seq` of a run), and the file's state.
+    """Mark a workspace path with its source of taint, the event (`seq` of a run), and the file's state.
 
     `changed` is the time of its last change of any kind (ctime, which no program can set back), or for a folder, which
     stands for its contents, the time of the mark. Both are in nanoseconds since the epoch, or 0 if the user's data may
@@ -59,9 +59,9 @@ class TaintedFiles:
     def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
         """Record files or folders as tainted by `source` from this event on, unless they are missing.
 
-        `shared`: they may hold the user's own data as well. Folding events again, for a resumed run, changes nothing.
+        With `shared`, they may hold the user's own data as well. Replaying events for a resumed run changes nothing.
         """
-        fresh = []
+        new_marks = []
         for path in paths:
             location = self._locate(path)
             old_mark = self._marks.get(location)
@@ -69,9 +69,9 @@ class TaintedFiles:
                 continue
             if (mark := self._present_mark(location, source, run, seq)) is not None:
                 self._marks[location] = replace(mark, changed=0) if shared else mark
-                fresh.append(self._marks[location])
-        if fresh:
-            self._append(fresh)
+                new_marks.append(self._marks[location])
+        if new_marks:
+            self._append(new_marks)
 
     def inherit(self, origin: Path, runs: Collection[str], events: int) -> None:
         """Adopt the marks of the workspace `origin`, copied here when the log of `runs` had `events` events.
@@ -93,7 +93,7 @@ class TaintedFiles:
             self._append(list(marks.values()))
 
     def source_of(self, path: str) -> str:
-        """Return the source of taint of a file, its folder, or a file in the folder, or ''."""
+        """Return the source of taint of a file, of its folder, or of a file in this folder, or ''."""
         location = self._locate(path)
         if (mark := self._nearest(location)) is not None:
             return mark.source
@@ -156,7 +156,7 @@ class TaintedFiles:
     # The record --------------------------------------------------------------------------------------------------
 
     def _saved_marks(self) -> Iterator[Mark]:
-        """Yield the marks of this workspace, oldest first. A torn line is skipped, as its event comes again."""
+        """Yield the marks of this workspace, oldest first. A torn line is skipped, as its event is replayed."""
         try:
             yield from (mark for mark in lines_of(Mark, self._path) if mark.workspace == str(self._root))
         except OSError as error:

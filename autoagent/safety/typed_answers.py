@@ -1,6 +1,6 @@
 """Parse the answers that a person types at a question about a command.
 
-Nothing runs without a plain authorization: look-alikes are confirmed.
+Nothing runs without a plain authorization. For lookalikes, the user is asked again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OWN_WORDS: Mapping[str, str] = {
     "quit": "save and stop",
 }
 
-# Letters and dashes of other keyboards and fonts that resemble those of an authorization.
+# Letters and dashes of other scripts that look like those of an authorization.
 _DISGUISED = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO------")  # noqa: RUF001 (they are the point)
 
 
@@ -66,17 +66,17 @@ class Steering:
 
 
 def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
-    """Parse a line typed at the question. `yes` and `no` are the keys to run and to stop.
+    """Parse a line typed at the question. `yes` and `no` are the keys that run and stop.
 
-    Spaces and case do not matter. Text is feedback, unless it begins like an authorization and is none.
+    Spaces and case do not matter. Text is feedback, unless it begins like an authorization without being one.
     """
     text = line.strip()
     folded = " ".join(text.lower().split())
     yes, no = yes.strip().lower(), no.strip().lower()
     if not folded:
         return UserAnswer("again")
-    usual = {"no": no == "n", "q": yes != "q"}  # unless they mean something else here
-    if folded in (no, "exit", "quit", "/quit", "/exit") or usual.get(folded):
+    default_stops = {"no": no == "n", "q": yes != "q"}  # unless the keys give them another meaning
+    if folded in (no, "exit", "quit", "/quit", "/exit") or default_stops.get(folded):
         return UserAnswer("stop")
     if (answer := _authorization(folded, yes)) is not None:
         return answer
@@ -89,12 +89,12 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
         return UserAnswer("edit", text=argument[1])
     if rule := re.fullmatch(rf"[aA]\s+([a-z_]+:\S.*|[a-z]+(?:_[a-z]+)+|{SOURCED}(?::\S.*)?)", text):
         return UserAnswer("rule", text=rule[1])
-    # the default keys, where others are configured
+    # the default keys, if others are configured
     if folded in ("n", "no") or _authorization(folded, "y") is not None:
         return UserAnswer("again", text=f"The keys are {yes!r} to run it and {no!r} to stop.")
-    plain = unicodedata.normalize("NFKC", text).translate(_DISGUISED)
-    plain = "".join(char for char in plain if unicodedata.category(char) != "Cf")  # without invisible characters
-    if plain != text and (read := read_answer(plain, yes, no)).kind != "feedback":
+    undisguised = unicodedata.normalize("NFKC", text).translate(_DISGUISED)
+    undisguised = "".join(char for char in undisguised if unicodedata.category(char) != "Cf")  # invisible characters
+    if undisguised != text and (read := read_answer(undisguised, yes, no)).kind != "feedback":
         return UserAnswer("again", text=read.text or "That only looks like an answer: it has other characters.")
     if (words := re.findall(r"[^\W_]+", folded[:40])) and words[0] in _YES and _WITH_YES.issuperset(words):
         return UserAnswer("again", text=f"{yes} runs it; anything else that you type is feedback.")
@@ -125,13 +125,13 @@ def _authorization(folded: str, yes: str) -> UserAnswer | None:
 
 
 def refusal(text: str, question: Question) -> str:
-    """Return why a text from another terminal is no answer to a question, or ''."""
+    """Return why a text from another terminal does not answer a question, or ''."""
     answer = read_answer(text, question.yes, question.no)
     blank, yes, no = not text.strip(), question.yes, question.no
     if question.kind == "text":
         return "An empty text is no answer." if blank else ""
     if question.kind == "decision":
-        return _undecided(answer, question)
+        return _why_undecided(answer, question)
     if blank or answer.kind == "stop" or answer == UserAnswer("run", 1):
         return ""
     if question.kind == "remark" and answer.kind == "feedback":
@@ -139,15 +139,15 @@ def refusal(text: str, question: Question) -> str:
     return f"The answer is {yes} to go on or {no} to stop."
 
 
-def _undecided(answer: UserAnswer, question: Question) -> str:
-    """Return why an answer does not decide on a command, or could not from another terminal."""
+def _why_undecided(answer: UserAnswer, question: Question) -> str:
+    """Return why an answer does not decide on a command, at all or from another terminal."""
     yes, no = question.yes, question.no
     if answer.kind == "always" and question.warned:
         return f"'a' does not cover a warning: {yes} runs it this once."
     if answer.kind == "word":
         word, _, rest = answer.text.partition(" ")
         if word == "continuous":
-            return no_continuous(rest, yes, warned=question.warned)
+            return refuse_continuous(rest, yes, warned=question.warned)
         changes = word in ("ask", "undo") or (rest and word not in OWN_WORDS)
         return "" if changes else f"/{word} is for the terminal of the run."
     if answer.kind == "edit" and answer.text.startswith("{"):
@@ -163,7 +163,7 @@ def _undecided(answer: UserAnswer, question: Question) -> str:
     return f"The answer is {yes}, {yes} -N, {no}, or feedback; the rest is for the terminal of the run."
 
 
-def no_continuous(rest: str, yes: str, *, warned: bool) -> str:
+def refuse_continuous(rest: str, yes: str, *, warned: bool) -> str:
     """Return why `/continuous` with this argument does not decide, or ''."""
     if rest and not rest.isdecimal():
         return f"/continuous takes a number or nothing, not {rest!r}."
@@ -175,7 +175,7 @@ def no_continuous(rest: str, yes: str, *, warned: bool) -> str:
 def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
     """Return the arguments after an edit: a JSON object replaces all, `name=value` one of them.
 
-    The value of a string may be written bare. Raises ValueError, with a sentence, for a line that is neither.
+    A string may be written without quotes. Raises ValueError, with a sentence, for a line that is neither.
     """
     if line.startswith("{"):
         try:

@@ -1,4 +1,4 @@
-"""Attach texts and images that the user names as `@path`, and standard input beside a wish."""
+"""Attach texts and images that the user names as `@path`, and standard input that is piped in with a wish."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from autoagent.text.text_file import open_regular
 if TYPE_CHECKING:
     from autoagent.safety.tainted_files import TaintedFiles
 
-PIPED = "piped"  # the flag for text from standard input beside a wish
-LIMIT = 1_000_000  # bytes of an attachment; prompts show as much of it as of any result
-MAX_IMAGE_BYTES = 4_000_000  # bytes of an image; the usual endpoints accept at least 5 MB
+PIPED = "piped"  # the flag for text from standard input given with a wish
+MAX_BYTES = 1_000_000  # bytes of a text; prompts show as much of it as of any result
+MAX_IMAGE_BYTES = 4_000_000  # bytes; the usual endpoints accept at least 5 MB
 SILENCE = 10.0  # seconds without a byte before standard input counts as ended
 _INPUT = "standard input"
 _IMAGES = {  # magic numbers by file type
@@ -38,8 +38,8 @@ NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the flags, with the text on standard input if it is meant as an attachment.
 
-    It is one beside a wish if nobody is asked (-c) or a terminal can be asked in its place. Input that begins with an
-    answer (`yes | autoagent ...`) is read as answers. Raises SettingsError if it is not text.
+    With a wish it is, if nobody is asked (-c) or questions can be asked at a terminal instead. Input that begins with
+    an answer (`yes | autoagent ...`) is read as answers. Raises SettingsError if it is not text.
     """
     if not given.get("wish") or PIPED in given or sys.stdin.closed or sys.stdin.isatty():
         return given
@@ -49,7 +49,7 @@ def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     text = _decode(_read_input(), _INPUT)
     first = text.partition("\n")[0]
-    if text.strip() and len(first) < LIMIT and read_answer(first).kind in ("run", "stop"):
+    if text.strip() and len(first) < MAX_BYTES and read_answer(first).kind in ("run", "stop"):
         sys.stdin = StringIO(text)
         return given
     if terminal is not None:
@@ -59,7 +59,7 @@ def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _terminal() -> int | None:
-    """Open the terminal, if a person reads stderr there."""
+    """Open the terminal if stderr is shown at one."""
     try:
         return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC) if sys.stderr.isatty() else None
     except OSError:
@@ -68,9 +68,9 @@ def _terminal() -> int | None:
 
 def _read_input() -> bytes:
     data = b""
-    while len(data) <= LIMIT:
+    while len(data) <= MAX_BYTES:
         if not select.select([0], [], [], SILENCE)[0]:
-            echo("autoagent: standard input stays open and silent; continuing with its content so far.", err=True)
+            echo("autoagent: standard input stays open and silent; continuing with what it has sent so far.", err=True)
             break
         if not (piece := os.read(0, 65_536)):
             break
@@ -79,22 +79,23 @@ def _read_input() -> bytes:
 
 
 def _decode(raw: bytes, name: str) -> str:
-    """Return the beginning of the data as text. Raises SettingsError if it is not text."""
-    cut = len(raw) > LIMIT
+    """Return the data, up to the limit, as text. Raises SettingsError if it is not text."""
+    cut = len(raw) > MAX_BYTES
     try:
-        text = raw[:LIMIT].decode("utf-8-sig", "ignore" if cut else "strict")
+        text = raw[:MAX_BYTES].decode("utf-8-sig", "ignore" if cut else "strict")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
         raise SettingsError(f"{name}: is neither UTF-8 text nor an image; name it as a file instead.")
-    return f"{text}\n(only the first {LIMIT:,} bytes are attached)" if cut else text
+    return f"{text}\n(only the first {MAX_BYTES:,} bytes are attached)" if cut else text
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
     """Read the files that the user names, from the current folder or else from the `workspace`.
 
-    A user's file is private. One with outside text, like standard input, is untrusted. Images are for models that see.
+    A user's file is private. One with text from outside is untrusted, like standard input. Images need a model that
+    `sees`.
     """
 
     workspace: Path
@@ -103,12 +104,12 @@ class Attachments:
     sees: bool = False
 
     def at_start(self, texts: Sequence[str], piped: str = "") -> list[AgentMessage]:
-        """Return the attachments of the words with which a run begins or continues."""
+        """Return the attachments of the texts that begin or continue a run."""
         messages = [AgentMessage(sender=_INPUT, text=piped, attached=True, data={"untrusted": _INPUT})] if piped else []
         return [*messages, *self.named_in("\n".join(texts))]
 
     def named_in(self, text: str) -> list[AgentMessage]:
-        """Return the files named `@path` in a text. Report those that cannot be attached."""
+        """Return the files named as `@path` in a text. Report those that cannot be attached."""
         messages = []
         for name in dict.fromkeys(match[1] or match[2] for match in NAMED.finditer(text)):
             try:

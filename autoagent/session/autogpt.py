@@ -1,4 +1,4 @@
-"""Read AutoGPT's folders: files at their usual places, and variables with other names or no effect here.
+"""Read AutoGPT's folders: files in their usual places, and variables with other names or no effect here.
 
 Variables with the same name and meaning are declared in Settings.
 """
@@ -20,13 +20,13 @@ from autoagent.text.text_file import is_inside, is_there, read_text
 
 PROMPT_SETTINGS = Path("prompt_settings.yaml")
 WORKSPACES = (Path("auto_gpt_workspace"), Path("autogpt/auto_gpt_workspace"))
-AGENTS = (Path("data/agents"), Path(".autogpt/agents"))  # of AutoGPT from 0.5 on, each with a state and a workspace
+AGENTS = (Path("data/agents"), Path(".autogpt/agents"))  # from AutoGPT 0.5 on, each with a state and a workspace
 
 _PLACEHOLDER = re.compile(
     r"your-[a-z0-9-]+|github_pat_123|api-version-for-azure|(?:[a-z0-9]+-)?deployment-id-for-azure\S*"
 )
 _HEADING = re.compile(r"^#+ *auto-?gpt - general settings", re.IGNORECASE | re.MULTILINE)
-_ITS_OWN = frozenset(
+_AUTOGPT_VARIABLES = frozenset(
     {
         "RESTRICT_TO_WORKSPACE", "BROWSE_CHUNK_MAX_LENGTH", "FAST_TOKEN_LIMIT", "SMART_TOKEN_LIMIT",
         "PLUGINS_CONFIG_FILE", "ALLOWLISTED_PLUGINS", "WIPE_REDIS_ON_START", "USE_BRIAN_TTS", "SHELL_COMMAND_CONTROL",
@@ -38,7 +38,7 @@ _AZURE_KEYS = (*_AZURE_ADDRESSES, "azure_api_type", "azure_api_version", "azure_
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Hold a setting's value from a variable of AutoGPT or a key of azure.yaml. `over`: it overrides our own name."""
+    """Hold a setting's value from an AutoGPT variable or a key of azure.yaml. With `over`, it overrides our name."""
 
     setting: str
     variable: str
@@ -48,7 +48,7 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Hold the reason why a variable does nothing here. `stock`: harmless values, in lower case."""
+    """Hold the reason why a variable has no effect here. `stock` are harmless values in lower case."""
 
     reason: str
     stock: tuple[str, ...]
@@ -59,13 +59,13 @@ def is_blank(value: str | None) -> bool:
     return not (value and value.strip()) or _PLACEHOLDER.fullmatch(value.strip()) is not None
 
 
-def is_autogpts(text: str, names: Sequence[str]) -> bool:
+def is_from_autogpt(text: str, names: Sequence[str]) -> bool:
     """Return whether a `.env` was made for AutoGPT: it has its template's heading or variables."""
-    return _HEADING.search(text) is not None or not _ITS_OWN.isdisjoint(names)
+    return _HEADING.search(text) is not None or not _AUTOGPT_VARIABLES.isdisjoint(names)
 
 
-REDIS = "redis"  # the backend of such an address
-_USUAL_REDIS = "redis://localhost:6379/0"  # of the template, and ours without any
+REDIS = "redis"  # the backend that has such an address
+_USUAL_REDIS = "redis://localhost:6379/0"  # the address in the template, and our default
 
 
 def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterator[Meaning]:
@@ -181,17 +181,17 @@ TRANSLATED: Mapping[str, str] = {
     "USE_MAC_OS_TTS": "true: this machine speaks",
     **dict.fromkeys(("REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"), "where Redis is, with MEMORY_BACKEND=redis"),
 }  # fmt: skip
-"""AutoGPT's variables that set something under another name, with a description."""
+"""AutoGPT's variables that have another name here, with a description."""
 
 
 def agents_in(folder: Path) -> list[Path]:
-    """Return the folders of AutoGPT's agents (from 0.5 on) in a folder, sorted. No link leads to any of them."""
+    """Return the folders of AutoGPT's agents (from 0.5 on) in a folder, sorted. Links are not followed."""
     states = sorted(state for place in AGENTS for state in (folder / place).glob("*/state.json") if state.is_file())
     return [state.parent for state in states if not any(map(Path.is_symlink, (state, *state.parents[:3])))]
 
 
 def memories_in(folder: Path, index: str) -> list[Path]:
-    """Return the files of AutoGPT's JSON memories. `index`: its MEMORY_INDEX, or ''."""
+    """Return the files of AutoGPT's JSON memories. `index` is its MEMORY_INDEX, or ''."""
     names = dict.fromkeys(f"{name}.json" for name in (index, "auto-gpt", "AutoGpt") if name and "/" not in name)
     paths = (folder / place / name for place in (Path(), *WORKSPACES) for name in names)
     return [path for path in paths if path.is_file()]
@@ -206,11 +206,11 @@ class AutoGPTFolder:
         self._env = env
         self._outer = outer
         text = read_text(folder / DOTENV) if self.variables else ""
-        self._is_from_autogpt = is_autogpts(text, list(self.variables))
+        self._is_from_autogpt = is_from_autogpt(text, list(self.variables))
 
     def translated(self, layer: Iterable[tuple[str, str, str, str]]) -> Iterator[tuple[str, str, str, str]]:
         """Yield the values of `.env`, including settings under AutoGPT's names (see load.Raw)."""
-        own_values = {name: (called, value, origin) for name, called, value, origin in layer}
+        own_values = {name: (label, value, origin) for name, label, value, origin in layer}
         values = {name: variable.value for name, variable in self.variables.items() if not is_blank(variable.value)}
         values |= {"USE_AZURE": self._env["USE_AZURE"]} if self._env.get("USE_AZURE") else {}
         if not is_inside(self._folder, azure_file(values)):
@@ -230,7 +230,7 @@ class AutoGPTFolder:
         return self.variables[variable].line if variable in self.variables else 0
 
     def usual_places(self) -> dict[str, tuple[Path, str]]:
-        """Return AutoGPT's usual files and folders that exist here. Our own default workspace has precedence."""
+        """Return AutoGPT's usual files and folders that exist here. Our own default workspace takes precedence."""
         places = {"prompt_settings_file": (PROMPT_SETTINGS,), "workspace": (WORKSPACE, *WORKSPACES)}
         paths_in_use: dict[str, tuple[Path, str]] = {}
         for name, paths in places.items():
@@ -246,12 +246,12 @@ class AutoGPTFolder:
         return self._is_from_autogpt or any(os.path.lexists(self._folder / name) for name in names)
 
     def removed(self) -> list[str]:
-        """Return a line for each earlier setting that a variable still sets, here or in the environment."""
+        """Return a line for each former setting that a variable still sets, here or in the environment."""
         given = {**{name: variable.value for name, variable in self.variables.items()}, **self._env}
         return [f"Not used: {name}: {instead}." for name, instead in REMOVED.items() if not is_blank(given.get(name))]
 
     def notes(self, effective: Mapping[str, tuple[Any, str]], state_dir: Path) -> list[str]:
-        """Return a line for each lost feature the user might miss, given the settings in effect."""
+        """Return a line for each missing feature that the user may expect, given the settings in effect."""
         reasons: dict[str, list[str]] = {}
         for name, variable in self.variables.items():
             entry, value = UNUSED.get(name), variable.value

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 _LEVELS = "levels"  # the category of commands that delegate to the next level
 
-COMMAND_REPLY_TOKENS = 600  # for a command's own prompt, such as a dream
+COMMAND_REPLY_TOKENS = 600  # limits the reply to a command's own prompt, such as a dream
 
 
 def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
-    """Open the screen for this terminal and these settings. With `replays` it shows a logged run."""
+    """Open the screen for this terminal and these settings. With `replays`, it shows a logged run."""
     screen = sys.stderr if json else sys.stdout
     color = palette(settings, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
@@ -59,9 +59,9 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
 
 
-def console_of(here: Session) -> Console:
+def console_of(session: Session) -> Console:
     """Open the screen for a session's settings and flags."""
-    return open_console(here.settings, json=bool(here.flags.get("json_output")))
+    return open_console(session.settings, json=bool(session.flags.get("json_output")))
 
 
 def palette(settings: Settings, isatty: bool) -> Palette | None:
@@ -70,7 +70,7 @@ def palette(settings: Settings, isatty: bool) -> Palette | None:
 
 
 def questions_path() -> Path:
-    """Return the folder of the user's open questions, of all runs."""
+    """Return the folder of the user's open questions from all runs."""
     return user_state_path(os.environ) / "questions"
 
 
@@ -88,22 +88,22 @@ def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "", named: str = "") -> Model:
     """Open the model of an agent. A recorded one continues after its first `answered` replies.
 
-    `agent` is the key of a sub-agent, or ''. `named` is the endpoint's model that it wants, unless the user chose one
-    for all. Raises SetupError if it cannot be used, SettingsError or StateError without such a recording.
+    `agent` is the key of a sub-agent, or ''. `named` is the endpoint's model that it asks for, unless the user chose
+    one for all. Raises SetupError if it cannot be used, SettingsError or StateError if the recording is missing.
     """
     choice = settings.model_choice
     argument = choice.argument
     if choice.provider.endpoint and not argument:
         argument = named or (_name_at_level(settings, agent) if settings.hierarchical else "")
-    return cast(Model, HookedModel(_opened(settings, console, choice, argument, answered, agent)))
+    return cast(Model, HookedModel(_open(settings, console, choice, argument, answered, agent)))
 
 
 def _name_at_level(settings: Settings, agent: str) -> str:
     """Return the endpoint's model for an agent of a hierarchical run, by the level in its key."""
     level = LEVELS[min(agent.count(".") + 1, len(LEVELS) - 1)] if agent else PLANNER
-    usual = settings.fast_llm if level is EXECUTOR else settings.smart_llm
+    default = settings.fast_llm if level is EXECUTOR else settings.smart_llm
     by_level = {"planner": settings.planner_llm, "executor": settings.executor_llm, "thinker": settings.thinker_llm}
-    return by_level[level.name] or usual
+    return by_level[level.name] or default
 
 
 def distils(settings: Settings) -> bool:
@@ -118,10 +118,10 @@ def model_of_worker(settings: Settings, console: Console, model: Model, key: str
     return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key, named=named)
 
 
-def _opened(
+def _open(
     settings: Settings, console: Console, choice: ModelChoice, argument: str, answered: int = 0, agent: str = ""
 ) -> Model:
-    """Open a model, wrapped by a host program, if any."""
+    """Open a model, wrapped by the host program if there is one."""
 
     def recording(run: str) -> Iterator[Event]:
         events = read(settings.state_dir, find_run(settings.state_dir, run))
@@ -135,7 +135,7 @@ def _opened(
 
 
 def open_registry(settings: Settings, model: Model, *, attended: bool, more: Sequence[Command] = ()) -> Registry:
-    """Return the commands that this run offers. Raises SettingsError for a model that cannot answer for all levels."""
+    """Return the commands that this run offers. Raises SettingsError if the model cannot answer for all levels."""
     from autoagent.commands import selection
 
     if settings.hierarchical and (reason := settings.model_choice.provider.one_agent):
@@ -163,7 +163,7 @@ def own_registry(registry: Registry, settings: Settings) -> Registry:
 
 
 def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec]) -> bool:
-    """Return whether an agent with these commands recalls only trusted memories: by setting, or if it can reach out."""
+    """Return whether an agent with these commands recalls only trusted memories, as set or because it can reach out."""
     reaches_out = any(spec.effects is None or spec.risk == "network" for spec in specs)
     return settings.memory_trust == "trusted" or (not settings.memory_trust and reaches_out)
 
@@ -171,7 +171,7 @@ def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec]) -> bo
 def report_selection(
     registry: Registry, settings: Settings, window: int, say: Callable[[str], None], more: Sequence[Command] = ()
 ) -> None:
-    """Tell the user if commands were left out to fit the window. `more` as for open_registry."""
+    """Tell the user if commands were left out to fit the window. See open_registry for `more`."""
     from autoagent.commands import selection
 
     offered, usable = len(registry.specs), len(selection.available(settings, more).specs)
@@ -185,9 +185,9 @@ def report_selection(
 def protected_paths(settings: Settings) -> list[str]:
     """Return the absolute paths of the agent's own files, which no command may reach."""
     settings_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(DOTENV))
-    of_extensions = found_by_parts("hides", place_in(Path.cwd(), settings))
-    of_user = (user_config_path(os.environ), rules_path(), user_state_path(os.environ))
-    own_files = (*settings_files, *of_extensions, *of_user)
+    extension_files = found_by_parts("hides", place_in(Path.cwd(), settings))
+    user_files = (user_config_path(os.environ), rules_path(), user_state_path(os.environ))
+    own_files = (*settings_files, *extension_files, *user_files)
     return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
 
 
@@ -202,7 +202,7 @@ def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
 
 
 def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
-    """Load the rules for all commands and those `offered`. Raises SettingsError, StateError for an unusable rule."""
+    """Load the rules for all commands and those `offered`. Raises SettingsError or StateError for an invalid rule."""
     from autoagent.commands.selection import all_specs
 
     return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), place=workspace.display)
@@ -211,7 +211,7 @@ def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[Comm
 def authorizer_of(
     settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool, steering: Steering | None = None
 ) -> Authorizer:
-    """Return the authorizer of a run. The user may change the run at its questions by `steering`."""
+    """Return the authorizer of a run. At its questions, the user may change the run by `steering`."""
     inner: Authorizer = Continuous()
     if attended or not settings.continuous:
         from autoagent.safety.question_dialog import Ask
@@ -223,25 +223,25 @@ def authorizer_of(
 
 
 def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:
-    """Open the model for summaries: the endpoint's fast one, or the main model if chosen by name."""
+    """Open the model for summaries: the endpoint's fast model, or the main one if the user named it."""
     choice = settings.model_choice
     if not choice.provider.endpoint or choice.argument or settings.fast_llm == settings.smart_llm:
         return model
-    return _opened(settings, console, choice, settings.fast_llm)
+    return _open(settings, console, choice, settings.fast_llm)
 
 
 def open_verifier(settings: Settings, console: Console, model: Model) -> Model | None:
-    """Open the model that judges the goals at the end: by default `model` itself, or None."""
+    """Open the model that judges the goals at the end, by default `model` itself, or return None."""
     choice = settings.model_choice
     if not settings.verify or not (choice.provider.proposes or choice.provider.recorded):
         return None
     if not choice.provider.endpoint or not settings.verifier_llm:
         return model
-    return _opened(settings, console, choice, settings.verifier_llm)
+    return _open(settings, console, choice, settings.verifier_llm)
 
 
 def open_ranker(settings: Settings, console: Console, model: Model) -> Model | None:
-    """Open the model that ranks the memory's results, which may be `model`, or None. Raises SettingsError."""
+    """Open the model that re-ranks memories, possibly `model` itself, or return None. Raises SettingsError."""
     if not settings.memory_rerank:
         return None
     choice = parse_model(settings.memory_rerank)
@@ -249,11 +249,11 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
         raise SettingsError(f"MEMORY_RERANK: the model {settings.memory_rerank!r} cannot re-rank memories.")
     if choice == settings.model_choice:
         return model
-    return _opened(settings, console, choice, choice.argument)
+    return _open(settings, console, choice, choice.argument)
 
 
 class ModelCaller:
-    """Answer single prompts for commands that need a model, without secrets in them, and keep the usage."""
+    """Answer single prompts, with secrets masked, for commands that need a model. Keep track of the usage."""
 
     def __init__(self, model: Model, mask: Callable[[str], str]) -> None:
         self._model = model
@@ -277,9 +277,9 @@ def mask_of(settings: Settings) -> Callable[[Any], Any]:
 
 
 def consent_of(console: Console, budget: Budget) -> Consent:
-    """Return the function that asks whether agents may add to the user's own memory. Enter means no.
+    """Return a function that asks whether agents may add to the user's own memory. Enter means no.
 
-    It returns None without a terminal. Waiting for the user costs no working time of the `budget`.
+    The function returns None without a terminal. Waiting for the user costs no working time of the `budget`.
     """
 
     def ask(question: str) -> bool | None:
@@ -307,7 +307,7 @@ def saved_rules() -> SavedRules:
 
 
 def warn_of_old_rules(settings: Settings, say: Callable[[str], None]) -> None:
-    """Warn of an earlier version's rules, which no longer apply."""
+    """Warn about an earlier version's rules, as they no longer apply."""
     path = settings.state_dir / "rules.json"
     if os.path.lexists(path):
         say(f"{path} is ignored: rules are kept in {rules_path()}. Save the rules you want with `autoagent rules add`.")

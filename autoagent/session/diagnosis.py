@@ -1,4 +1,4 @@
-"""Run the checks of `autoagent doctor`. Every check returns findings and raises nothing."""
+"""Run the checks of `autoagent doctor`. Each check yields findings and raises nothing."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 
 BLOCK = 512  # bytes, as stat counts them
-SANDBOX_TIMEOUT = 30.0  # seconds for an interpreter to start
+SANDBOX_TIMEOUT = 30.0  # seconds that an interpreter may take to start
 
 
 def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, screen: TextIO) -> list[Finding]:
-    """Return all findings for a start in `folder`, without secrets. Broken settings end the checks."""
+    """Return all findings for a start in `folder`, with secrets masked. Broken settings end the checks."""
     findings = [Finding("python", "ok", f"{platform.python_version()} at {sys.executable}"), *_python_path(env)]
     secrets: list[str] = []
     try:
@@ -75,7 +75,7 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
 
 
 def _python_path(env: Mapping[str, str]) -> Iterator[Finding]:
-    """Report a relative PYTHONPATH entry, which lets any current folder run its code at start."""
+    """Report a relative entry of PYTHONPATH, since it lets the current folder run its code at the start."""
     entries = env["PYTHONPATH"].split(os.pathsep) if env.get("PYTHONPATH") else []
     if relative := [entry for entry in entries if not os.path.isabs(entry)]:  # noqa: PTH117 - '' is an entry
         problem = f"PYTHONPATH has {relative[0]!r}, the folder that Python starts in: its sitecustomize.py is run"
@@ -144,12 +144,12 @@ def _plugins() -> Iterator[Finding]:
             yield Finding("plug-in", "warn", str(record))
         else:
             yield Finding("plug-in", "ok", f"{plugin.description} ({plugin.group}): {record.summary}")
-    for one in selection.added():
-        names = ", ".join(command.spec.name for command in one.commands)
-        if names and not one.plugin.is_ours:
-            yield Finding("plug-in", "ok", f"{one.plugin.description} ({one.plugin.group}): {names}")
-        if one.problem:
-            yield Finding("plug-in", "warn", one.problem)
+    for addition in selection.added():
+        names, plugin = ", ".join(command.spec.name for command in addition.commands), addition.plugin
+        if names and not plugin.is_ours:
+            yield Finding("plug-in", "ok", f"{plugin.description} ({plugin.group}): {names}")
+        if addition.problem:
+            yield Finding("plug-in", "warn", addition.problem)
     for extension in extensions():
         if extension.problem:
             yield Finding("plug-in", "warn", extension.problem)
@@ -168,20 +168,20 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _catching_errors(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """Yield the findings, or the error of an unusable plug-in."""
+    """Yield the findings, or the error of a plug-in that cannot be used."""
     try:
         yield from findings()
     except SetupError as error:
         yield Finding(check, "fail", str(error))
 
 
-def _extras(here: Session) -> Iterator[Finding]:
-    """Report missing packages that the settings and the folder ask for: the commands that need them are not offered."""
+def _extras(session: Session) -> Iterator[Finding]:
+    """Report missing packages that the settings and the folder need, since commands that use them are not offered."""
     declared = (getattr(command.available, "__self__", None) for command in selection.all_commands())
     for extra in dict.fromkeys((BROWSER, *(extra for extra in declared if isinstance(extra, Extra)))):
-        if extra.is_missing(here.settings):
+        if extra.is_missing(session.settings):
             yield Finding(extra.name, "warn", extra.problem, extra.remedy)
-    for extra in found_by_parts("needs", here.place):
+    for extra in found_by_parts("needs", session.place):
         if not is_installed(extra):
             yield Finding(extra.name, "warn", extra.problem, extra.remedy)
 
@@ -190,14 +190,14 @@ def _encodings() -> Iterator[Finding]:
     for model in ("gpt-4", "gpt-5"):
         try:
             counter(model)("one two")
-        except Exception as error:  # a broken or foreign version may raise anything; report it
+        except Exception as error:  # a broken or other version may raise anything
             yield Finding("encodings", "fail", f"tokens cannot be counted: {error}", "pip install -U autoagent")
             return
     yield Finding("encodings", "ok", "tokens are counted offline")
 
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:
-    """Report the sandbox of a run in an empty workspace: kind, gaps, and its Python."""
+    """Report the sandbox of a run in an empty workspace: its kind, its gaps and its Python."""
     python = settings.python or sys.executable
     remedy = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"
     try:
@@ -260,7 +260,7 @@ def _terminal(screen: TextIO, env: Mapping[str, str]) -> Finding:
 
 
 def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[str]) -> Iterator[Finding]:
-    """Report each variable of `.env`: used, or why not."""
+    """Report for each variable of `.env` whether it is used, or why not."""
     try:
         variables = read_dotenv(folder / ".env")
     except SettingsError:

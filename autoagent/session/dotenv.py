@@ -22,11 +22,11 @@ _MAX_GAP = 500  # characters; the parser's time grows with the square of a gap
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Hold a value of a `.env` file and its first line."""
+    """Hold the value of a variable in a `.env` file, and its first line."""
 
     value: str
     line: int
-    problem: str = ""  # why it cannot be used, which matters only if the variable is read
+    problem: str = ""  # why it cannot be used; matters only if the variable is read
 
     def use(self, prefix: str) -> str:
         """Return the value. Raises SettingsError, beginning with `prefix`, if it has a problem."""
@@ -38,17 +38,17 @@ class Variable:
 BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
-def boolean(text: str, called: str) -> bool:
-    """Return the truth value of a variable's text. Raises SettingsError beginning with `called`."""
+def boolean(text: str, label: str) -> bool:
+    """Parse a variable as true or false. Raises SettingsError with the prefix `label`."""
     if (word := text.strip().lower()) not in BOOLEANS:
-        raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
+        raise SettingsError(f"{label}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
     return BOOLEANS[word]
 
 
 def read_dotenv(path: Path) -> dict[str, Variable]:
-    """Return all variables of the file, even empty ones, or {} without a file. The last duplicate wins.
+    """Return all variables of the file, including empty ones, or {} without a file. The last duplicate wins.
 
-    Raises SettingsError as `read_text` does, and for too long a gap.
+    Raises SettingsError like `read_text`, and for too many spaces in a row.
     """
     if not is_there(path):
         return {}

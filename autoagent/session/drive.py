@@ -1,4 +1,4 @@
-"""Drive a planned run to its exit code: open, assemble, run and close everything."""
+"""Drive a planned run to its exit code: open its parts, run it, and close everything."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def drive(
 ) -> int:
     """Run the agent to its end, show the events and the report, and return the exit code.
 
-    `lead` runs in place of one agent. The log is opened last, so that a failure to open anything else leaves
-    no empty run. Warnings appear only then. `open_log` may change the workspace, which this process has locked by then,
-    and mark files as tainted. `setup_usage` is the model's usage before. Raises ForUser.
+    `lead` runs in place of one agent. The log is opened last, so that a failure to open anything else leaves no empty
+    run, and warnings appear only after that. `open_log` may change the workspace, already locked by this process,
+    and mark files as tainted. `setup_usage` is the model's earlier usage. Raises ForUser.
     """
     console = plan.console
-    with _opened(plan, open_log) as opened:
+    with _open_run(plan, open_log) as opened:
         if lead:
             events = lead(opened)
         else:
@@ -116,7 +116,7 @@ class Leg:
 
 
 def next_wish(plan: RunPlan) -> str:
-    """Return the wish with which the person at this terminal continues a finished run, or ''."""
+    """Ask the user at this terminal how to continue a finished run. Return the wish, or ''."""
     ended, provider = plan.console.tally.outcome, plan.settings.model_choice.provider
     if ended is None or not ended.status.is_conclusion or plan.settings.continuous:
         return ""
@@ -125,7 +125,7 @@ def next_wish(plan: RunPlan) -> str:
 
 @contextmanager
 def report_failure_as_event(given: Mapping[str, Any]) -> Iterator[None]:
-    """With --json, report an end without a log as an `ended` event too, except bad usage."""
+    """With --json, also report an end without a log as an `ended` event, except for bad usage."""
     try:
         yield
     except (ForUser, StopRun, KeyboardInterrupt) as error:
@@ -139,14 +139,14 @@ def report_failure_as_event(given: Mapping[str, Any]) -> Iterator[None]:
                 outcome = Outcome(Status.SETUP if isinstance(error, SetupError) else Status.FAILED, str(error))
             reason = Redactor().mask(outcome.reason)  # without settings, the other secrets are unknown
             event = Ended(status=outcome.status, reason=reason, t=time.time())
-            with suppress(OSError):  # nobody reads it, and the error is reported anyway
+            with suppress(OSError):  # nobody reads it; the error is reported anyway
                 echo(json.dumps(to_json(event)))
         raise
 
 
 @contextmanager
-def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
-    """Open all parts of the run. Close them in reverse order in any case."""
+def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
+    """Open all parts of the run, and always close them in reverse order."""
     from autoagent.agent.state import Policy, Tools
     from autoagent.commands.selection import all_specs
     from autoagent.session.plan import limits_of
@@ -165,9 +165,9 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     fast = model if plan.extensions.replaces_model else build.open_fast_model(settings, console, model)
     verifier = build.open_verifier(settings, console, model)
     parts = _memory_parts(plan, budget)
-    own = build.own_registry(registry, settings)
-    late = LateAnswers(console, settings.unanswered_text if settings.hierarchical else "")
-    ask = plan.extensions.asked(late.ask)
+    offered = build.own_registry(registry, settings)
+    late_answers = LateAnswers(console, settings.unanswered_text if settings.hierarchical else "")
+    ask = plan.extensions.asked(late_answers.ask)
     with (
         sole_writer(workspace.root, console.warn) as is_alone,
         open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
@@ -176,26 +176,26 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     ):
         if is_alone and (isinstance(start, Resumed) or _was_killed(settings.state_dir, log.run)):
             workspace.delete_drafts()
-        _warn(settings, console, context)
+        _report_warnings(settings, console, context)
         context.sandbox.tell(console.printed)
         plan.extensions.attach(context, registry)
         rulebook.logged_calls = log.calls
         for hear in (parts.ticks and parts.ticks.add, GUESTS.get("written")):
             if hear:
                 log.on_append(hear)
-        build_worker = _builder(plan, workspace, tainted, parts)
-        with _pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
+        build_worker = _worker_builder(plan, workspace, tainted, parts)
+        with _open_pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
             if settings.hierarchical:
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
             checkpoints = Checkpoints(log, console.folds, checkpoint_key(os.environ))
             attachments = Attachments(workspace.root, tainted, console.say, sees=settings.model_choice.provider.sees)
-            late.inner, late.first = pool.mailbox, attachments.at_start(plan.said, plan.piped)
-            inbox = Inbox(late.take, late.close)
-            tools = Tools(own, context, snapshots, inbox, plan.extensions.steps, checkpoints)
+            late_answers.inner, late_answers.first = pool.mailbox, attachments.at_start(plan.said, plan.piped)
+            inbox = Inbox(late_answers.take, late_answers.close)
+            tools = Tools(offered, context, snapshots, inbox, plan.extensions.steps, checkpoints)
             current = SwitchableModel(model)  # for the run's own agent only
-            steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments, context.memory)
+            steering = RunSteering(plan, offered, current, budget, log.run, snapshots, attachments, context.memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.steering)
             policy = Policy(
                 pool.for_leader(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
@@ -217,9 +217,9 @@ def _was_killed(state_dir: Path, run: str) -> bool:
 
 
 class LateAnswers:
-    """Ask at the console. With an interim answer the questions stay open, and late answers are delivered as messages.
+    """Ask at the console. With an interim answer, questions stay open and late answers are delivered as messages.
 
-    As an inbox, it returns the messages of `first`, then those of the `inner` mailbox.
+    As an inbox, it returns the `first` messages, then those of the `inner` mailbox.
     """
 
     def __init__(self, console: Console, interim_answer: str) -> None:
@@ -229,7 +229,7 @@ class LateAnswers:
         self.inner: Mailbox | None = None
 
     def ask(self, question: str, timeout: float | None) -> str:
-        """Return the user's answer. Raises CommandError if none came in time, or nobody can be asked."""
+        """Return the user's answer. Raises CommandError if none came in time or nobody can be asked."""
         self._console.discard_typeahead()
         asked = Question(text=question, stays_open=True) if self._interim_answer else Question()
         try:
@@ -241,9 +241,9 @@ class LateAnswers:
 
     def take(self) -> Sequence[Event]:
         """Return the messages received since the last call."""
-        late = self._console.take_late()
+        late_answers = self._console.take_late()
         first, self.first = self.first, ()
-        answers = (Feedback(text=f"A late answer to {question.text!r}: {line}") for question, line in late)
+        answers = (Feedback(text=f"A late answer to {question.text!r}: {line}") for question, line in late_answers)
         return [*first, *(self.inner.take() if self.inner else ()), *answers]
 
     def close(self) -> Sequence[Event]:
@@ -256,24 +256,24 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
     from autoagent.session.memories import MemoryParts, lazy_embedder, user_memory
 
     settings, console = plan.settings, plan.console
-    usual = lazy_embedder(settings, console)
+    embedder = lazy_embedder(settings, console)
     return MemoryParts(
-        plan.extensions.embedder() or usual,
+        plan.extensions.embedder() or embedder,
         build.open_ranker(settings, console, plan.model),
         TickClock() if settings.memory_ticks else None,
-        user_memory(settings, usual) if settings.memory_user else None,
+        user_memory(settings, embedder) if settings.memory_user else None,
         build.consent_of(console, budget),
         build.recalls_trusted_only(settings, plan.registry.specs),
     )
 
 
-def _warn(settings: Settings, console: Console, context: Context) -> None:
+def _report_warnings(settings: Settings, console: Console, context: Context) -> None:
     from autoagent.commands.selection import added
     from autoagent.session.services import report_browser
 
     if settings.continuous:
         console.warn(CONTINUOUS_WARNING)
-    for problem in filter(None, (one.problem for one in added())):
+    for problem in filter(None, (addition.problem for addition in added())):
         console.warn(problem)
     report_extensions(console.say, console.warn)
     if (sandbox := context.sandbox).gaps:
@@ -285,14 +285,14 @@ def _warn(settings: Settings, console: Console, context: Context) -> None:
 
 
 def _dream(context: Context, prompt: str) -> str:
-    """Have the executor make a dream, since the planner's own words are for plans."""
+    """Have the executor make a dream, since the planner only writes plans."""
     return context.agents.delegate("Dream", prompt, call=context.call, origin=context.origin())[0]
 
 
-def _pool(
+def _open_pool(
     plan: RunPlan, build_worker: Build, log: EventLog, budget: Budget, rulebook: Rulebook, interrupts: Interrupts
 ) -> WorkerPool:
-    """Open the sub-agents of the run, overseen by the user at the same console."""
+    """Open the pool of sub-agents. The user oversees them at the same console."""
     settings, console = plan.settings, plan.console
     own_registry = build.own_registry(plan.registry, settings)
     leader = Leader(log, budget, own_registry.specs, plan.start.task.name, plan.registry.specs)
@@ -311,11 +311,11 @@ def _pool(
     )  # fmt: skip
 
 
-def _builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: MemoryParts) -> Build:
-    """Return the function that builds the sub-agents of a run, from the parts of the run's own agent.
+def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: MemoryParts) -> Build:
+    """Return the function that builds the sub-agents of a run from the parts of its own agent.
 
-    Everything opened is used by one thread alone, except a shared model and embedder. A sub-agent's programs are its
-    own and end with it.
+    Everything that it opens is used by one thread only, except a shared model and embedder. A sub-agent's programs end
+    with it.
     """
     from autoagent.agent.state import Policy, Tools
     from autoagent.agent.surroundings import changes_files
@@ -346,16 +346,16 @@ def _builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: 
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.task_origin)
         with open_context(
-            settings, place, guard, worker_model, worker_model, worker_parts, ask=_nobody, say=lambda line: None
+            settings, place, guard, worker_model, worker_model, worker_parts, ask=_refuse, say=lambda line: None
         ) as context:
             order.when_stopped(context.sandbox.close)
             start = replace(described, workspace=str(place.root), limits=limits)
             mailbox, inbox = order.mailbox, Inbox(order.mailbox.take, order.mailbox.close)
             context = replace(context, run=f"{order.log.run}:{order.key}", agents=mailbox, pause=mailbox.pause)
             tools = Tools(worker_registry, context, open_snapshots(settings.state_dir, place), inbox)
-            # a small model gives no verdicts, but obvious faults are found before it reports
-            learns = not worker_model.style.reasons and any(map(changes_files, worker_registry.specs))
-            verifier = worker_model if settings.verify and learns else None
+            # a small model gives no verdicts, but is told of obvious faults before it reports
+            can_err = not worker_model.style.reasons and any(map(changes_files, worker_registry.specs))
+            verifier = worker_model if settings.verify and can_err else None
             policy = Policy(order.authorizer, guard, order.budget, order.interruptible, verifier=verifier)
             agent = Agent(start, worker_model, tools, policy, order.log, listener=order.listener, key=order.key)
             yield Worker(agent.run, lambda: guard.origin)
@@ -363,5 +363,5 @@ def _builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: 
     return build_worker
 
 
-def _nobody(question: str, timeout: float | None) -> str:
+def _refuse(question: str, timeout: float | None) -> str:
     raise CommandError("Only the run's own agent can ask the user; decide yourself.")

@@ -1,4 +1,4 @@
-"""Load earlier runs of this state folder to resume: state, settings and task."""
+"""Load the state, settings and task of earlier runs, so that they can be resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autoagent.terminal.output import echo
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """Describe a run of this state folder: newest start, end (None: still open), and last change."""
+    """Describe a run of this state folder: its newest start, its status (None if it has not ended), its last change."""
 
     run: str
     began: RunStarted
@@ -35,10 +35,10 @@ class EarlierRun:
 
 
 def session_of_run(began: RunStarted, session: Session) -> Session:
-    """Return the session that continues a run: its own settings, below flags and any changed since it last began."""
+    """Return the session that continues a run: with its own settings, except for flags and those changed since."""
     from autoagent.session.plan import KEPT_SETTINGS, persistent_settings
 
-    logged = ((name, began.settings[name]) for name in KEPT_SETTINGS if name in began.settings)  # others can be forged
+    logged = ((name, began.settings[name]) for name in KEPT_SETTINGS if name in began.settings)  # a log can be forged
     own_settings = {name: tuple(value) if isinstance(value, list) else value for name, value in logged}
     if "said" not in began.settings and own_settings.get("embedding_model") == EMBEDDER:  # a default in older logs
         del own_settings["embedding_model"]
@@ -58,8 +58,8 @@ def last_start(state_dir: Path, run: str) -> RunStarted:
 
 
 def ends(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
-    """Return the newest event that shapes the run, and its status since. Raises StateError as `last_start`."""
-    began, status = _ends(state_dir, run)
+    """Return the newest start or change of the run, and its status since. Raises StateError if it has no start."""
+    began, status = _scan_starts(state_dir, run)
     if began is None:
         raise StateError(f"The run {run} was cut off before it began; start a new run.")
     return began, status
@@ -70,7 +70,7 @@ def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
     mtimes = {run: log_path(state_dir, run).stat().st_mtime_ns for run in run_ids(state_dir)}
     for run in sorted(mtimes, key=mtimes.__getitem__, reverse=True):
         try:
-            began, status = _ends(state_dir, run)
+            began, status = _scan_starts(state_dir, run)
         except StateError as error:
             echo(f"autoagent: {error}", err=True)
         else:
@@ -87,22 +87,22 @@ def newest_run(state_dir: Path, *, finished: bool = False) -> str:
 
 
 def answered(settings: Settings, run: str, step: int | None = None) -> int:
-    """Count the replies of a recording used by the end of a step (None: by now), 0 for other models."""
+    """Count the replies of a recording used up to the end of a step (None: until now), or 0 for other models."""
     if not settings.model_choice.provider.recorded:
         return 0
     return sum(step is None or event.step <= step for event in replies(settings, run))
 
 
 def report_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
-    """Tell the user what has changed since the run began, and return the events that tell the agent.
+    """Tell the user what has changed since the run began, and yield the events that tell the agent.
 
-    With a new `wish` the user knows the task already. The agent hears of the goals so far, to which it may refer.
+    With a new `wish`, the user knows the task already. It may refer to the goals so far, so the agent is told of these.
     """
     if replace(start.task, budget=began.task.budget) != began.task:
-        opening = f"The task has changed. You are {start.task.name}, {start.task.role}"
+        prefix = f"The task has changed. You are {start.task.name}, {start.task.role}"
         if wish:
-            opening = f"The user goes on. Goals so far: {began.task.numbered}"
-        text = f"{opening}. Goals now: {start.task.numbered}"
+            prefix = f"The user goes on. Goals so far: {began.task.numbered}"
+        text = f"{prefix}. Goals now: {start.task.numbered}"
         if not wish:
             console.say(text)
         yield SystemNotice(text=text)
@@ -122,7 +122,7 @@ def report_lost_events(log: EventLog, warn: Callable[[str], None]) -> Iterator[E
 
 
 def _comparable(start: RunStarted) -> dict[str, Any]:
-    """Return the logged settings without those that depend on the folder of the start."""
+    """Return the logged settings, except those that depend on the folder of the start."""
     logged = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace", "said")}
     derived = {"model": start.model, "window": start.window, "api_budget": start.task.budget}
     values: dict[str, Any] = json.loads(json.dumps({**logged, **derived}))
@@ -130,13 +130,13 @@ def _comparable(start: RunStarted) -> dict[str, Any]:
 
 
 def replies(settings: Settings, run: str) -> list[Event]:
-    """Return the effective replies of the run's own agent."""
+    """Return the replies of the run's own agent that were not rewound."""
     events = [event for event in read(settings.state_dir, run, (Thought, Rejected, Rewound)) if not event.agent]
     events_in_effect = effective(events, [event for event in events if isinstance(event, Rewound)])
     return [event for event in events_in_effect if isinstance(event, (Thought, Rejected))]
 
 
-def _ends(state_dir: Path, run: str) -> tuple[RunStarted | None, Status | None]:
+def _scan_starts(state_dir: Path, run: str) -> tuple[RunStarted | None, Status | None]:
     began, status = None, None
     for event in read(state_dir, run, (RunStarted, Resumed, Changed, Rewound, Ended)):
         if event.agent:

@@ -1,6 +1,6 @@
 """Run extensions' hooks around model, verdict, command, memory and screen.
 
-A failing hook is reported once and skipped. One that decides refuses.
+A failing hook is reported once and skipped, but a failing hook that decides refuses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Hooks = Sequence[tuple[str, Callable[..., Any]]]
 
 
 def hooks(place: str) -> Hooks:
-    """Return the hooks of a place: a host program's, then those of the extensions in order."""
+    """Return the hooks of a place: that of a host program, then those of the extensions in order."""
     found = [("guest", GUESTS[place])] if place in GUESTS else []
     for extension in extensions():
         found += [(extension.plugin.description, hook) for hook in extension.registrations.hooks.get(place, ())]
@@ -39,7 +39,7 @@ def hooks(place: str) -> Hooks:
 
 
 def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Report the run's extensions with their parts, and unusable ones."""
+    """Report the extensions of the run with their hooks, and those that cannot be used."""
     for extension in extensions():
         if extension.problem:
             warn(extension.problem)
@@ -49,7 +49,7 @@ def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -
 
 
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
-    """Return the authorizer with extensions' authorizers before it and their hooks around it."""
+    """Return the authorizer, preceded by the extensions' authorizers and wrapped in their hooks."""
     for name, decide in reversed(hooks("decide")):
         authorizer = HookedAuthorizer(authorizer, partial(asked_first, name, decide))
     for name, hook in reversed(hooks("authorize")):
@@ -58,21 +58,21 @@ def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
 
 
 def hooked_registry(registry: Registry) -> Registry:
-    """Return the registry with the hooks around its commands."""
+    """Return the registry with its commands wrapped in the hooks."""
     for name, hook in hooks("execute"):
         registry = registry.wrapped_by(partial(_execute_hooked, name, hook))
     return registry
 
 
 def hooked_memory(memory: Memory) -> Memory:
-    """Return the memory with the hooks around its storing."""
+    """Return the memory with its `add` wrapped in the hooks."""
     for name, hook in reversed(hooks("store")):
         memory = cast(Memory, _HookedMemory(memory, name, hook))
     return memory
 
 
 def recall_hooks(sign: int = 1) -> RecallHooks:
-    """Return the hooks that take part in the recalls of a memory. With `sign` -1, they see its ids as negative."""
+    """Return the hooks that take part in the recalls of a memory. With `sign` -1, they see negative ids."""
 
     def signed(memories: Sequence[RetrievedMemory]) -> list[RetrievedMemory]:
         return [replace(memory, id=sign * memory.id) for memory in memories]
@@ -81,13 +81,13 @@ def recall_hooks(sign: int = 1) -> RecallHooks:
         place: str, name: str, hook: Callable[..., Mapping[int, float]], query: str, given: Any
     ) -> dict[int, float]:
         memories = (lambda: signed(given())) if callable(given) else signed(given)
-        found = _tried(
+        found = _call_or_none(
             name, place, lambda: {sign * int(id): float(value) for id, value in hook(query, memories).items()}
         )
         return {id: value for id, value in (found or {}).items() if id > 0 and math.isfinite(value)}
 
     def order(name: str, hook: Reranker, query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
-        return _tried(name, "rerank", lambda: [sign * int(id) for id in hook(query, signed(memories))]) or []
+        return _call_or_none(name, "rerank", lambda: [sign * int(id) for id in hook(query, signed(memories))]) or []
 
     return RecallHooks(
         [partial(values, "retrieve", *found) for found in hooks("retrieve")],
@@ -99,20 +99,20 @@ def recall_hooks(sign: int = 1) -> RecallHooks:
 def notify_memory_hooks(place: str, ids: Sequence[int], *dream: str) -> None:
     """Call the hooks after a `forget` or a `sleep`."""
     for name, hook in hooks(place):
-        _tried(name, place, partial(hook, tuple(ids), *dream))
+        _call_or_none(name, place, partial(hook, tuple(ids), *dream))
 
 
 def heard(event: Event) -> None:
     """Pass an event to every listener."""
     for name, listener in hooks("listen"):
-        _tried(name, "listener", partial(listener, event))
+        _call_or_none(name, "listener", partial(listener, event))
 
 
 def rendered(event: Event) -> str | None:
     """Return an extension's rendering of an event, or None."""
     for extension in extensions():
         if (render := extension.registrations.renderers.get(event.type)) is not None:
-            text = _tried(extension.plugin.description, "renderer", partial(render, event))
+            text = _call_or_none(extension.plugin.description, "renderer", partial(render, event))
             if text is not None:
                 return str(text)
     return None
@@ -120,7 +120,7 @@ def rendered(event: Event) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class HookedModel:
-    """Ask a model with the hooks around its turn, which are looked up at the first turn. Satisfies Model."""
+    """Ask a model with the hooks around its turn, looked up at each turn. Satisfies Model."""
 
     _model: Model
 
@@ -156,7 +156,7 @@ class HookedAuthorizer(AuthorizerWrapper):
 def asked_first(name: str, decide: Callable[..., Any], proposal: Proposal, otherwise: Callable[[], Verdict]) -> Verdict:
     """Ask an extension's authorizer first.
 
-    It answers for the user where one call needs nothing but a yes. The guard's warnings are for the user.
+    It may answer for the user, except that only the user may allow a call with a warning.
     """
     verdict = decide(proposal)
     if isinstance(verdict, Verdict) and not (verdict.allowed and proposal.warning):
@@ -173,12 +173,12 @@ def _authorize_hooked(name: str, hook: Callable[..., Any], proposal: Proposal, a
 
 
 def extension_source(name: str) -> str:
-    """Return an extension's name as a source and decider. No other name begins like it."""
+    """Return an extension's name as a source and decider. No other name has this prefix."""
     return f"the extension {name}"
 
 
 def _plain_verdict(name: str, verdict: Verdict) -> Verdict:
-    """Reduce an extension's verdict to yes or no, since only the user edits a call, changes the run and answers."""
+    """Reduce an extension's verdict to yes or no, since only the user may edit a call or change the run."""
     return Verdict(verdict.allowed, extension_source(name), verdict.reason)
 
 
@@ -209,7 +209,7 @@ class _HookedMemory:
 
 
 def _execute_hooked(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:
-    """Run a command with a hook around it. The labels of the result stay."""
+    """Run a command with a hook around it. The result keeps its labels."""
     inner: _CallOnce[Result] = _CallOnce(run)
     result = passed_over(name, "execute", lambda: hook(call, inner), inner)
     if not isinstance(result, Result):
@@ -246,7 +246,7 @@ class _CallOnce(Generic[Value]):
 
 
 def passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any]) -> Any:
-    """Call a hook, or skip it if it fails. Errors of the wrapped function propagate."""
+    """Call a hook, or `instead` if it fails. Errors of the wrapped function propagate."""
     try:
         return hook()
     except (AutoagentError, OSError):
@@ -256,11 +256,11 @@ def passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callabl
         return instead()
 
 
-def _tried(name: str, place: str, hook: Callable[[], Value]) -> Value | None:
-    """Call a hook that wraps nothing. Return None if it fails, however it does."""
+def _call_or_none(name: str, place: str, hook: Callable[[], Value]) -> Value | None:
+    """Call a hook that wraps nothing. Return None if it fails in any way."""
     try:
         return hook()
-    except Exception as error:  # foreign code, without which the work is done
+    except Exception as error:  # foreign code; the work goes on without it
         _report_once(name, place, type(error).__name__)
         return None
 

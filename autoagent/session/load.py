@@ -26,13 +26,13 @@ from autoagent.core.frozen import dataclass
 from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import AutoGPTFolder, is_blank
 from autoagent.session.dotenv import Variable, boolean
-from autoagent.session.permissions import hold, may_set
+from autoagent.session.permissions import check_bounds, may_set
 from autoagent.settings import DOTENV, REMOVED_KEYS, WORKSPACE, Settings, all_settings, user_config_path
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import check_not_of_others, is_there
 from autoagent.text.yaml_file import read_mapping
 
-_PATH, _NAME = 2048, 255  # bytes of a path, half the usual system limit, and of a name in it
+_MAX_PATH, _MAX_NAME = 2048, 255  # bytes of a path (half the usual system limit), and of a name in it
 _PROGRAM = re.compile(r"([\w.+@:/-]*/)?([\w.+@:-]*[\w+]|\[)")  # a name or a path without shell syntax
 
 
@@ -41,8 +41,8 @@ class Loaded:
     """Hold the settings in effect and their origins by name: `.env:3`, `default`, `flag`.
 
     `untrusted` are values of the folder that do not apply yet. `unsent` has a line for each of the user's keys withheld
-    from an address that only the folder names, `removed` one for each earlier setting that is still set, `notes` one
-    for each AutoGPT setting that works differently here. `lasting` are the values set anywhere but by flags.
+    from an address that only the folder names, `removed` one for each former setting that is still set, `notes` one
+    for each AutoGPT setting that works differently here. `lasting` are the values that were not set by flags.
     """
 
     settings: Settings
@@ -73,8 +73,8 @@ def load(
 
     `flags` holds settings by field name. None and () mean unset. Other names are ignored except `gpt3only`, `gpt4only`,
     AS_WISH, and KEPT: the settings of a resumed run, just below the flags. Empty variables count as unset. `trusts`
-    decides on values that `.env` may not set by itself. Raises SettingsError, which names the variable or flag, or the
-    file, line and key, of an invalid value.
+    decides on values that `.env` may not set by itself. Raises SettingsError for an invalid value, and names its
+    variable or flag, or its file, line and key.
     """
     config = user_config if user_config is not None else user_config_path(env)
     environ = ((name, variable, env[variable], f"environment: {variable}") for name, variable in _set_by(env))
@@ -82,7 +82,7 @@ def load(
     above = {**environment, **flagged}
     outer = {**below, **above}
     autogpt = AutoGPTFolder(cwd, env, outer)
-    folders, untrusted = _judged(cwd, outer, above, trusts, autogpt)
+    folders, untrusted = _read_dotenv_values(cwd, outer, above, trusts, autogpt)
     usual = autogpt.usual_places()
     if flags.get(AS_WISH) and not autogpt.is_in_use() and is_project(cwd, WORKSPACE.name):
         usual["workspace"] = HERE, "default"
@@ -97,8 +97,8 @@ def load(
             if flags.get(flag) and getattr(settings, winner):
                 settings = dataclasses.replace(settings, **{loser: getattr(settings, winner)})
                 origins[loser] = f"--{flag}"
-    _check_together(settings)
-    hold(settings, origins, env, cwd)
+    _check_consistency(settings)
+    check_bounds(settings, origins, env, cwd)
     lasting = {name: value for name, (value, _) in {**below, **folders, **environment}.items()}
     return Loaded(
         settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(effective, settings.state_dir)),
@@ -107,7 +107,7 @@ def load(
 
 
 def _active_python(env: Mapping[str, str]) -> Layer:
-    """Return the interpreter of the user's active virtual environment as a setting, if it is not the program's own."""
+    """Return the interpreter of the user's active virtual environment as a setting, unless the program runs in it."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         place = Path(env.get(variable) or sys.prefix)
         python = place / "bin" / "python"
@@ -122,26 +122,26 @@ def _active_python(env: Mapping[str, str]) -> Layer:
 
 def _parse_layer(values: Iterable[Raw]) -> Layer:
     return {
-        name: (parse(name, value, called) if isinstance(value, str) else value, origin)
-        for name, called, value, origin in values
+        name: (parse(name, value, label) if isinstance(value, str) else value, origin)
+        for name, label, value, origin in values
     }
 
 
-def _judged(
+def _read_dotenv_values(
     cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool], autogpt: AutoGPTFolder
 ) -> tuple[Layer, list[UntrustedValue]]:
-    """Return the values that `.env` sets, and those it would set if trusted. `outside` are the values without it."""
+    """Return the values that `.env` sets, and those that it would set if trusted. `outside` are those without it."""
     outer = all_settings()(**{name: value for name, (value, _) in outside.items()})
     layer: Layer = {}
     untrusted_values: list[UntrustedValue] = []
-    for name, called, text, origin in autogpt.translated(_from_dotenv(autogpt.variables)):
-        value = parse(name, text, called)
+    for name, label, text, origin in autogpt.translated(_from_dotenv(autogpt.variables)):
+        value = parse(name, text, label)
         declared, now = all_settings().__dataclass_fields__[name].metadata, getattr(outer, name)
         permission: Permission = declared["folder"]
         untrusted = UntrustedValue(
             file=DOTENV,
             line=int(origin.rpartition(":")[2]),
-            name=called.rpartition(" ")[2],
+            name=label.rpartition(" ")[2],
             value=text,
             about=declared["help"].partition(";")[0],
             setting=name,
@@ -165,7 +165,7 @@ def _as_localhost(address: str) -> str:
 def _withhold_keys(
     effective: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]
 ) -> list[str]:
-    """Drop outer keys for addresses that only the folder or a run names, in favour of its own keys.
+    """Drop outer keys for addresses that only the folder or a run names. Its own keys are used instead.
 
     Return a line for each key that is not sent.
     """
@@ -216,9 +216,9 @@ def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
         yield name, f".env:{line}: {variable}", used[variable], f".env:{line}"
 
 
-_RENAMED = {"outage": "patience"}  # older names of settings in the user's configuration
+_RENAMED = {"outage": "patience"}  # former names of settings in the user's configuration
 
-_FLAGS = {  # flags not named like their settings
+_FLAGS = {  # flags whose names differ from their settings
     "memory_backend": "use-memory",
     "memory_trust": "memory",
     "memory_distil": "distil",
@@ -230,9 +230,9 @@ _FLAGS = {  # flags not named like their settings
 }
 
 HERE = Path()  # the workspace of a wish in a project folder: the folder itself
-AS_WISH = "as_wish"  # the flag for a task that is a wish instead of AutoGPT's flags or files
-RUN = "the run"  # an origin
-KEPT = "kept"  # the flag for the settings, by name, in a resumed run's log
+AS_WISH = "as_wish"  # the flag for a task given as a wish, not by AutoGPT's flags or files
+RUN = "the run"  # the origin of a resumed run's logged settings
+KEPT = "kept"  # the flag that holds these settings by name
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
@@ -268,66 +268,67 @@ def _kinds() -> dict[str, type]:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def one_line(text: str, called: str) -> str:
+def one_line(text: str, label: str) -> str:
     """Return the stripped text. Raises SettingsError for a control character in it."""
     if _CONTROL.search(text := text.strip()):
-        raise SettingsError(f"{called}: contains a line break or another control character; write it on one line.")
+        raise SettingsError(f"{label}: contains a line break or another control character; write it on one line.")
     return text
 
 
-def parse(name: str, text: str, called: str) -> Any:
-    """Convert the text to the setting's type. Raises SettingsError, which begins with `called`."""
+def parse(name: str, text: str, label: str) -> Any:
+    """Convert the text to the setting's type. Raises SettingsError with the prefix `label`."""
     text = text.strip()
     kind, metadata = _kinds()[name], all_settings().__dataclass_fields__[name].metadata
     choices: Mapping[str, str] | None = metadata["choices"]
     if metadata["secret"] and not re.fullmatch(r"[!-~]*", text):
-        raise SettingsError(f"{called}: holds a space or a character that no key has; copy the key again.")
+        raise SettingsError(f"{label}: holds a space or a character that no key has; copy the key again.")
     if kind is str:
-        text = one_line(text, called)
+        text = one_line(text, label)
     if choices is not None:
         if text.lower() not in choices:
-            raise SettingsError(f"{called}: must be one of {', '.join(filter(None, choices))}, not {text!r}.")
+            raise SettingsError(f"{label}: must be one of {', '.join(filter(None, choices))}, not {text!r}.")
         return choices[text.lower()]
     if metadata["parse"] is not None:
         try:
             parsed = metadata["parse"](text)
         except ValueError as error:
-            raise SettingsError(f"{called}: {error}") from None
+            raise SettingsError(f"{label}: {error}") from None
         return parsed if isinstance(parsed, str) else text
     if kind is bool:
-        return boolean(text, called)
+        return boolean(text, label)
     if kind is int or kind is float:
-        return _number(kind, text, called)
+        return _number(kind, text, label)
     if kind is tuple:
         parts = tuple(part.strip() for part in text.split(",") if part.strip())
         if text and not parts:
-            raise SettingsError(f"{called}: {text!r} names nothing; separate names with commas, or leave it out.")
+            raise SettingsError(f"{label}: {text!r} names nothing; separate names with commas, or leave it out.")
         return parts
-    return _path(text, called) if kind is Path else text
+    return _path(text, label) if kind is Path else text
 
 
-def _path(text: str, called: str) -> Path:
+def _path(text: str, label: str) -> Path:
     try:
         path = Path(text).expanduser()
     except RuntimeError:
-        raise SettingsError(f"{called}: no such user's home: {shorten(repr(text), 100)}.") from None
-    if "\0" in text or len(os.fsencode(path)) > _PATH or any(len(os.fsencode(part)) > _NAME for part in path.parts):
-        raise SettingsError(f"{called}: not a valid name: {shorten(repr(text), 100)}.")
+        raise SettingsError(f"{label}: no such user's home: {shorten(repr(text), 100)}.") from None
+    is_long = len(os.fsencode(path)) > _MAX_PATH or any(len(os.fsencode(part)) > _MAX_NAME for part in path.parts)
+    if "\0" in text or is_long:
+        raise SettingsError(f"{label}: not a valid name: {shorten(repr(text), 100)}.")
     return path
 
 
-def _number(kind: type[int] | type[float], text: str, called: str) -> int | float:
+def _number(kind: type[int] | type[float], text: str, label: str) -> int | float:
     try:
         number = kind(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or number < 0:
         expected = "a whole number" if kind is int else "a number"
-        raise SettingsError(f"{called}: must be {expected} of 0 or more, not {text!r}.")
+        raise SettingsError(f"{label}: must be {expected} of 0 or more, not {text!r}.")
     return number
 
 
-def _check_together(settings: Settings) -> None:
+def _check_consistency(settings: Settings) -> None:
     if settings.memory_growth < 1:
         raise SettingsError(f"MEMORY_GROWTH: must be 1 or more, not {settings.memory_growth:g}.")
     if settings.authorise_command_key.lower() == settings.exit_key.lower():
@@ -354,21 +355,21 @@ def _check_together(settings: Settings) -> None:
             raise SettingsError(f"{variable}: must begin with http:// or https://, not {url!r}; {usual}.")
 
 
-_MARKS = (".git", "pyproject.toml", "package.json")
+_PROJECT_MARKS = (".git", "pyproject.toml", "package.json")
 
 
 def is_project(folder: Path, workspace: str) -> bool:
-    """Return whether the user works in this folder: it has a project's mark, or any visible file.
+    """Return whether the folder is a project of the user: it has a project's mark, or any visible file.
 
     The root, the home folder and those above it never count. A world-writable folder, or one directly under the root,
-    needs a mark: /tmp and /etc are nobody's project. The `workspace` comes from earlier runs and is ignored. Few
-    entries are read.
+    needs a mark, since /tmp and /etc are nobody's project. The `workspace` is ignored, as it comes from earlier runs.
+    Only a few entries are read.
     """
     try:
         place, home = folder.resolve(strict=True), Path.home().resolve()
         if place == home or place in home.parents or not os.access(place, os.W_OK):
             return False
-        if any(os.path.lexists(place / mark) for mark in _MARKS):
+        if any(os.path.lexists(place / mark) for mark in _PROJECT_MARKS):
             return True
         if place.stat().st_mode & stat.S_IWOTH or len(place.parts) <= 2:
             return False

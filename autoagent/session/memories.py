@@ -1,8 +1,8 @@
 """Open the long-term memory for the agents of a run and for the user, and the user's own memory.
 
-The user's own memory holds facts about the user and preferences, for runs in all folders. It lives in the user's state
-folder, whatever backend a folder uses, and no folder can choose its place. Agents recall it, but add to it only once
-the user has allowed that at a terminal, and never text from outside. Its texts are embedded on this machine only.
+The user's own memory holds facts about the user, and preferences, for runs in all folders. It is kept in the user's
+state folder, whatever backend a folder uses, and no folder can choose its place. Agents recall it, but add to it only
+once the user has allowed that at a terminal, and never text from outside. Its texts are only embedded on this machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DAY = 86_400.0
 MINUTE = 60.0
 
 
-say = partial(echo, err=True)  # a message of the memory
+say = partial(echo, err=True)  # prints a message of the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class MemoryParts:
     """Hold the parts of an agent's memory. Without an `embedder` it opens its own.
 
     `ranker` orders its results. `ticks`, shared by the agents of a run, replaces the clock. `user` is the user's own
-    memory, if the agent has access. `consent` asks the user before an agent first stores there, None if nobody can be
-    asked. `trusted_only` excludes text from outside, and `hides` tells whether to exclude memories stored at a place.
+    memory, if the agent has access. `consent` asks the user before an agent first stores there, and is None if nobody
+    can be asked. `trusted_only` excludes text from outside, `hides` tells whether to exclude a place's memories.
     """
 
     embedder: Embedder | None = None
@@ -109,7 +109,7 @@ def memory_folder(settings: Settings) -> Path:
 
 @contextmanager
 def open_user_command_memory(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
-    """Open the memory for a subcommand. Raises SettingsError, also if the memory is switched off."""
+    """Open the memory for a subcommand. Raises SettingsError, for example if the memory is switched off."""
     with claimed_state(settings.state_dir):
         memory = open_memory(settings, MemoryParts(embedder))
         if isinstance(memory, NoMemory):
@@ -134,7 +134,7 @@ def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
 
 
 def _weights(words: float | None) -> RankingWeights:
-    """Return the weights of a recall, given the weight of words that suits the embedder (None: the default)."""
+    """Return the weights of a recall, with the weight of `words` that suits the embedder (None: the default)."""
     from autoagent.memory.ranking import RankingWeights
 
     return RankingWeights() if words is None else RankingWeights(words=words)
@@ -164,7 +164,7 @@ _MARK = "agents-may-add"
 
 @dataclass(frozen=True, slots=True)
 class UserMemory:
-    """Locate the user's memory, with its embedder and the weight of words in a recall (None: the default)."""
+    """Describe the user's own memory: its folder, its embedder, the weight of words in a recall (None: the default)."""
 
     folder: Path
     embedder: Embedder
@@ -222,7 +222,7 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
 def open_agent_memory(
     settings: Settings, parts: MemoryParts, say: Callable[[str], None], rerank: Callable[[str], str] | None
 ) -> NoMemory | WiderMemory:
-    """Open an agent's memory, combined with the user's own if any. Raises as `open_memory` does."""
+    """Open an agent's memory, combined with the user's own if any. Raises like `open_memory`."""
     from autoagent.memory.wider import WiderMemory
 
     own = open_memory(settings, parts, say, rerank)

@@ -1,6 +1,6 @@
-"""Copy an AutoGPT folder into this one, once, and report each item taken, renamed or left, with the reason.
+"""Copy an AutoGPT folder into this one, and report each item taken, renamed or left behind, with the reason.
 
-The folder may be a stranger's: no link is followed, nothing here is overwritten, nothing becomes trusted.
+The folder may be a stranger's, so no link is followed, nothing here is overwritten and nothing becomes trusted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from autoagent.workspace.guarded import GuardedNames
 from autoagent.workspace.snapshots import MAX_BYTES, MAX_ENTRIES, MAX_FILE_BYTES
 
 PLUGINS = Path("plugins")
-TASK_SHOWN = 200  # characters
+MAX_TASK = 200  # characters
 _PATHS = frozenset({"ai_settings_file", "prompt_settings_file", "plugins_config_file", "workspace", "state_dir"})
 _GUARDED = GuardedNames()
 _LOCAL = "EXECUTE_LOCAL_COMMANDS"
@@ -53,13 +53,13 @@ class Row:
 
 @dataclass(slots=True)
 class Migration:
-    """Plan a migration: its report, variables to write, files to copy, and memories to add."""
+    """Hold the plan of a migration: its report, variables to write, files to copy, and memories to add."""
 
     rows: list[Row] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     copies: list[tuple[Path, Path]] = field(default_factory=list)
     memories: list[tuple[Path, list[str]]] = field(default_factory=list)
-    plugins: bool = False  # whether there are plug-ins, as they may need other variables
+    plugins: bool = False  # whether there are plug-ins, which may need other variables
     size: int = 0  # bytes to copy
 
     def leave(self, item: str, why: str) -> None:
@@ -67,34 +67,34 @@ class Migration:
 
 
 def plan(source: Path, target: Path) -> Migration:
-    """Plan the migration of a folder (into itself: of its memories). Raises SettingsError if it is not AutoGPT's."""
+    """Plan the migration of a folder, or into itself only of its memories. Raises SettingsError if not AutoGPT's."""
     migration = Migration()
     if not _is_in(source, Path(DOTENV)):
         migration.leave(DOTENV, "it is a link")
     variables = read_dotenv(source / DOTENV) if not migration.rows else {}
-    values = {name: one.value for name, one in variables.items() if not (one.problem or autogpt.is_blank(one.value))}
-    memories = _memories(migration, source, values.get("MEMORY_INDEX", ""))
+    values = {name: v.value for name, v in variables.items() if not (v.problem or autogpt.is_blank(v.value))}
+    memories = _take_memories(migration, source, values.get("MEMORY_INDEX", ""))
     if source == target.resolve():
         return migration
     for name, usual in (("AI_SETTINGS_FILE", "ai_settings.yaml"), ("PROMPT_SETTINGS_FILE", "prompt_settings.yaml"),
                         ("PLUGINS_CONFIG_FILE", "plugins_config.yaml")):  # fmt: skip
-        _file(migration, source, Path(values.get(name) or usual), target / usual)
-    _folder(migration, source / PLUGINS, target / PLUGINS)
+        _take_file(migration, source, Path(values.get(name) or usual), target / usual)
+    _take_folder(migration, source / PLUGINS, target / PLUGINS)
     migration.plugins = (source / PLUGINS).is_dir()
-    workspaces = (source / one for one in autogpt.WORKSPACES if _is_in(source, one) and (source / one).is_dir())
+    workspaces = (source / path for path in autogpt.WORKSPACES if _is_in(source, path) and (source / path).is_dir())
     workspace = next(workspaces, source)
     logs = frozenset(path for path in (workspace / "file_logger.txt", source / "logs") if path.exists())
     if workspace != source:
-        _folder(migration, workspace, target / WORKSPACE, excluded=memories | logs)
+        _take_folder(migration, workspace, target / WORKSPACE, excluded=memories | logs)
     for path in sorted(logs):
         migration.leave(str(path.relative_to(source)), "AutoGPT's own log")
     for agent in autogpt.agents_in(source):
         label = str(agent.relative_to(source))
-        _folder(migration, agent / "workspace", target / WORKSPACE / agent.name, label=f"{label}/workspace")
+        _take_folder(migration, agent / "workspace", target / WORKSPACE / agent.name, label=f"{label}/workspace")
         migration.leave(f"{label}/state.json", _why_not_continued(agent / "state.json"))
-        _permissions(migration, source, agent / "permissions.yaml")
-    _permissions(migration, source, source / ".autogpt" / "autogpt.yaml")
-    _variables(migration, source, target, variables, values)
+        _list_permissions(migration, source, agent / "permissions.yaml")
+    _list_permissions(migration, source, source / ".autogpt" / "autogpt.yaml")
+    _take_variables(migration, source, target, variables, values)
     if not migration.rows:
         raise SettingsError(f"{source}: not an AutoGPT folder: it has no .env and no ai_settings.yaml.")
     return migration
@@ -113,7 +113,7 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
     try:
         with open_user_command_memory(settings) as living:
             old_count = len(living)
-            for path, text in texts:  # as anybody could have written them
+            for path, text in texts:  # untrusted, since anybody may have written them
                 t = path.stat().st_mtime
                 living.store.put(text, t=t, kind="note", source="AutoGPT", trusted=False, run="", step=0)
             count = len(living) - old_count
@@ -122,12 +122,12 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
         say(f"The memories were not imported: {error} Fix that, and run it again.")
 
 
-def _variables(
+def _take_variables(
     migration: Migration, source: Path, target: Path, variables: Mapping[str, Variable], values: Mapping[str, str]
 ) -> None:
     existing = read_dotenv(target / DOTENV)
     fields_by_variable = {name: one for one in dataclasses.fields(all_settings()) for name in one.metadata["env"]}
-    overridden = _translated(migration, source, values, existing)
+    overridden = _take_translated(migration, source, values, existing)
     for name, value in values.items():
         setting = fields_by_variable.get(name)
         if name in autogpt.UNUSED:
@@ -136,13 +136,13 @@ def _variables(
             if all(row.item != f".env: {name}" for row in migration.rows):
                 migration.leave(f".env: {name}", "it belongs to another variable, or is empty")
         elif setting is None and migration.plugins:  # a plug-in may need it
-            _variable(migration, name, name, value, existing)
+            _take_variable(migration, name, name, value, existing)
         elif setting is None:
             migration.leave(f".env: {name}", "unknown to this program and to AutoGPT")
         elif setting.name in _PATHS:
             place = Path(os.path.normpath(source / value))
             if any(place == taken or place in taken.parents for taken, _ in migration.copies):
-                migration.rows.append(Row(f".env: {name}", "taken", why="what it names is copied to its usual name"))
+                migration.rows.append(Row(f".env: {name}", "taken", why="what it names is copied under its usual name"))
             else:
                 migration.leave(f".env: {name}", f"nothing of {value} is taken")
         elif setting.name in overridden:
@@ -153,21 +153,21 @@ def _variables(
             except SettingsError as error:
                 migration.leave(f".env: {name}", str(error))
             else:
-                _variable(migration, name, setting.metadata["env"][0], value, existing)
-    for name, one in variables.items():
-        if one.problem:
-            migration.leave(f".env: {name}", one.problem)
+                _take_variable(migration, name, setting.metadata["env"][0], value, existing)
+    for name, variable in variables.items():
+        if variable.problem:
+            migration.leave(f".env: {name}", variable.problem)
     text = read_text(source / DOTENV) if variables else ""
-    if _LOCAL not in values and autogpt.is_autogpts(text, list(variables)):
-        _variable(migration, f"{_LOCAL}, which is not set", _LOCAL, "false", existing)
-    if blank := sum(1 for one in variables.values() if autogpt.is_blank(one.value) and not one.problem):
+    if _LOCAL not in values and autogpt.is_from_autogpt(text, list(variables)):
+        _take_variable(migration, f"{_LOCAL}, which is not set", _LOCAL, "false", existing)
+    if blank := sum(1 for v in variables.values() if autogpt.is_blank(v.value) and not v.problem):
         migration.leave(f".env: {blank} others", "empty, or the template's placeholder")
 
 
-def _translated(
+def _take_translated(
     migration: Migration, source: Path, values: Mapping[str, str], existing: Mapping[str, Variable]
 ) -> dict[str, str]:
-    """Take variables with different names here. Return the settings they override, each with its variable."""
+    """Take variables that have another name here. Return the settings they override, each with its variable."""
     overridden: dict[str, str] = {}
     azure_file = autogpt.azure_file(values)
     if not _is_in(source, azure_file):
@@ -178,7 +178,7 @@ def _translated(
         for meaning in autogpt.meanings(values, source, redis=redis):
             variable = all_settings().__dataclass_fields__[meaning.setting].metadata["env"][0]
             where = ".env" if meaning.variable in values else str(azure_file)
-            _variable(migration, meaning.variable, variable, meaning.value, existing, where)
+            _take_variable(migration, meaning.variable, variable, meaning.value, existing, where)
             if meaning.over:
                 overridden[meaning.setting] = meaning.variable
         if (source / azure_file).is_file() and not autogpt.is_true(values, "USE_AZURE"):
@@ -188,7 +188,7 @@ def _translated(
     return overridden
 
 
-def _variable(
+def _take_variable(
     migration: Migration, name: str, to: str, value: str, existing: Mapping[str, Variable], where: str = DOTENV
 ) -> None:
     item, fields = f"{where}: {name}", all_settings().__dataclass_fields__
@@ -214,7 +214,7 @@ def _is_in(folder: Path, path: Path) -> bool:
     return not path.is_absolute()
 
 
-def _file(migration: Migration, source: Path, name: Path, target: Path) -> None:
+def _take_file(migration: Migration, source: Path, name: Path, target: Path) -> None:
     if not _is_in(source, name):
         return migration.leave(str(name), "it leads out of the folder, or is a link")
     if not (source / name).exists():
@@ -230,24 +230,24 @@ def _file(migration: Migration, source: Path, name: Path, target: Path) -> None:
     migration.rows.append(Row(str(name), "taken" if target.name == str(name) else "renamed", target.name))
 
 
-def _folder(
+def _take_folder(
     migration: Migration, source: Path, target: Path, excluded: frozenset[Path] = frozenset(), label: str = ""
 ) -> None:
-    """Take the files below a folder that are missing in the target and run nothing later, within a snapshot's limits.
+    """Take the files below a folder that the target lacks and nothing would run later, within a snapshot's limits.
 
-    A sparse file counts with its nominal size, as it will have in the copy. `label` is the path of a renamed folder.
+    A sparse file counts with its nominal size, as for its copy. `label` is the path of a renamed folder.
     """
     if not source.is_dir() or source.is_symlink():
         return
     copies: list[tuple[Path, Path]] = []
-    omitted = large = later = 0
+    omitted = large = unsafe = 0
     for path in _files(source):
         if path in excluded:
             continue
         to, status = target / path.relative_to(source), path.lstat()
         where = to.relative_to(target.parent if label else target)
         if ".git" in where.parts or _GUARDED.runs_later(str(where)):
-            later += 1
+            unsafe += 1
         elif os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
             omitted += 1
         elif (
@@ -266,8 +266,8 @@ def _folder(
         migration.rows.append(Row(f"{label}/", how, f"{name}/ ({len(copies)} files)"))
     if omitted:
         migration.leave(f"{label}/: {omitted} others", "a link, or there already")
-    if later:
-        migration.leave(f"{label}/: {later} others", "git, an editor or a later run would act on it: copy it yourself")
+    if unsafe:
+        migration.leave(f"{label}/: {unsafe} others", "git, an editor or a later run would act on it: copy it yourself")
     if large:
         why = f"more than {MAX_FILE_BYTES >> 20} MB, or {MAX_BYTES >> 20} MB and {MAX_ENTRIES:,} files in all"
         migration.leave(f"{label}/: {large} others", why)
@@ -275,14 +275,14 @@ def _folder(
 
 def _files(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):  # follows no links
-        if {"HEAD", "objects", "refs"} <= {*folders, *names}:  # a repository: its configuration may run programs
+        if {"HEAD", "objects", "refs"} <= {*folders, *names}:  # a bare repository, whose configuration may run programs
             folders[:], names = [], []
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
         yield from (Path(place) / name for name in sorted(names))
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file atomically. Raises SettingsError if that fails, or if the file has grown too large meanwhile."""
+    """Copy a file atomically. Raises SettingsError if that fails or the file has meanwhile grown too large."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(target):
@@ -301,12 +301,12 @@ def _why_not_continued(state: Path) -> str:
     except (OSError, ValueError, RecursionError, SettingsError) as error:
         return f"it cannot be read: {error}"
     task = data.get("task") if isinstance(data, dict) else None
-    anew = f" with the task {shorten(' '.join(task.split()), TASK_SHOWN)!r}" if isinstance(task, str) else ""
-    return f"its steps cannot be continued: start again{anew}"
+    task_note = f" with the task {shorten(' '.join(task.split()), MAX_TASK)!r}" if isinstance(task, str) else ""
+    return f"its steps cannot be continued: start again{task_note}"
 
 
-def _permissions(migration: Migration, source: Path, path: Path) -> None:
-    """List the permissions of AutoGPT's later versions, each with the rule for the same here."""
+def _list_permissions(migration: Migration, source: Path, path: Path) -> None:
+    """List the permissions of AutoGPT's later versions, each with the equivalent rule here."""
     label = str(path.relative_to(source))
     if not path.is_file() or not _is_in(source, Path(label)):
         return
@@ -321,7 +321,7 @@ def _permissions(migration: Migration, source: Path, path: Path) -> None:
         migration.leave(f"{label}: {key} {text}", deny if key == "deny" else allow)
 
 
-def _memories(migration: Migration, source: Path, index: str) -> frozenset[Path]:
+def _take_memories(migration: Migration, source: Path, index: str) -> frozenset[Path]:
     """Take the texts of JSON memories in AutoGPT's older or newer form. Return their files."""
     existing = [path for path in autogpt.memories_in(source, index) if _is_in(source, path.relative_to(source))]
     for path in existing:

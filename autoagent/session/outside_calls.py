@@ -1,8 +1,8 @@
-"""Run calls from outside, such as another agent's, as a run of their own, and open the memory to other programs.
+"""Run calls from outside, such as those of another agent, as a run, and open the memory to other programs.
 
-Each call of a command is a step of the run, authorized, guarded, undoable and in its log. Nobody can be asked here:
-without `-c`, only calls allowed by a rule run. With `-c` all calls run, except those that the guard warns of: these
-still need a rule.
+Each call of a command is a step of the run: authorized, guarded, undoable and in its log. Nobody can be asked here, so
+without `-c` only calls that a rule allows run. With `-c` all calls run, except that those with a warning of the
+guard still need a rule.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from autoagent.workspace.lock import sole_writer
 if TYPE_CHECKING:
     from autoagent.memory.living_memory import LivingMemory
 
-WINDOW = 128_000  # tokens assumed for another agent's window, to limit a result
+WINDOW = 128_000  # tokens, the assumed window of the calling agent, which limits results
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer a call from outside: a text, and the files made by the call, unless their content came from outside."""
+    """Hold the answer to a call from outside: a text, and the files it created unless their content is from outside."""
 
     text: str
     failed: bool = False
@@ -65,8 +65,8 @@ class Answer:
 class CallService:
     """Carry out calls as steps of a run, shown by the console. Calls come from one thread.
 
-    `place` is the folder. `specs` declares the callable commands, and `workspace` is where they work. `waiting` returns
-    a context for waiting for a call, where Ctrl-C interrupts.
+    `place` is the folder, `specs` declares the callable commands, and `workspace` is where they work. `waiting` returns
+    a context to wait for a call in, where Ctrl-C interrupts.
     """
 
     def __init__(self, place: Place, tools: Tools, policy: Policy, start: RunStarted, log: Recorder, console: Console):
@@ -107,7 +107,7 @@ class CallService:
         return answer
 
     def end(self, outcome: Outcome) -> None:
-        """End the programs that were started, and record the end."""
+        """Stop the programs that are still running, and record the end of the run."""
         for event in self._execution.close():
             self._show(event)
         self._show(self._state.record(Ended(status=outcome.status, reason=outcome.reason)))
@@ -117,8 +117,8 @@ class CallService:
             yield from self._execution.run(proposal)
 
 
-class _Nobody(AuthorizerWrapper):
-    """Refuse calls that no rule allows. `started_by` is the subcommand that serves."""
+class _RulesOnly(AuthorizerWrapper):
+    """Refuse calls that no rule allows. `started_by` is the subcommand that serves the calls."""
 
     def __init__(self, started_by: str) -> None:
         super().__init__(Continuous())
@@ -136,7 +136,7 @@ class _Nobody(AuthorizerWrapper):
         return Verdict(False, NOBODY)
 
 
-class _ModelWhenAsked:
+class _LazyModel:
     """Open the model for commands that need it on first use. Its errors fail the command."""
 
     def __init__(self, open_model: Callable[[], Model]) -> None:
@@ -156,44 +156,44 @@ class _ModelWhenAsked:
 
 def _is_served(spec: CommandSpec) -> bool:
     """Return whether a command needs neither the user, nor a run, nor other agents."""
-    of = spec.effects
-    return of is None or not (of.asks_user or of.tells_agents or of.ends_run or of.pages_results)
+    e = spec.effects
+    return e is None or not (e.asks_user or e.tells_agents or e.ends_run or e.pages_results)
 
 
 @contextmanager
 def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str) -> Iterator[CallService]:
     """Open a run for calls from outside, and end it. Ask the user first whether to trust the folder.
 
-    `flags` are the run's, later layers first (0 lifts a limit), `over` is the protocol, `started_by` the subcommand.
+    `flags` are the run's; later layers win, 0 lifts a limit. `over` is the protocol, `started_by` the subcommand.
     Output goes to standard error. Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
     found = ((name, value) for layer in flags for name, value in (layer or {}).items())
     session = Session.open({name: value for name, value in found if value not in (None, "", ()) and value is not False})
     if session.flags.get("continuous_limit") and not session.settings.continuous:
-        raise SettingsError("-l/--continuous-limit goes with -c/--continuous.")
+        raise SettingsError("-l/--continuous-limit requires -c/--continuous.")
     with claimed_state(session.settings.state_dir):
-        yield from _opened(session, over, started_by)
+        yield from _run_service(session, over, started_by)
 
 
-def _opened(session: Session, over: str, started_by: str) -> Iterator[CallService]:
+def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallService]:
     settings = replace(session.settings, agents_at_once=0)  # there is no agent to start any
     hooks, style, mask = EventHooks(rendered, heard), Style(plain=True), build.mask_of(settings)
     console = Console(sys.stderr, sys.stderr, sys.stdin, style=style, mask=mask, hooks=hooks)
     registry = hooked_registry(selection.choose(selection.available(settings), settings.commands, WINDOW))
     served = [spec.name for spec in registry.specs if _is_served(spec)]
     registry = registry.only(served, "it is of no use to another agent")
-    start = _started(settings, registry, session, over)
+    start = _describe_start(settings, registry, session, over)
     workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
     rulebook = build.rulebook_of(settings, workspace)
     guard.is_ruled = lambda call: rulebook.allows(call) is not None
-    inner = Continuous() if settings.continuous else _Nobody(started_by)
+    inner = Continuous() if settings.continuous else _RulesOnly(started_by)
     parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
-    model: Any = _ModelWhenAsked(lambda: build.open_model(settings, console))
+    model: Any = _LazyModel(lambda: build.open_model(settings, console))
     with (
         sole_writer(workspace.root, console.warn),
-        open_context(settings, workspace, guard, model, model, parts, ask=_nobody, say=console.say) as context,
+        open_context(settings, workspace, guard, model, model, parts, ask=_refuse, say=console.say) as context,
         EventLog.create(settings.state_dir, mask=mask) as log,
         Interrupts().installed() as interrupts,
     ):
@@ -215,11 +215,11 @@ def _opened(session: Session, over: str, started_by: str) -> Iterator[CallServic
         raise StopRun(outcome)
 
 
-def _nobody(question: str, timeout: float | None) -> str:
+def _refuse(question: str, timeout: float | None) -> str:
     raise CommandError("Nobody can be asked here; decide yourself.")
 
 
-def _started(settings: Settings, registry: Registry, session: Session, over: str) -> RunStarted:
+def _describe_start(settings: Settings, registry: Registry, session: Session, over: str) -> RunStarted:
     return RunStarted(
         version=__version__,
         task=Task(over, "commands for other agents", (Goal(f"Run the commands that other agents call over {over}"),)),
@@ -237,22 +237,22 @@ def _started(settings: Settings, registry: Registry, session: Session, over: str
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
-    """Open the long-term memory to another program. Its texts count as text from outside, and secrets are masked."""
+    """Open the long-term memory to another program. Texts that it adds count as from outside. Secrets are masked."""
 
     place: Place
     _memory: LivingMemory
     _mask: Callable[[str], str]
 
     def search(self, query: str, count: int) -> Sequence[RetrievedMemory]:
-        """Return fitting memories, best first, and strengthen them. Raises ModelError, StateError."""
+        """Return matching memories, best first, and strengthen them. Raises ModelError, StateError."""
         return self._memory.recall(query, count).memories
 
     def recent(self, count: int) -> Sequence[RetrievedMemory]:
-        """Return the memories stored or used last. Raises StateError."""
+        """Return the most recently stored or used memories. Raises StateError."""
         return self._memory.store.listed(count)
 
     def add(self, text: str, source: str) -> int | None:
-        """Store a text from a source. Return its id, None for an empty text. Raises ModelError, StateError."""
+        """Store a text from a source. Return its id, or None if it is empty. Raises ModelError, StateError."""
         return self._memory.add(self._mask(text), source=source, trusted=False)
 
     def forget(self, id: int) -> bool:

@@ -1,8 +1,8 @@
-"""Decide which settings a folder or scenario may set, as somebody else may have written it.
+"""Decide which settings a folder or scenario may set, since somebody else may have written it.
 
 Each setting declares its permissions beside its default. Values that reach out, weaken a boundary or run a program
-apply only once the user has trusted the folder with them. A scenario of `autoagent test` may set nothing wider than the
-user's own settings, which the runner passes to each of its processes in a variable.
+apply only once the user has trusted the folder with them. A scenario of `autoagent test` may only tighten the user's
+own settings. The runner passes these to each of its processes in a variable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def may_set(permission: Permission, value: Any, now: Any, held: Settings, folder
 COMPARED: frozenset[Permission] = frozenset(
     {"limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false", "stronger"}
 )
-"""The permissions whose values can be compared for tightness."""
+"""The permissions under which one value can be tighter than another."""
 
 
 def _stays_here(model: str, held: Settings) -> bool:
@@ -53,13 +53,13 @@ def _has_no_lists(held: Settings) -> bool:
     return not (held.shell_command_control or held.shell_allowlist or held.shell_denylist)
 
 
-# Whether the value is allowed, given the one in effect without it. A missing permission allows nothing.
+# Whether a value may replace the one in effect (`now`). A missing permission allows nothing.
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "free": lambda value, now, held, folder: True,
     "unset": lambda value, now, held, folder: not now,
     "limit": lambda value, now, held, folder: value > 0 and (now == 0 or value <= now),
     "less": lambda value, now, held, folder: bool(value <= now),
-    "more": lambda value, now, held, folder: {*value} >= {*now} and not any(one[0] == "!" for one in {*value} - {*now}),
+    "more": lambda value, now, held, folder: {*value} >= {*now} and not any(v[0] == "!" for v in {*value} - {*now}),
     "fewer": lambda value, now, held, folder: set(value) <= set(now),
     "narrower": lambda value, now, held, folder: not now or set(value) <= set(now),
     "shell": lambda value, now, held, folder: _has_no_lists(held),
@@ -88,7 +88,7 @@ def bounds_of(settings: Settings) -> dict[str, Any]:
 
 
 def tighter_bounds(bounds: Mapping[str, Any], usual: Settings) -> dict[str, Any]:
-    """Return the bounds tighter than the defaults, from which a scenario starts."""
+    """Return the bounds that are tighter than the defaults; a scenario starts with these."""
     user_settings = _bounded(usual, bounds)
     return {
         f.name: bounds[f.name]
@@ -98,7 +98,7 @@ def tighter_bounds(bounds: Mapping[str, Any], usual: Settings) -> dict[str, Any]
     }
 
 
-def hold(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str], folder: Path) -> None:
+def check_bounds(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str], folder: Path) -> None:
     """Raise SettingsError for a setting that a scenario in this folder may not have."""
     if BOUNDS_VARIABLE not in env:
         return
@@ -107,7 +107,7 @@ def hold(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str],
     for setting in fields(settings):
         name, permission = setting.name, setting.metadata["scenario"]
         value, now = getattr(settings, name), getattr(user_settings, name)
-        is_path = permission == "inside" and name not in bounds  # a path with the usual name may have become a link
+        is_path = permission == "inside" and name not in bounds  # even the default path may be a link
         if value is None or (value == now and not is_path) or may_set(permission, value, now, user_settings, folder):
             continue
         if is_path:
@@ -125,13 +125,13 @@ def enforce_workspace(place: Path) -> None:
         raise SettingsError(f"The workspace {place} of the run leads out of the folder of the scenario; {WAY_OUT}.")
 
 
-def take_no_programs_from(workspace: Path, env: MutableMapping[str, str]) -> None:
-    """Take the folders in a workspace out of PATH: programs that the agent puts there are not ours to run."""
+def remove_from_path(workspace: Path, env: MutableMapping[str, str]) -> None:
+    """Remove folders in a workspace from PATH, so that we never run programs that the agent puts there."""
 
     def is_apart(entry: str) -> bool:
         return not any(Path(place).is_relative_to(root) for place in (entry, os.path.realpath(entry)))
 
-    root = Path(os.path.realpath(workspace))  # a circle of links is named later
+    root = Path(os.path.realpath(workspace))  # a circular link is reported later
     env["PATH"] = os.pathsep.join(filter(is_apart, env.get("PATH", os.defpath).split(os.pathsep))) or os.defpath
 
 

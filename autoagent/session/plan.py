@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.typed_answers import Steering
 
-INSTRUCTIONS_DIVISOR = 8  # divisor: the instructions take at most this part of the window
+INSTRUCTIONS_DIVISOR = 8  # the instructions take at most an eighth of the window
 
-# only the user can say so at the terminal
+# Never taken from a log: only the user chooses the place of a memory
 MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")
 
-# Settings that a resumed run takes from its log, with absolute paths. Permission to run without asking,
-# and its limit, must be given again.
+# Settings that a resumed run takes from its log, with absolute paths. Permission to run without asking, and its
+# limit, have to be given again.
 KEPT_SETTINGS = (
     "model", "smart_llm", "fast_llm", "hierarchical", "planner_llm", "executor_llm", "thinker_llm",
     "unanswered_text", "temperature", "window", "fast_window", "asking", "reply_tokens", "context",
@@ -59,11 +59,11 @@ KEPT_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Describe a run before it starts. `attended`: a person can be asked.
+    """Describe a run before it starts. `attended` tells whether a person can be asked.
 
-    `guidance` is the user's part of its system prompt, None for the default. At most `workers` agents run beside its
-    own, 0 for the setting. With `workers_resume`, an earlier process's workers are restarted by their starters. `said`
-    are the user's words that begin or continue it, `piped` is the text on standard input.
+    `guidance` is the user's part of its system prompt, or None for the default. At most `workers` agents run beside its
+    own (0: as many as the setting says). With `workers_resume`, an earlier process's workers are restarted by their
+    starters. `said` are the user's texts that begin or continue it, `piped` is the text on standard input.
     """
 
     start: RunStarted
@@ -81,14 +81,14 @@ class RunPlan:
     piped: str = ""
 
     def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
-        """Make the authorizer for an agent of the run. It may change the run by `steering`."""
+        """Build the authorizer for an agent of the run. The user may change the run by `steering`."""
         user = build.authorizer_of(self.settings, self.console, rulebook, attended=self.attended, steering=steering)
         return user if self.settings.continuous else self.extensions.authorizer(user)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Hold the external parts of a run: the folder's texts, the extensions, and their commands."""
+    """Hold the external parts of a run: the folder's texts, the extensions and their commands."""
 
     texts: FolderTexts
     commands: tuple[Command, ...]
@@ -114,21 +114,21 @@ def planned(
     began: RunStarted | None = None,
     typed: Sequence[str] = (),
 ) -> RunPlan:
-    """Plan a new run with the answers `typed` at the set-up, or resume the run that `began`. Raises SettingsError."""
+    """Plan a new run with the answers `typed` in the set-up, or resume the run that `began`. Raises SettingsError."""
     settings, attended = session.settings, build.is_attended(session.settings)
     guidance = load_guidance(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
         console.say(f"The agent is told what {settings.prompt_settings_file} says.")
     shaped, guidance, added = shape(parts.extensions, task, guidance)
     task = task if began else shaped  # a resumed run already has its task as shaped by the extensions
-    more = (*parts.commands, *added)
-    with console.busy(f"asking {model.name} what it can do"):  # at the first run with it
-        registry = build.open_registry(settings, model, attended=attended, more=more)
+    extra_commands = (*parts.commands, *added)
+    with console.busy(f"asking {model.name} what it can do"):  # on the first run with it
+        registry = build.open_registry(settings, model, attended=attended, more=extra_commands)
         own = build.own_registry(registry, settings)
         start = describe(task, settings, model, own, began, parts.texts, guidance)
     settings_to_log = logged_settings(settings, began, session)
     if not began:
-        build.report_selection(registry, settings, model.window, console.say, more)
+        build.report_selection(registry, settings, model.window, console.say, extra_commands)
     start = replace(start, settings=settings_to_log)
     said = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *typed)
     return RunPlan(
@@ -138,7 +138,7 @@ def planned(
 
 
 def shape(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, Guidance, Sequence[Command]]:
-    """Return task and guidance as changed by the extensions, and the commands that they add."""
+    """Return the task and the guidance as changed by the extensions, and the commands that they add."""
     lists = ("constraints", "resources", "best_practices")
     goals = {goal.text: goal for goal in task.goals}
     original = PromptParts(task.name, task.role, tuple(goals), *(getattr(guidance, name) for name in lists))
@@ -151,7 +151,7 @@ def shape(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, G
 
 
 def load_guidance(settings: Settings) -> Guidance:
-    """Return the lists of the prompt: the user's, or our own. Raises SettingsError."""
+    """Return the lists in the prompt: the user's, or else our own. Raises SettingsError."""
     path = settings.prompt_settings_file
     user_lists: dict[str, Any] = read_prompt_settings(path) if path else {}
     return Guidance(**user_lists)
@@ -169,8 +169,8 @@ def describe(
 ) -> RunStarted:
     """Build the event that begins the run, or resumes the one that `began`, with everything that shapes its prompts.
 
-    With `what` it is the event of such a change. Paths protected when the run began stay protected, wherever it
-    is resumed. Raises SettingsError if the system prompt leaves no room for a history in the model's window.
+    With `what`, the event records that change. Paths protected when the run began stay protected wherever it is
+    resumed. Raises SettingsError if the system prompt leaves no room for a history in the model's window.
     """
     asking, style = model.asking, FILE if task.file else model.style
     guidance = guidance or load_guidance(settings)
@@ -183,7 +183,7 @@ def describe(
     native = asking == "tools" and not style.writes_file
     if native:
         thoughts = command_schema.THOUGHTS if style.thinks else ()
-        # in the form that is sent
+        # counted in the form in which they are sent
         tokens += count(json.dumps(command_schema.tools(specs, thoughts), separators=(",", ":")))
     kind = partial(Changed, what=what) if what else Resumed if began else RunStarted
     start: RunStarted = kind(
@@ -229,9 +229,9 @@ def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, mode
 def logged_settings(
     settings: Settings, began: RunStarted | None = None, session: Session | None = None
 ) -> dict[str, Any]:
-    """Return the settings for the log, with those that the run has logged.
+    """Return the settings for the log, including those that the run has logged.
 
-    Of the `session` they have the run's name (--name), and as `said` the settings made without flags. Raises
+    From the `session` they take the run's name (--name), and as `said` the settings made without flags. Raises
     SettingsError for a name of several lines.
     """
     earlier = began.settings if began else {}
@@ -246,7 +246,7 @@ def logged_settings(
 
 
 def persistent_settings(session: Session) -> dict[str, Any]:
-    """Return the resumable settings set anywhere but by flags, in logged form."""
+    """Return the resumable settings that were not set by flags, in logged form."""
     lasting = session.loaded.lasting
     return to_logged({name: lasting[name] for name in KEPT_SETTINGS if name in lasting})
 
@@ -258,7 +258,7 @@ def to_logged(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limits_of(settings: Settings, task: Task) -> RunLimits:
-    """Return the ceilings. A budget given by flag or variable takes precedence over the task's."""
+    """Return the ceilings. A budget given by a flag or variable takes precedence over that of the task."""
     commands = settings.continuous_limit if settings.continuous else 0
     return RunLimits(
         usd=settings.budget or task.budget,

@@ -1,4 +1,4 @@
-"""Rebuild prompts from the log: their parts, whether each equals the one sent, and how it is without a memory."""
+"""Rebuild prompts from the log: list their parts, compare them with those sent, and leave out memories."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class BuiltPrompt:
     def shown(self) -> tuple[RetrievedMemory, ...]:
         """Return the memories in the prompt, best first."""
         history, memories = self.sources.history, self.sources.recalled_in(self.prompted.step)
-        found = (
+        groups = (
             (history.core, history.shares.core, history.core_at),
             (history.lasting, history.shares.lasting, history.lasting_at),
             (memories, history.shares.recollections, self.prompted.at),
         )
-        lines = (recollection_lines(some, room, self.sources.count, now=at) for some, room, at in found)
-        return tuple(memory for (some, *_), own in zip(found, lines, strict=True) for memory in some[: len(own)])
+        lines = (recollection_lines(some, room, self.sources.count, now=at) for some, room, at in groups)
+        return tuple(memory for (some, *_), shown in zip(groups, lines, strict=True) for memory in some[: len(shown)])
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -92,7 +92,7 @@ class BuiltPrompt:
         return "; ".join(recall.query for recall in self.sources.recalls_in(self.prompted.step) if not recall.core)
 
     def prompt(self, excluded: Collection[int] = ()) -> Prompt:
-        """Build the prompt without `excluded` memories. With none, it equals `prompted` under the same program."""
+        """Build the prompt without the `excluded` memories. If none is, the same program rebuilds `prompted`."""
         from autoagent.agent.think import Moment, build_step_prompt
 
         sent, sources = self.prompted, self.sources
@@ -107,8 +107,8 @@ class BuiltPrompt:
 class Traced(BuiltPrompt):
     """Hold one step up to its reply.
 
-    `registry` has the commands of the run, `offered` those of this step; `reply` is None if none came; `answered` is
-    the number of earlier replies.
+    `registry` has the commands of the run, `offered` those of this step. `reply` is None if none came, and `answered`
+    is the number of earlier replies.
     """
 
     reply: Thought | Rejected | None
@@ -134,15 +134,15 @@ def prompt_of_step(state_dir: Path, run: str, step: int) -> BuiltPrompt:
 
 
 def trace(events: Iterable[Event], step: int) -> Traced:
-    """Fold the events of a run up to the last prompt of a step. Raises StateError as `prompt_of_step`."""
+    """Fold the events of a run up to the last prompt of a step. Raises StateError like `prompt_of_step`."""
     events = list(events)
     built = _last_prompt(events, step)
     registry = _registry(built.sources.start)
     specs = {spec.name: spec for spec in registry.specs}
-    repeats, work = LoopGuard(specs), Work(specs)
+    loop_guard, work = LoopGuard(specs), Work(specs)
     of_run = [event for event in events if not event.agent]
     for event in _effective(of_run[: of_run.index(built.prompted)]):
-        repeats.add(event)
+        loop_guard.add(event)
         work.add(event)
     replies = [event for event in of_run if isinstance(event, (Thought, Rejected))]
     return Traced(
@@ -151,7 +151,7 @@ def trace(events: Iterable[Event], step: int) -> Traced:
         next((event for event in replies if event.step == step), None),
         sum(event.step < step for event in replies),
         registry,
-        tuple(repeats.offered(work.loaded_of(registry.specs))),
+        tuple(loop_guard.select_commands(work.loaded_commands(registry.specs))),
     )
 
 
@@ -168,7 +168,7 @@ def _last_prompt(events: Sequence[Event], step: int, saved: Saved | None = None)
 
 
 def prompts(events: Iterable[Event]) -> Iterator[BuiltPrompt]:
-    """Yield each prompt of a run and its sub-agents, in order. Use it before the next, as the sources change."""
+    """Yield each prompt of a run and its sub-agents in order. Use each before the next, since its sources change."""
     by_agent: dict[str, list[Event]] = {}
     sources: dict[str, Sources] = {}
     for event in events:

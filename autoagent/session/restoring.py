@@ -18,7 +18,7 @@ from autoagent.text.sanitize import escape, shorten
 from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Restored, Snapshots
 
-NAMED = 10  # files named in a message
+MAX_NAMED = 10  # files named in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def open_snapshots(state_dir: Path, workspace: Workspace, tell: Callable[[str], 
 
 
 def history_of(events: Iterable[Event]) -> WorkspaceHistory:
-    """Return the history of the workspace through these events."""
+    """Return the history of the workspace in these events."""
     history = WorkspaceHistory()
     for event in events:
         history.add(event)
@@ -50,12 +50,12 @@ def history_of(events: Iterable[Event]) -> WorkspaceHistory:
 
 
 def history_of_run(state_dir: Path, run: str) -> WorkspaceHistory:
-    """Return the history of the workspace through a run, without reading all of its log."""
+    """Return the history of the workspace in a run, reading only part of its log."""
     return history_of(read(state_dir, run, WorkspaceHistory.KINDS))
 
 
 def history_until(state_dir: Path, run: str, step: int) -> WorkspaceHistory:
-    """Return that history up to the end of a step."""
+    """Return the history of the workspace in a run up to the end of a step."""
     events = read(state_dir, run, WorkspaceHistory.KINDS)
     return history_of(itertools.takewhile(lambda event: event.agent or event.step <= step, events))
 
@@ -72,7 +72,7 @@ def restore(
 ) -> Restored:
     """Save the present state, record the target `back`, and restore it.
 
-    Raises StateError if files were changed since the newest snapshot of the run, unless `force`, or the snapshot is
+    Raises StateError if files were changed since the newest snapshot of the run (unless `force`), or if the snapshot is
     incomplete. Then nothing is recorded or touched.
     """
     now = snapshots.take()
@@ -98,14 +98,14 @@ def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHi
 def files(paths: Iterable[str]) -> str:
     """List the first few files for a message: `a.txt, b.txt`."""
     names = [escape(shorten(path, 120)).replace("\n", " ") for path in paths]
-    suffix = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{suffix}"
+    suffix = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{suffix}"
 
 
 def describe_outcome(restored: Restored) -> str:
-    """Describe the outcome of a restoration in a line."""
-    text = f"Taken back: {files(restored.changed)}." if restored.changed else "No file had to change."
-    return f"{text} Left as they are: {files(restored.left)}." if restored.left else text
+    """Describe the outcome of a restoration in one line."""
+    text = f"Restored: {files(restored.changed)}." if restored.changed else "No file had to change."
+    return f"{text} Not restored: {files(restored.left)}." if restored.left else text
 
 
 def _record(log: EventLog | RunWriter, history: WorkspaceHistory, event: Event) -> None:
@@ -121,9 +121,9 @@ def undo(
     redo: bool = False,
     force: bool = False,
 ) -> str:
-    """Undo one change, or back to the end of a step, or an undo. Return the outcome in a line.
+    """Undo one change, all changes after a step, or an undo. Return the outcome in one line.
 
-    Raises StateError if there is nothing to undo, and as `restore`; then nothing is recorded or touched.
+    Raises StateError if there is nothing to undo, and like `restore`. Then nothing is recorded or touched.
     """
     back = _target(history, log.run, to, redo)
     description = _describe(back, history)

@@ -1,4 +1,4 @@
-"""Combine the extensions' parts in a run, and describe the folder for their subcommands."""
+"""Combine the parts that extensions take in a run, and describe the folder for their subcommands."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ class RunParts(RunPart):
 
     @property
     def steps(self) -> RunPart:
-        """Return the combined part of each step, NO_PART if there is none."""
+        """Return the combined part that takes part in each step, or NO_PART."""
         methods = ("planning", "reply", "call", "result")
-        return self if any(True for method in methods for _ in self._of(method)) else NO_PART
+        return self if any(True for method in methods for _ in self._parts_with(method)) else NO_PART
 
     def commands(self, say: Callable[[str], None], warn: Callable[[str], None]) -> Sequence[Any]:
         found: list[Any] = []
         if not self._place.is_scenario:
-            for name, part in self._of("offers"):
+            for name, part in self._parts_with("offers"):
                 for offer in _call_part(name, part.offers, say, warn) or ():
                     found += passed_over(name, "offers", partial(allowed, self._place, offer, warn), list)
-        for name, part in self._of("commands"):
-            found += self._own(name, "commands", _call_part(name, part.commands, say, warn) or ())
+        for name, part in self._parts_with("commands"):
+            found += self._without_taken_names(name, "commands", _call_part(name, part.commands, say, warn) or ())
         return found
 
-    def _own(self, name: str, method: str, commands: Iterable[Any]) -> Sequence[Any]:
-        """Return an extension's commands, except those with a name that is taken. Report these."""
+    def _without_taken_names(self, name: str, method: str, commands: Iterable[Any]) -> Sequence[Any]:
+        """Return an extension's commands, and report those that are left out because their name is taken."""
         from autoagent.commands.selection import TAKEN, with_free_names
 
         taken = {called for spec in self._place.specs() for called in (spec.name, *spec.aliases)}
@@ -90,13 +90,14 @@ class RunParts(RunPart):
         return next((part.model(opened) for _, part in self._parts if part.replaces_model), None) or opened()
 
     def embedder(self) -> Embedder | None:
-        return next(filter(None, (_call_part(name, part.embedder) for name, part in self._of("embedder"))), None)
+        embedders = (_call_part(name, part.embedder) for name, part in self._parts_with("embedder"))
+        return next(filter(None, embedders), None)
 
     def shape(self, prompt: PromptParts) -> tuple[PromptParts, Sequence[Any]]:
         commands: list[Any] = []
-        for name, part in self._of("shape"):
+        for name, part in self._parts_with("shape"):
             prompt, added = _call_part(name, part.shape, prompt) or (prompt, ())
-            commands += self._own(name, "shape", added)
+            commands += self._without_taken_names(name, "shape", added)
         return prompt, commands
 
     def attach(self, context: Context, registry: Registry) -> None:
@@ -111,28 +112,28 @@ class RunParts(RunPart):
                 raise CommandError(result.text)
             return result.text
 
-        for name, part in self._of("begin"):
+        for name, part in self._parts_with("begin"):
             _call_part(name, part.begin, context.complete, run)
 
     def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
         return [
             (_source(sender, name), text)
-            for name, part in self._of("planning")
+            for name, part in self._parts_with("planning")
             for sender, text in _call_part(name, part.planning, messages) or ()
         ]
 
     def reply(self, completion: Completion) -> Completion:
-        for name, part in self._of("reply"):
+        for name, part in self._parts_with("reply"):
             completion = _call_part(name, part.reply, completion) or completion
         return completion
 
     def call(self, call: Call) -> Call:
-        for name, part in self._of("call"):
+        for name, part in self._parts_with("call"):
             call = replace(_call_part(name, part.call, call) or call, id=call.id)
         return call
 
     def result(self, call: Call, result: Result) -> Result:
-        for name, part in self._of("result"):
+        for name, part in self._parts_with("result"):
             new_result = _call_part(name, part.result, call, result) or result
             if new_result.text != result.text:
                 source = result.meta.untrusted or _source(new_result.meta.untrusted, name)
@@ -141,25 +142,25 @@ class RunParts(RunPart):
         return result
 
     def authorizer(self, asked: Authorizer) -> Authorizer:
-        """Return the authorizer with the parts that answer for the user before it."""
-        for name, part in reversed(list(self._of("decide"))):
+        """Return the authorizer, preceded by the parts that answer for the user."""
+        for name, part in reversed(list(self._parts_with("decide"))):
             asked = FailClosed(HookedAuthorizer(asked, partial(asked_first, name, part.decide)))
         return asked
 
     def asked(self, ask: Callable[[str, float | None], str]) -> Callable[[str, float | None], str]:
-        """Return a command's function for asking first the parts, then the user."""
+        """Return a function that asks the parts first, then the user."""
 
         def answer(question: str, timeout: float | None) -> str:
-            answers = (_call_part(name, part.answer, question) for name, part in self._of("answer"))
+            answers = (_call_part(name, part.answer, question) for name, part in self._parts_with("answer"))
             return next(filter(None, answers), "") or ask(question, timeout)
 
         return answer
 
     def hear(self, event: Event) -> None:
-        for name, part in self._of("hear"):
+        for name, part in self._parts_with("hear"):
             _call_part(name, part.hear, event)
 
-    def _of(self, method: str) -> Iterator[tuple[str, RunPart]]:
+    def _parts_with(self, method: str) -> Iterator[tuple[str, RunPart]]:
         """Yield the parts that override a method."""
         for name, part in self._parts:
             if getattr(type(part), method) is not getattr(RunPart, method):
@@ -167,7 +168,7 @@ class RunParts(RunPart):
 
 
 def _call_part(name: str, method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method of a part. Return None after one report if it fails."""
+    """Call a method of a part. If it fails, report that once and return None."""
     return passed_over(name, method.__name__, partial(method, *args), lambda: None)
 
 
@@ -179,7 +180,7 @@ def _source(named: str, extension: str) -> str:
 
 @contextmanager
 def open_run_parts(session: Session, say: Callable[[str], None], warn: Callable[[str], None]) -> Iterator[RunParts]:
-    """Open and close the extensions' parts of a run, and report those that fail. Raises their errors for the user."""
+    """Open and close the extensions' parts of a run. Report those that fail, but raise their errors for the user."""
     opening = RunOpening(place=session.place, flags=session.flags, say=say, warn=warn)
     parts: list[tuple[str, RunPart]] = []
     with ExitStack() as stack:

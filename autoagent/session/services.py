@@ -1,4 +1,4 @@
-"""Open the context of an agent's commands: its memory and sandbox, the web and media."""
+"""Open the context of an agent's commands: its memory, its sandbox and the web."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Spent:
         self._usage = Usage()
 
     def add(self, usd: float | None) -> None:
-        """Add USD, None if unknown. What is no amount is unknown, as it would lift the limits of the run."""
+        """Add USD, or None if unknown. Anything else counts as unknown, since it could lift the limits of the run."""
         is_amount = isinstance(usd, int | float) and 0 <= usd < float("inf")
         self._usage += Usage(cost=usd if is_amount else None)
 
@@ -61,7 +61,7 @@ def open_context(
     ask: Callable[[str, float | None], str],
     say: Callable[[str], None],
 ) -> Iterator[Context]:
-    """Open a context without run and agents, and tell the `guard` whether programs are confined.
+    """Open a context without a run and agents, and tell the `guard` whether programs are confined.
 
     Raises SettingsError, SetupError, StateError if something cannot be opened.
     """
@@ -114,7 +114,7 @@ def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
 
 
 def browser_for(settings: Settings) -> str:
-    """Return the configured browser, another available one, or ''."""
+    """Return the configured browser, or another one that is available, or ''."""
     if not settings.browser_name:
         return ""
     from autoagent.services.browser import usable  # imports asyncio, which few runs need
@@ -123,13 +123,13 @@ def browser_for(settings: Settings) -> str:
 
 
 def report_browser(settings: Settings, say: Callable[[str], None]) -> None:
-    """Report that the configured browser is missing."""
+    """Report if the configured browser is missing."""
     configured, available = settings.browser_name, browser_for(settings)
     if available != configured:
-        lacks = BROWSER.is_missing(settings)
-        reason = f"{BROWSER.problem}: {BROWSER.remedy}" if lacks else f"{configured} is not installed"
-        how = f"with {available}" if available else "without a browser, so their scripts do not run"
-        say(f"{reason}. Pages are read {how}.")
+        no_driver = BROWSER.is_missing(settings)
+        reason = f"{BROWSER.problem}: {BROWSER.remedy}" if no_driver else f"{configured} is not installed"
+        substitute = f"with {available}" if available else "without a browser, so their scripts do not run"
+        say(f"{reason}. Pages are read {substitute}.")
 
 
 def open_web(settings: Settings) -> Web:

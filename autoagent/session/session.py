@@ -1,4 +1,4 @@
-"""Load the settings in a folder, and ask for trust in the rest of the folder."""
+"""Load the settings in effect in a folder, and ask the user to trust the folder's other values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autoagent.registry.plugins import plugins
 from autoagent.session.dotenv import read_dotenv, store_variables
 from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
-from autoagent.session.permissions import BOUNDS_VARIABLE, take_no_programs_from
+from autoagent.session.permissions import BOUNDS_VARIABLE, remove_from_path
 from autoagent.session.task_file import checks_in, write_task
 from autoagent.session.trust import Trusted, claim, find_trap, is_empty, is_foreign, is_own, remove_if_empty
 from autoagent.settings import DOTENV, Settings, all_settings, user_config_path, user_state_path
@@ -56,15 +56,15 @@ class Session:
     ) -> Session:
         """Load a session for a command that acts, asking the user first whether to trust the folder's values.
 
-        `task`: include the checks of the saved goals. `more`: the values of a file that the user has named. Raises
-        SetupError as `load`, and if nobody can be asked about what a run needs or a place to write to leads out of the
-        folder. Raises StopRun if the input has ended.
+        With `task`, include the checks of the saved goals. `more` are the values of a file that the user has named.
+        Raises SetupError like `load`, and if nobody can be asked about values that a run needs, or a place to write to
+        leads out of the folder. Raises StopRun if the input has ended.
         """
         session = cls.load(flags, task=task, more=more)
         if session.waiting:
             can_ask = sys.stdin.isatty()
             if not can_ask and not all(value.additive for value in session.waiting):
-                raise SetupError(_unasked(session))
+                raise SetupError(_trust_needed(session))
             if can_ask and _ask_for_trust(session):
                 with _reporting_failure():
                     session.trust()
@@ -79,7 +79,7 @@ class Session:
 
     @classmethod
     def read(cls, flags: Mapping[str, Any] | None) -> Session:
-        """Load a session for a read-only command, and report untrusted values without a question. Raises as `load`."""
+        """Load a session for a read-only command. Report untrusted values without a question. Raises like `load`."""
         session = cls.load(flags)
         session.tell()
         return session
@@ -97,15 +97,15 @@ class Session:
     ) -> Session:
         """Load the session of a folder, by default the current one, without questions, output or writing.
 
-        Raises SettingsError, also if the state folder is a file, as it would look like one without runs. Raises
-        SetupError for anything in it that is neither file nor folder: links are not followed, and pipes not awaited.
+        Raises SettingsError, also if the state folder is a file, since that would look like no runs. Raises SetupError
+        if anything in it is neither file nor folder, since links lead elsewhere and opening a pipe blocks.
         """
         flags, env, folder = flags or {}, os.environ if env is None else env, folder or Path.cwd()
         trusted = trusted or Trusted(user_state_path(env))
         loaded = load(flags, env, folder, trusts=lambda untrusted: trusted.holds(folder, untrusted.mark))
         session = cls(flags, folder, loaded, trusted, ())
         settings = session.settings
-        take_no_programs_from(folder / settings.workspace, os.environ)
+        remove_from_path(folder / settings.workspace, os.environ)
         state = folder / settings.state_dir
         if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
             raise SettingsError(f"The state folder {settings.state_dir} is a file; name a folder with --state-dir.")
@@ -135,7 +135,7 @@ class Session:
         return replace(self.load(self.flags, {**os.environ, **env}, self.folder), variables=env)
 
     def continuing(self, logged: Mapping[str, Any]) -> Session:
-        """Load the session again above a run's logged settings, and report withheld keys."""
+        """Load the session again on top of a run's logged settings, and report withheld keys."""
         env = {**os.environ, **self.variables}
         session = self.load({KEPT: logged, **self.flags}, env, self.folder, trusted=self.trusted)
         for line in session.loaded.unsent:
@@ -158,16 +158,16 @@ class Session:
 
     @property
     def is_workspace(self) -> bool:
-        """Return whether a wish works in the folder itself, as it is a project."""
+        """Return whether a wish works in the folder itself, because it is a project."""
         return self.loaded.origins["workspace"] == "default" and self.settings.workspace == HERE
 
     def is_named(self, setting: str) -> bool:
-        """Return whether the user has named this file or folder by flag, environment or configuration."""
+        """Return whether a flag, the environment or the user's configuration names this file or folder."""
         origin = self.loaded.origins[setting]
         return origin not in ("default", RUN) and not origin.startswith(f"{DOTENV}:")
 
     def holds(self, untrusted: UntrustedValue) -> bool:
-        """Return whether the user trusts the folder with this."""
+        """Return whether the user trusts the folder with this value."""
         return self.trusted.holds(self.folder, untrusted.mark)
 
     @property
@@ -191,7 +191,7 @@ class Session:
         self.trusted.add(self.folder, self.waiting)
 
     def check_made_here(self, run: str) -> None:
-        """Raise SetupError for a run that others made: its log names a workspace, its snapshots hold any file."""
+        """Raise SetupError for a run that others made: its log can name any workspace, its snapshots hold any file."""
         state = self.settings.state_dir
         if not self.is_named(_STATE) and is_foreign(self.folder / state, run, self.trusted):
             raise SetupError(f"The run {run} was not made here. Go on only if you made it: --state-dir {state}.")
@@ -204,12 +204,12 @@ class Session:
         return replace(task, goals=tuple(goals))
 
     def tell(self) -> None:
-        """Report the untrusted values in a line, and each withheld key and earlier setting."""
+        """Report the untrusted values in one line, then each withheld key and each former setting."""
         for line in (*notices(self), *self.loaded.unsent, *self.loaded.removed):
             _say(line)
 
     def report_notes(self) -> None:
-        """Report settings of an AutoGPT folder that do nothing here, or something else."""
+        """Report settings of an AutoGPT folder that have no effect here, or another one."""
         for line in self.loaded.notes:
             _say(line)
 
@@ -222,9 +222,9 @@ class Session:
 
 @contextmanager
 def claimed_state(state_dir: Path) -> Iterator[None]:
-    """Create the state folder before anything is written into it, and note it as the user's own.
+    """Create the state folder before anything is written into it, and record it as the user's own.
 
-    A non-empty one is the user's already, or the gate would have refused it. If it stays empty, it is removed.
+    If it is not empty, it is the user's already, since the session was loaded. If it stays empty, it is removed.
     """
     state = Path.cwd() / state_dir
     if is_empty(state):
@@ -240,8 +240,8 @@ def save_variables(values: Mapping[str, str]) -> None:
     """Store the user's own variables in `.env`, and trust this folder with them. Raises SettingsError."""
     store_variables(Path.cwd() / DOTENV, values)
     guarded = {name for f in fields(all_settings()) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
-    own = {name: value for name, value in values.items() if name in guarded}
-    _trust_own([UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in own.items()])
+    user_values = {name: value for name, value in values.items() if name in guarded}
+    _trust_own([UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in user_values.items()])
 
 
 def save_task(path: Path, task: Task) -> None:
@@ -276,11 +276,11 @@ def place_in(folder: Path, settings: Settings) -> Place:
 
 
 def found_by_parts(method: str, place: Place) -> Iterator[Any]:
-    """Yield the results of a method of the extensions' parts in the folder. Raises SetupError for a part that fails."""
+    """Yield the findings of a method of the extensions' parts in the folder. Raises SetupError if a part fails."""
     for plugin in plugins("folders"):
         try:
             part = plugin.load()
-            if hasattr(part, method) or method != "needs":  # a part can do without that one
+            if hasattr(part, method) or method != "needs":  # `needs` is optional
                 yield from getattr(part, method)(place)
         except AutoagentError:
             raise
@@ -305,7 +305,7 @@ def checks_of_team(folder: Path, path: Path, definition: Mapping[str, Any]) -> l
 
 
 def _check(folder: Path, path: Path, line: int, check: str) -> UntrustedValue:
-    """Return a check as a value that needs trust. A file in the folder has its relative name."""
+    """Return a check as a value that needs trust. A file in the folder is named by its relative path."""
     place = Path(os.path.normpath(folder / path))
     file = place.relative_to(folder) if place.is_relative_to(folder) else place
     return UntrustedValue(file=str(file), line=line, name="check", value=check, about="a program that checks a goal")
@@ -325,7 +325,7 @@ def notices(session: Session) -> list[str]:
 
 def listed(untrusted: Iterable[UntrustedValue]) -> list[str]:
     """Return a line for each value: location, content, purpose."""
-    return [f"  {plain(one.location)}{_shown(one)}   ({one.about})" for one in untrusted]
+    return [f"  {plain(one.location)}{_format_value(one)}   ({one.about})" for one in untrusted]
 
 
 def plain(text: str) -> str:
@@ -333,7 +333,7 @@ def plain(text: str) -> str:
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _shown(untrusted: UntrustedValue) -> str:
+def _format_value(untrusted: UntrustedValue) -> str:
     value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", untrusted.value) if untrusted.secret else untrusted.value
     value = plain(fold_blanks(value))  # shown whole, as trust covers all of it
     if not untrusted.name:
@@ -345,7 +345,7 @@ def _names(untrusted: Iterable[UntrustedValue]) -> str:
     return ", ".join(plain(one.location) for one in untrusted)
 
 
-def _unasked(session: Session) -> str:
+def _trust_needed(session: Session) -> str:
     usual = "" if session.flags.get("ai_settings_file") else str(session.settings.ai_settings_file)
     named = (quote(value.file) for value in session.waiting if value.name == "check" and value.file != usual)
     backend = any(one.setting == "memory_url" for one in session.waiting) and session.flags.get("memory_backend")
@@ -362,7 +362,7 @@ def _ask_for_trust(session: Session) -> bool:
 
     terminal = ClickTerminal()
     terminal.say(
-        f"This folder ({plain(str(session.folder))}) brings values that reach out, weaken a boundary or run a program:"
+        f"This folder ({plain(str(session.folder))}) has values that reach out, weaken a boundary or run a program:"
     )
     columns, rows = shutil.get_terminal_size()
     text = "\n".join(wrap(line, columns, indent=6) for line in listed(session.waiting))
@@ -378,7 +378,7 @@ def _ask_for_trust(session: Session) -> bool:
 
 @contextmanager
 def _reporting_failure() -> Iterator[None]:
-    """Report why something could not be saved, and continue: it applies for this time."""
+    """Report why something could not be saved, and continue, as it still applies this time."""
     try:
         yield
     except SettingsError as error:

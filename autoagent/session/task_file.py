@@ -35,20 +35,20 @@ def read_task(path: Path) -> Task:
 
 
 def checks_in(path: Path) -> list[tuple[int, str]]:
-    """Return the checks of the saved goals with their lines, or [] if the file is unreadable or no task."""
+    """Return the checks of the saved goals with their lines, or [] if the file is unreadable or not a task."""
     try:
         text = read_text(path) if is_there(path) else ""
         if not ("check" in text or "\\" in text):  # most tasks have none, and YAML is slow to load
             return []
         goals = read_mapping(path, TASK_KEYS)["ai_goals"]
-        checks = [_parts(item).get("check") for item in goals.items()] if goals.is_list else []
+        checks = [_text_and_check(item).get("check") for item in goals.items()] if goals.is_list else []
     except (SettingsError, KeyError):
         return []
     return [(int(check.place.rpartition(":")[2]), check.text()) for check in checks if check]
 
 
 def write_task(path: Path, task: Task) -> None:
-    """Save the task atomically, readable in any script. Raises SettingsError if it cannot be written."""
+    """Save the task atomically, without escaping non-Latin text. Raises SettingsError if it cannot be written."""
     import yaml
 
     record = {
@@ -68,29 +68,29 @@ def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
     entries = read_mapping(path, ("constraints", "resources", "best_practices", "performance_evaluations"))
     lists: dict[str, tuple[str, ...]] = {}
     for key, entry in entries.items():
-        present = "best_practices" if key == "performance_evaluations" else key
-        if present in lists:
+        name = "best_practices" if key == "performance_evaluations" else key
+        if name in lists:
             raise SettingsError(
                 f"{entry.where}: performance_evaluations and best_practices are the same; keep one of them."
             )
-        lists[present] = tuple(entry.texts())
+        lists[name] = tuple(entry.texts())
     return lists
 
 
 def _goals(entry: YamlEntry) -> tuple[Goal, ...]:
-    """Read a list of goals or a single goal. A check has its own key. The text is never split."""
+    """Read a list of goals or a single goal. A check has its own key, so the text is never split."""
     if entry.node.id == "scalar":
         return (Goal(entry.text()),) if entry.text() else ()
     return tuple(_goal(item) for item in entry.items())
 
 
-def _parts(item: YamlEntry) -> dict[str, YamlEntry]:
+def _text_and_check(item: YamlEntry) -> dict[str, YamlEntry]:
     has_keys = item.node.id == "mapping" and any(key.value == "text" for key, _ in item.node.value)
-    return item.members(("text", "check")) if has_keys else {"text": item}  # `- Goal 1: make x` is a text as well
+    return item.members(("text", "check")) if has_keys else {"text": item}  # `- Goal 1: make x` is a text, too
 
 
 def _goal(item: YamlEntry) -> Goal:
-    parts = _parts(item)
+    parts = _text_and_check(item)
     for part in parts.values():
         if not part.text():
             raise SettingsError(f"{part.where}: holds an empty item; write it out or remove it.")

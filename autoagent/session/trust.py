@@ -1,6 +1,6 @@
 """Record the user's trust: a file for each folder, with a digest of each trusted value.
 
-Not covered: anyone who can write into the user's own folders can trust for the user.
+Not covered: anyone who can write into the user's own folders can give trust in the user's name.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Trusted:
         self._known: dict[Path, set[str]] = {}
 
     def holds(self, folder: Path, mark: str) -> bool:
-        """Return whether the folder was trusted with this."""
+        """Return whether the folder is trusted with the value that has this mark."""
         if folder not in self._known:
             self._known[folder] = set(self._items(folder))
         return mark in self._known[folder]
 
     def add(self, folder: Path, items: Iterable[UntrustedValue]) -> None:
-        """Trust the folder with these as well. Raises SettingsError if that cannot be saved."""
-        fresh = {item.mark: item.location for item in items}
+        """Trust the folder with these values as well. Raises SettingsError if that cannot be saved."""
+        new_items = {item.mark: item.location for item in items}
         self.holds(folder, "")
-        self._known[folder] |= fresh.keys()
+        self._known[folder] |= new_items.keys()
         with self._locked():
-            content = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**self._items(folder), **fresh}}
+            content = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**self._items(folder), **new_items}}
             write_text(self._file(folder), json.dumps(content, ensure_ascii=False, indent=1), private=True)
 
     def names(self, folder: Path) -> set[str]:
@@ -61,21 +61,21 @@ class Trusted:
         return set(self._items(folder).values())
 
     def remove(self, folder: Path) -> bool:
-        """Revoke the folder's trust, and that of state below it, or return False if it had none.
+        """Revoke the trust in the folder and in state below it, or return False if there was none.
 
-        State in a folder below that was trusted by itself stays trusted. Raises SettingsError if this cannot be saved.
+        State inside a subfolder that was trusted by itself stays trusted. Raises SettingsError if this cannot be saved.
         """
         records = self.records()
         states = [Path(record.folder) for record in records if set(record.items.values()) == {_STATE}]
         others = {Path(record.folder) for record in records} - {folder, *states}
         below = [state for state in states if folder in state.parents]
         between = {state: state.parents[: state.parents.index(folder)] for state in below}
-        places = [folder, *(state for state in below if others.isdisjoint(between[state]))]
+        revoked = [folder, *(state for state in below if others.isdisjoint(between[state]))]
         with self._locked():
-            there = [self._file(place) for place in places if self._file(place).exists()]
-            for path in there:
+            files = [self._file(place) for place in revoked if self._file(place).exists()]
+            for path in files:
                 path.unlink()
-        return bool(there)
+        return bool(files)
 
     def records(self) -> list[Record]:
         """Return all records, by folder."""
@@ -94,7 +94,7 @@ class Trusted:
         """Read a record, or None if it is missing or damaged: nothing was trusted then."""
         try:
             content: Any = json.loads(read_text(path))
-            items = {str(mark): str(called) for mark, called in content["items"].items()}
+            items = {str(mark): str(location) for mark, location in content["items"].items()}
             return Record(str(content["folder"]), items, float(content["t"]))
         except (SettingsError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             return None
@@ -104,7 +104,7 @@ class Trusted:
         """Hold the lock for a single writer. Raises SettingsError if it cannot be written."""
         try:
             with suppress(FileNotFoundError):
-                if self.base.is_file() and not self.base.stat().st_size:  # a killed agent can leave one
+                if self.base.is_file() and not self.base.stat().st_size:  # a killed agent can leave an empty file
                     self.base.unlink()
             for folder in (self.base, self._folders):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,21 +114,21 @@ class Trusted:
             raise SettingsError(f"Your trust cannot be saved in {self.base}: {error.strerror}.") from error
 
 
-ID = "id"  # the file in a state folder with its identity
-IGNORED = ".gitignore"  # it keeps the whole folder out of the user's repository
-_DRAFTS = (f".{ID}.", f".{IGNORED}.")  # temporary names of the two
+ID = "id"  # the file with the identity of a state folder
+IGNORED = ".gitignore"  # keeps the whole folder out of the user's repository
+_DRAFTS = (f".{ID}.", f".{IGNORED}.")  # prefixes of the temporary names of the two
 _ID_LENGTH = 64  # maximum characters of an identity
-_STATE = "runs and memory made here"  # what is trusted in a state folder
+_STATE = "runs and memory made here"  # the name of the value that is trusted in a state folder
 
 
 def is_own(state: Path, trusted: Trusted) -> bool:
     """Return whether the state folder is missing, empty and owned by this user, or created here by this user."""
-    if is_empty(state):  # checked first: whoever adds something has written the identity before
+    if is_empty(state):  # checked first: whoever adds something has already written the identity
         with suppress(OSError):  # the folder's owner can add other runs to it
             return not state.exists() or state.stat().st_uid == os.geteuid()
         return True
     id = _read_identity(state)
-    return bool(id) and trusted.holds(state, _state(state, id).mark)
+    return bool(id) and trusted.holds(state, _state_value(state, id).mark)
 
 
 def is_empty(state: Path) -> bool:
@@ -143,17 +143,17 @@ def is_empty(state: Path) -> bool:
 
 
 def claim(state: Path, trusted: Trusted) -> None:
-    """Create the state folder and note it as this user's own. Raises SettingsError if that cannot be saved.
+    """Create the state folder and record it as this user's own. Raises SettingsError if that cannot be saved.
 
-    The note precedes the folder's identity, so that another process that sees the identity finds the note.
+    The record is written before the folder's identity, so that a process that sees the identity finds the record.
     """
     id = _read_identity(state)
-    if id and trusted.holds(state, _state(state, id).mark):
+    if id and trusted.holds(state, _state_value(state, id).mark):
         return
     id, foreign_runs = os.urandom(16).hex(), []
     with suppress(OSError):
         foreign_runs = os.listdir(state / "runs")  # noqa: PTH208 - names
-    trusted.add(state, [_state(state, id), *(_state(state, f"{id} {run}") for run in foreign_runs)])
+    trusted.add(state, [_state_value(state, id), *(_state_value(state, f"{id} {run}") for run in foreign_runs)])
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         if state.stat().st_mode & 0o022:
@@ -168,11 +168,11 @@ def claim(state: Path, trusted: Trusted) -> None:
 def is_foreign(state: Path, run: str, trusted: Trusted) -> bool:
     """Return whether the run was in the state folder before this user trusted it."""
     id = _read_identity(state)
-    return trusted.holds(state, _state(state, f"{id} {run}").mark)
+    return trusted.holds(state, _state_value(state, f"{id} {run}").mark)
 
 
 def remove_if_empty(state: Path) -> None:
-    """Remove a state folder that stayed empty."""
+    """Remove a state folder that is still empty."""
     if is_empty(state):
         with suppress(OSError):
             (state / ID).unlink()
@@ -190,28 +190,28 @@ def _read_identity(state: Path) -> str:
     return ""
 
 
-def _state(state: Path, id: str) -> UntrustedValue:
+def _state_value(state: Path, id: str) -> UntrustedValue:
     return UntrustedValue(file="", name=_STATE, value=id, about="")
 
 
 def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:
     """Return a path in the state folder that is neither a file nor a folder, with its kind, or None.
 
-    With `itself` the folder counts too. A symbolic link leads elsewhere, and opening a pipe waits. The logs of the runs
-    are checked when they are opened.
+    With `itself`, the folder is checked too. A symbolic link leads elsewhere, and opening a pipe blocks. The logs of
+    the runs are checked when they are opened.
     """
     if itself and state.is_symlink():
         return state, "a symbolic link"
-    return next(_traps_in(state, 3, but=state / "runs"), None)
+    return next(_traps_in(state, 3, excluded=state / "runs"), None)
 
 
-def _traps_in(folder: Path, depth: int, but: Path) -> Iterator[tuple[Path, str]]:
+def _traps_in(folder: Path, depth: int, excluded: Path) -> Iterator[tuple[Path, str]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_symlink():
                 yield Path(entry.path), "a symbolic link"
             elif entry.is_dir(follow_symlinks=False):
-                if depth > 1 and folder != but:
-                    yield from _traps_in(Path(entry.path), depth - 1, but)
+                if depth > 1 and folder != excluded:
+                    yield from _traps_in(Path(entry.path), depth - 1, excluded)
             elif not entry.is_file(follow_symlinks=False):
                 yield Path(entry.path), "a pipe, a socket or a device"

@@ -13,7 +13,7 @@ NO_LIMIT = "none"
 
 
 class _Limit(click.ParamType[float]):
-    """Parse an amount, of this `name` in errors. 0 and `none` lift it. `nan`, never reached, and `inf` are rejected."""
+    """Parse an amount, called `name` in errors. 0 and `none` lift the limit. `nan` and `inf` are rejected."""
 
     def __init__(self, name: str, number: click.ParamType[float]) -> None:
         self.name = number.name = f"{name}; 'none' lifts the limit"  # as in click's error: 'much' is not a valid ...
@@ -48,7 +48,7 @@ class _Moment(click.ParamType[float]):
 
 
 def run_ids_here(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the runs of the state folder, the newest first, for a shell to complete. No name that no run has."""
+    """Return the runs of the state folder, newest first, for shell completion, except names that no run can have."""
     from pathlib import Path
 
     state_dir = (ctx.obj or {}).get("state_dir") or ".autoagent"
@@ -72,13 +72,13 @@ def _model_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 class _RegistryOption(click.Option):
-    """End the option's help with the choices of a registry, imported only when it is shown: a start needs none.
+    """End the option's help with the choices of a registry, imported only to show them.
 
     `choices` is the function of the registry that lists them, as `module:function`.
     """
 
-    def __init__(self, *args: Any, choices: str, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, choices: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._choices = choices.split(":")
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
@@ -103,7 +103,7 @@ _TASK_FLAGS = (
     click.option("-y", "--skip-reprompt", is_flag=True, help="Use saved settings without asking."),
     _WORKSPACE_FLAG,
     click.option("-r", "--resume", "newest", is_flag=True, help="Continue the newest run, or give it a new task."),
-    click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download."),
+    click.option("--demo", is_flag=True, help="Play a scripted run: no key, no model, nothing to download."),
 )  # fmt: skip
 _RUN_FLAGS = (
     click.option("-c", "--continuous", is_flag=True, default=None, help="Run without asking (warns first)."),
@@ -113,23 +113,23 @@ _RUN_FLAGS = (
                  help="A planner gives tasks to executors, which ask a thinker (docs/hierarchy.md)."),
     click.option("--model", metavar="NAME",
                  cls=_RegistryOption, choices="models:model_forms", shell_complete=_model_names),
-    click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
-    click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
+    click.option("--gpt3only", is_flag=True, help="Use the fast model for everything."),
+    click.option("--gpt4only", is_flag=True, help="Use the smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
                  cls=_RegistryOption, choices="memory:backend_names", help="Memory backend"),
     click.option("--memory", "memory_trust", type=click.Choice(["all", "trusted"]),
-                 help="trusted: recall no text from outside; default if its commands reach out."),
+                 help="trusted: recall no text from outside; the default if commands can reach out."),
     click.option("--distil", "memory_distil", type=click.Choice(["on", "off"]),
-                 help="off: do not ask the model at the end for facts to remember."),
+                 help="off: at the end, do not ask the model for facts to remember."),
     click.option("--allow", multiple=True, metavar="RULE", shell_complete=command_names,
                  help="Run matching calls without asking: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
     click.option("--sandbox", metavar="NAME", cls=_RegistryOption, choices="sandbox:sandbox_names",
-                 help="Sandbox for the programs it starts (auto: the strongest that works here)"),
+                 help="Sandbox for programs that the agent starts (auto: the strongest that works here)"),
     click.option("--require-sandbox", is_flag=True, default=None, help="Stop if no sandbox works."),
     click.option("-b", "--browser-name", metavar="NAME",
                  help="chromium or firefox: read pages through a headless browser."),
-    click.option("--allow-downloads", is_flag=True, default=None, help="Let it download files."),
-    click.option("--speak", is_flag=True, default=None, help="Speak its words to you."),
+    click.option("--allow-downloads", is_flag=True, default=None, help="Let the agent download files."),
+    click.option("--speak", is_flag=True, default=None, help="Speak the agent's words aloud."),
     click.option("--commands", metavar="NAMES", shell_complete=command_names,
                  help="Commands or categories to offer, comma-separated, or all."),
     click.option("--base-url", "openai_base_url", metavar="URL", help="The address of an OpenAI-compatible endpoint."),
@@ -137,10 +137,10 @@ _RUN_FLAGS = (
     click.option("--accept-claims", is_flag=True, default=None,
                  help="Accept goals that only the agent says are met."),
     click.option("--budget", type=_AMOUNT, metavar="USD",
-                 help="Stop before this is spent; 'none' lifts the limit."),
-    click.option("--max-tokens", type=_TOKENS, metavar="N", help="Stop before so many tokens are used."),
+                 help="Stop before spending more than this; 'none' lifts the limit."),
+    click.option("--max-tokens", type=_TOKENS, metavar="N", help="Stop before using more than N tokens."),
     click.option("--max-seconds", type=_AMOUNT, metavar="S",
-                 help="Stop after so many seconds of work; your time at questions does not count."),
+                 help="Stop after S seconds of work, not counting the time you take to answer."),
     click.option("--deadline", type=_Moment(), metavar="TIME",
                  help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
     click.option("--patience", type=click.IntRange(min=1), metavar="S",
@@ -150,7 +150,7 @@ _RUN_FLAGS = (
 )  # fmt: skip
 _SCREEN_FLAGS = (
     click.option("--name", "run_name", metavar="TEXT", help="The name of this run in `autoagent runs`."),
-    click.option("--json", "json_output", is_flag=True, help="One event per line on stdout, all else on stderr."),
+    click.option("--json", "json_output", is_flag=True, help="Print one event per line on stdout, all else on stderr."),
     click.option("--notify", metavar="CMD",
                  help="Run this command when a question has waited 10 s and at the end, with JSON on its input."),
     click.option("--thoughts", type=click.Choice(["auto", "full", "short", "none"]),
@@ -158,8 +158,8 @@ _SCREEN_FLAGS = (
     click.option("--answer-timeout", type=_AMOUNT, metavar="S",
                  help="Seconds that a question waits for an answer, here or by `autoagent answer`."),
     click.option("--if-unanswered", type=click.Choice(["end", "go-on"]),
-                 help="What the run does then. Default: end; with -c, go-on."),
-    click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
+                 help="What the run does after that. Default: end, or go-on with -c."),
+    click.option("--plain", "plain_output", is_flag=True, default=None, help="Show no colours and no live lines."),
 )  # fmt: skip
 _AUTOGPT_FLAGS = (  # accepted so that AutoGPT's command lines work; those without effect are reported at the start
     click.option("--install-plugin-deps", is_flag=True,
@@ -168,20 +168,20 @@ _AUTOGPT_FLAGS = (  # accepted so that AutoGPT's command lines work; those witho
 )  # fmt: skip
 
 
-def _keep(ctx: click.Context, flag: click.Parameter, value: Any) -> None:
+def _store(ctx: click.Context, flag: click.Parameter, value: Any) -> None:
     if value is not None:
         ctx.obj = {**(ctx.obj or {}), flag.name: value}
 
 
 _COMMON_FLAGS = (  # accepted before and after the name of every subcommand, and stored in `ctx.obj`
-    click.option("--state-dir", metavar="DIR", expose_value=False, callback=_keep,
+    click.option("--state-dir", metavar="DIR", expose_value=False, callback=_store,
                  help="Runs and memory. Default: ./.autoagent."),
-    click.option("--debug", is_flag=True, default=None, expose_value=False, callback=_keep, help="Show tracebacks."),
+    click.option("--debug", is_flag=True, default=None, expose_value=False, callback=_store, help="Show tracebacks."),
 )  # fmt: skip
 
 
 def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that were given, later layers first. A 0 counts, as it lifts a limit."""
+    """Merge the flags that were given; later layers win. A 0 counts as given, since it lifts a limit."""
     return {
         name: value
         for flags in layers
@@ -191,7 +191,7 @@ def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
-    """Combine the options of some groups into one decorator."""
+    """Combine groups of options into one decorator."""
 
     def decorate(function: Any) -> Any:
         for option in reversed([option for group in groups for option in group]):

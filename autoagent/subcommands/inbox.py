@@ -16,7 +16,7 @@ from autoagent.terminal.output import echo, echo_list
 from autoagent.text.figures import duration
 from autoagent.text.sanitize import shorten
 
-_SHOWN = 2000  # characters of a question's subject
+_MAX_SUBJECT = 2000  # characters of a question's subject
 
 
 @click.command("inbox")
@@ -24,7 +24,7 @@ _SHOWN = 2000  # characters of a question's subject
 @click.option("--json", "as_json", is_flag=True, help="A list of objects with all details of the questions.")
 @click.pass_context
 def inbox(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
-    """List the open questions of all your runs, wherever they were started. With TEXT, answer one (see `answer`)."""
+    """List the open questions of all your runs, wherever you started them. With TEXT, answer one (see `answer`)."""
     if words:
         ctx.invoke(answer, words=words)
         return
@@ -45,33 +45,33 @@ def answer(words: tuple[str, ...]) -> None:
     run, text = words if len(words) == 2 else ("", words[0])
     question = pick(questions.all(), run)
     questions.answer(question, text)
-    echo(f"Answered {question.id}: {_about(question)}")
+    echo(f"Answered {question.id}: {_subject(question)}")
 
 
 def _fields(question: OpenQuestion) -> dict[str, Any]:
-    found = asdict(question)
+    values = asdict(question)
     for name in ("yes", "no"):
-        del found[name]
-    return {**found, "waits": question.waits}
+        del values[name]
+    return {**values, "waits": question.waits}
 
 
 def _lines(question: OpenQuestion) -> Iterator[str]:
     agent = f"  ({question.agent})" if question.agent else ""
     yield f"{question.id}  {_age(question)}  {' '.join(question.workspace.splitlines())}{agent}"
     if question.command:
-        yield f"  {_about(question)}"
+        yield f"  {_subject(question)}"
     command = question.command
     for text in (command.get("warning", ""), command.get("preview", ""), question.text, question.question):
-        yield from (f"  {line}" for line in shorten(text, _SHOWN).splitlines())
+        yield from (f"  {line}" for line in shorten(text, _MAX_SUBJECT).splitlines())
     yield f"  autoagent inbox {question.id} TEXT"
 
 
-def _about(question: OpenQuestion) -> str:
+def _subject(question: OpenQuestion) -> str:
     """Return the command to decide on, on one line, or the words of the question."""
     if not question.command:
-        return shorten(question.question.replace("\n", " "), _SHOWN)
+        return shorten(question.question.replace("\n", " "), _MAX_SUBJECT)
     args = json.dumps(question.command["arguments"], ensure_ascii=False)
-    return f"{question.command['name']} ({question.command['risk']}) {shorten(args, _SHOWN)}"
+    return f"{question.command['name']} ({question.command['risk']}) {shorten(args, _MAX_SUBJECT)}"
 
 
 def _age(question: OpenQuestion) -> str:
@@ -80,4 +80,4 @@ def _age(question: OpenQuestion) -> str:
     if question.until is None:
         return asked
     left = question.until - now
-    return f"{asked}, {duration(left)} left" if left > 0 else f"{asked}, the run has gone on"
+    return f"{asked}, {duration(left)} left" if left > 0 else f"{asked}, the run has continued"

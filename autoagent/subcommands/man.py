@@ -15,7 +15,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.terminal.output import echo
 from autoagent.text.text_file import write_text
 
-PLACE = ".local/share/man/man1"  # in the user's home; man searches it if ~/.local/bin is in PATH
+MAN_FOLDER = ".local/share/man/man1"  # in the user's home; searched by man if ~/.local/bin is in PATH
 INSTALL = "install"
 
 
@@ -25,7 +25,7 @@ INSTALL = "install"
 def man(ctx: click.Context, subcommand: str | None) -> None:
     """Print the manual page of autoagent, or of a SUBCOMMAND. Read it with `autoagent man show | man -l -`.
 
-    With install, put all of them where man finds them: `man autoagent`, `man autoagent-show`.
+    With install, write all pages to where man finds them: `man autoagent`, `man autoagent-show`.
     """
     program = ctx.find_root()
     group = program.command
@@ -35,7 +35,7 @@ def man(ctx: click.Context, subcommand: str | None) -> None:
         assert command is not None
         echo(page(command, program if subcommand else None))
         return
-    folder = Path.home() / PLACE
+    folder = Path.home() / MAN_FOLDER
     subcommands = [group.get_command(program, name) for name in group.list_commands(program)]
     pages = [page(group, None), *(page(command, program) for command in subcommands if command)]
     for text in pages:
@@ -47,7 +47,7 @@ def page(command: click.Command, program: click.Context | None) -> str:
     """Return the manual page of a command, or of the `program` itself, in man's source format."""
     ctx = click.Context(command, program, info_name=command.name if program else "autoagent")
     name = f"autoagent-{command.name}" if program else "autoagent"
-    lines = [f'.TH {name.upper()} 1 "" "autoagent {__version__}"', ".SH NAME", f"{name} \\- {_plain(_about(command))}"]
+    lines = [f'.TH {name.upper()} 1 "" "autoagent {__version__}"', ".SH NAME", f"{name} \\- {_escape(_about(command))}"]
     see_also = [".SH SEE ALSO", ".BR autoagent (1)"] if program else []
     return "\n".join([*lines, *_sections(ctx), *see_also, ""])
 
@@ -56,8 +56,8 @@ def _sections(ctx: click.Context) -> Iterator[str]:
     """Yield a command's synopsis, purpose and options, and the same for its own subcommands."""
     command = ctx.command
     yield ".SH SYNOPSIS"
-    yield f".B {_plain(ctx.command_path)}"
-    yield _plain(" ".join(command.collect_usage_pieces(ctx)))
+    yield f".B {_escape(ctx.command_path)}"
+    yield _escape(" ".join(command.collect_usage_pieces(ctx)))
     yield ".SH DESCRIPTION"
     yield from _prose(command.help or "")
     yield ".SH OPTIONS"
@@ -66,17 +66,17 @@ def _sections(ctx: click.Context) -> Iterator[str]:
         return
     yield ".SH SUBCOMMANDS"
     for name in command.list_commands(ctx):
-        own = command.get_command(ctx, name)
-        assert own is not None
+        subcommand = command.get_command(ctx, name)
+        assert subcommand is not None
         if ctx.parent is None:  # these have their own pages
-            yield from _item(name, f"{_about(own)}; autoagent-{name}(1).")
+            yield from _item(name, f"{_about(subcommand)}; autoagent-{name}(1).")
         else:
-            inner = click.Context(own, ctx, info_name=name)
+            inner = click.Context(subcommand, ctx, info_name=name)
             yield ".TP"
-            yield f".B {_plain(' '.join([name, *own.collect_usage_pieces(inner)]))}"
-            yield from _prose(own.help or "", ".IP")
+            yield f".B {_escape(' '.join([name, *subcommand.collect_usage_pieces(inner)]))}"
+            yield from _prose(subcommand.help or "", ".IP")
             yield ".RS"
-            yield from _options(inner, but={parameter.name for parameter in command.get_params(ctx)})
+            yield from _options(inner, excluded={parameter.name for parameter in command.get_params(ctx)})
             yield ".RE"
 
 
@@ -84,34 +84,34 @@ def _about(command: click.Command) -> str:
     return command.get_short_help_str(limit=200).rstrip(".")
 
 
-def _options(ctx: click.Context, but: Collection[str | None] = ()) -> Iterator[str]:
-    """Yield the parameters with help, except those named in `but`."""
+def _options(ctx: click.Context, excluded: Collection[str | None] = ()) -> Iterator[str]:
+    """Yield the parameters with help, except those in `excluded`."""
     for parameter in ctx.command.get_params(ctx):
         record = parameter.get_help_record(ctx)
-        if record and record[1] and parameter.name not in but:
+        if record and record[1] and parameter.name not in excluded:
             yield from _item(*record)
 
 
 def _item(term: str, text: str) -> Iterator[str]:
     yield ".TP"
-    yield f".B {_plain(term)}"
-    yield _plain(text)
+    yield f".B {_escape(term)}"
+    yield _escape(text)
 
 
 def _prose(text: str, paragraph: str = ".PP") -> Iterator[str]:
     for number, part in enumerate(re.split(r"\n\s*\n", text.replace("\b\n", "").strip())):
         if number:
             yield paragraph
-        yield _plain(part)
+        yield _escape(part)
 
 
-def _plain(text: str) -> str:
-    """Return the text on one line, with nothing that man would interpret and dashes that can be copied."""
+def _escape(text: str) -> str:
+    """Return the text on one line, escaped for man, with dashes that can be copied."""
     line = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{line}" if line.startswith((".", "'")) else line
 
 
-PLACES = {  # searched by each shell itself, in the user's home
+SCRIPT_PATHS = {  # searched by each shell itself, in the user's home
     "bash": ".local/share/bash-completion/completions/autoagent",
     "zsh": ".local/share/zsh/site-functions/_autoagent",
     "fish": ".config/fish/completions/autoagent.fish",
@@ -119,25 +119,26 @@ PLACES = {  # searched by each shell itself, in the user's home
 
 
 @click.command("completion")
-@click.argument("what", type=click.Choice(["install", *PLACES]))
-@click.argument("shell", type=click.Choice(list(PLACES)), required=False)
+@click.argument("what", type=click.Choice(["install", *SCRIPT_PATHS]))
+@click.argument("shell", type=click.Choice(list(SCRIPT_PATHS)), required=False)
 @click.pass_context
 def completion(ctx: click.Context, what: str, shell: str | None) -> None:
     """Print or install shell completion for bash, zsh or fish. Default: your own shell ($SHELL)."""
     if shell and what != "install":
         raise click.UsageError(f"Give one shell: `autoagent completion install {shell}`, or `completion {shell}`.")
     shell = shell or (Path(os.environ.get("SHELL", "")).name if what == "install" else what)
-    if shell not in PLACES:
-        raise SettingsError(f"SHELL is {shell or 'not set'}: print the script of one of {', '.join(PLACES)} instead.")
+    if shell not in SCRIPT_PATHS:
+        shells = ", ".join(SCRIPT_PATHS)
+        raise SettingsError(f"SHELL is {shell or 'not set'}: print the script of one of {shells} instead.")
     root = ctx.find_root().command
-    kind = get_completion_class(shell)
-    assert kind is not None
-    script = kind(root, {}, "autoagent", "_AUTOAGENT_COMPLETE").source()
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    script = completion_class(root, {}, "autoagent", "_AUTOAGENT_COMPLETE").source()
     if what != "install":
         echo(script)
         return
-    path = Path.home() / PLACES[shell]
+    path = Path.home() / SCRIPT_PATHS[shell]
     write_text(path, script, parents=True)
     echo(f"Written to {path}; start a new {shell} to use it.", err=True)
     if shell == "zsh":
-        echo(f"Put this before compinit in .zshrc, unless it is there: fpath+=({path.parent})", err=True)
+        echo(f"Add this before compinit in .zshrc, unless it is there already: fpath+=({path.parent})", err=True)

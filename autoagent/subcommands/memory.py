@@ -1,4 +1,4 @@
-"""Define `autoagent memory`: inspect the long-term memory, add to it, forget from it, move it between backends."""
+"""Define `autoagent memory`: inspect and change the long-term memory, and move it between backends."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:  # numpy and sqlite3 are imported only when a memory is opened
     from autoagent.memory.living_memory import LivingMemory
     from autoagent.memory.transfer import Counts
 
-SHOWN = 300  # characters per text in a list
-FATES = 50  # memories shown in a forecast
+MAX_TEXT = 300  # characters per text in a list
+MAX_FORECASTS = 50  # memories shown in a forecast
 DREAM_TOKENS = 600
 _OF_USER = "autoagent.memory.of_user"
 
 
-file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-as_json = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
+_file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+_json_option = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
 
 
 @click.group("memory")
@@ -46,7 +46,7 @@ def memory(ctx: click.Context, of_user: bool) -> None:
     ctx.meta[_OF_USER] = of_user
 
 
-def _opened(
+def _open_memory(
     ctx: click.Context, settings: Settings, embedder: Embedder | None = None
 ) -> AbstractContextManager[LivingMemory]:
     if not ctx.meta[_OF_USER]:
@@ -56,12 +56,12 @@ def _opened(
 
 
 def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
-    """Return the embedder of the memory, for the user's own memory never one outside this machine."""
+    """Return the embedder of the memory. That of the user's own memory always runs on this machine."""
     return user_memory(settings).embedder if ctx.meta[_OF_USER] else lazy_embedder(settings)
 
 
 class _Time(click.DateTime):
-    """Convert a date or time to seconds since the epoch, a date to the begin or the `end` of the day."""
+    """Convert a date or time to seconds since the epoch. A date means the start of the day, or its `end`."""
 
     def __init__(self, *, end: bool = False) -> None:
         super().__init__(("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"))
@@ -75,7 +75,7 @@ class _Time(click.DateTime):
             self.fail(f"{value} is out of range.", param, ctx)
 
 
-_filters = flags(
+_filter_options = flags(
     (
         click.option("--kind", metavar="KIND", help="Only this kind: note, fact, feedback, step, user."),
         click.option("--run", metavar="RUN", help="Only those of this run (any unique prefix of its id)."),
@@ -89,8 +89,8 @@ _filters = flags(
 )
 
 
-def _wanted(given: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
-    """Return a test whether a memory passes the filters. A filter that was not given admits all."""
+def _matching(given: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
+    """Return a predicate that tells whether a memory passes the filters that were given."""
     ends = [given[name] for name in ("before", "until") if given[name] is not None]
     return lambda memory: (
         given["kind"] in (None, memory.kind)
@@ -101,44 +101,44 @@ def _wanted(given: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
     )
 
 
-def _is_given(filters: Mapping[str, Any]) -> bool:
+def _are_given(filters: Mapping[str, Any]) -> bool:
     return any(value is not None for value in filters.values())
 
 
 @memory.command("list")
-@_filters
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N.")
-@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N newest.")
-@as_json
+@_filter_options
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="Show at most N.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Skip the first N.")
+@_json_option
 @click.pass_context
 def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool, **filters: Any) -> None:
-    """List the memories, the last stored or used first."""
-    with _opened(ctx, Session.read(ctx.obj).settings) as living:
-        if _is_given(filters):
-            every = list(filter(_wanted(filters), living.store.listed()))
-            memories, count = every[offset : offset + limit], len(every)
+    """List the memories, the most recently stored or used first."""
+    with _open_memory(ctx, Session.read(ctx.obj).settings) as living:
+        if _are_given(filters):
+            found = list(filter(_matching(filters), living.store.listed()))
+            memories, count = found[offset : offset + limit], len(found)
         else:
             memories, count = living.store.listed(limit, offset), len(living)
-    some = f"{len(memories)} of {count} memories; --limit and --offset show others."
-    nothing = "No memory matches." if _is_given(filters) else "The memory is empty."
-    echo_list(memories, as_json, _object, _line, some if count else nothing, _COLUMNS)
+    summary = f"{len(memories)} of {count} memories; --limit and --offset show others."
+    nothing = "No memory matches." if _are_given(filters) else "The memory is empty."
+    echo_list(memories, as_json, _object, _line, summary if count else nothing, _COLUMNS)
     if memories and len(memories) < count and not as_json:
-        echo(some, err=True)
+        echo(summary, err=True)
 
 
 @memory.command("search")
 @click.argument("query")
-@_filters
-@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="At most N.")
-@as_json
+@_filter_options
+@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Show at most N.")
+@_json_option
 @click.pass_context
 def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **filters: Any) -> None:
     """Show the memories that fit QUERY, with scores from 0 to 1.
 
-    It counts as a recall by the agent: the memories shown grow firmer.
+    This counts as a recall by the agent and strengthens the memories shown.
     """
-    with _opened(ctx, Session.read(ctx.obj).settings) as living:
-        recall = living.recall(query, k, wanted=_wanted(filters))
+    with _open_memory(ctx, Session.read(ctx.obj).settings) as living:
+        recall = living.recall(query, k, wanted=_matching(filters))
     if recall.problem:
         echo(f"Searched by words alone: {recall.problem}", err=True)
     echo_list(
@@ -154,7 +154,7 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **filters: 
 @memory.command("add")
 @click.argument("text", required=False)
 @click.option(
-    "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="Read it from FILE."
+    "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="Use the text of FILE."
 )
 @click.pass_context
 def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
@@ -162,7 +162,7 @@ def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
     kind = USER if ctx.meta[_OF_USER] else "note"
     if (text is None) == (file is None):
         raise click.UsageError("Give either TEXT or --file FILE.")
-    with _opened(ctx, Session.open(ctx.obj).settings) as living:
+    with _open_memory(ctx, Session.open(ctx.obj).settings) as living:
         id = living.add(read_text(file) if file else text or "", kind=kind, source="user")
     if id is None:
         raise click.UsageError(f"{file or 'TEXT'} is empty.")
@@ -173,7 +173,7 @@ def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
 def _print_superseded(living: LivingMemory) -> None:
     """Print the memories that the one just added supersedes."""
     for old in living.superseded:
-        echo(f"supersedes {old.id}: {shorten(escape(' '.join(old.text.split())), SHOWN)}")
+        echo(f"supersedes {old.id}: {shorten(escape(' '.join(old.text.split())), MAX_TEXT)}")
 
 
 @memory.command("edit")
@@ -181,86 +181,86 @@ def _print_superseded(living: LivingMemory) -> None:
 @click.argument("text")
 @click.pass_context
 def edit(ctx: click.Context, id: int, text: str) -> None:
-    """Replace the text of the memory with this ID by TEXT. It gets a new ID and keeps its other fields."""
+    """Replace the text of the memory with this ID. The memory gets a new ID and keeps its other fields."""
     if not text.strip():
         raise click.UsageError("TEXT is empty.")
-    with _opened(ctx, Session.open(ctx.obj).settings) as living:
+    with _open_memory(ctx, Session.open(ctx.obj).settings) as living:
         new = living.edit(id, text)
     if new is None:
-        raise _no_such(id)
+        raise _not_found(id)
     echo(f"Edited {id}; its new ID is {new}.")
 
 
 @memory.group("core", invoke_without_command=True)
-@as_json
+@_json_option
 @click.pass_context
 def core(ctx: click.Context, as_json: bool) -> None:
-    """List the memories in every prompt. Their order: pinned, your own, your notes, your words to earlier runs."""
+    """List the memories in every prompt: first pinned ones, then your own, your notes, your words to earlier runs."""
     if ctx.invoked_subcommand is not None:
         return
     from autoagent.prompt import core_fitting
     from autoagent.text.tokens import counter
 
     settings = Session.read(ctx.obj).settings
-    with _opened(ctx, settings) as living:
-        every = living.core()
+    with _open_memory(ctx, settings) as living:
+        found = living.core()
     echo_list(
-        every, as_json, _object, _line, "The core is empty; `autoagent memory core add TEXT` adds to it.", _COLUMNS
+        found, as_json, _object, _line, "The core is empty; `autoagent memory core add TEXT` adds to it.", _COLUMNS
     )
-    fitting = core_fitting(every, CORE_TOKENS, counter(settings.model or settings.smart_llm), time.time())
-    if fitting < len(every) and not as_json:
-        echo(f"Prompts show the first {fitting} of {len(every)}; there is no room for the others.", err=True)
+    shown = core_fitting(found, CORE_TOKENS, counter(settings.model or settings.smart_llm), time.time())
+    if shown < len(found) and not as_json:
+        echo(f"Prompts show the first {shown} of {len(found)}; there is no room for the others.", err=True)
 
 
-_public = click.option(
-    "--public", is_flag=True, help="Treat it like a goal: a run that shows it does not hold private data for that."
+_public_option = click.option(
+    "--public", is_flag=True, help="Treat it like a goal: runs that show it do not count as holding private data."
 )
 
 
 @core.command("add")
 @click.argument("text", metavar="TEXT|ID")
-@_public
+@_public_option
 @click.pass_context
 def core_add(ctx: click.Context, text: str, public: bool) -> None:
     """Pin TEXT, or the memory with this ID, so that every prompt shows it."""
     kind = USER if ctx.meta[_OF_USER] else "note"
-    with _opened(ctx, Session.open(ctx.obj).settings) as living:
+    with _open_memory(ctx, Session.open(ctx.obj).settings) as living:
         id = int(text) if text.isdecimal() else living.add(text, kind=kind, source="user")
         if id is None:
             raise click.UsageError("TEXT is empty.")
         if not living.keep_in_core(id, kept=True, public=public):
-            raise _no_such(id)
-    echo(f"Kept in every prompt as {id}.")
+            raise _not_found(id)
+    echo(f"Saved as {id}; every prompt shows it.")
     _print_superseded(living)
 
 
-def _on_one(group: click.Group, name: str, text: str, act: Callable[..., bool], done: str) -> click.Command:
-    """Return a new command that acts on the memory of one ID. `act` returns False where there is none."""
+def _add_id_command(group: click.Group, name: str, text: str, act: Callable[..., bool], done: str) -> click.Command:
+    """Add a command that acts on the memory with an ID. `act` returns False if there is none."""
 
     @group.command(name, help=text)
     @click.argument("id", type=int)
     @click.pass_context
     def command(ctx: click.Context, /, id: int, **flags: bool) -> None:
-        with _opened(ctx, Session.open(ctx.obj).settings) as living:
+        with _open_memory(ctx, Session.open(ctx.obj).settings) as living:
             if not act(living, id, **flags):
-                raise _no_such(id, trash=name == "restore")
+                raise _not_found(id, trash=name == "restore")
         echo(done.format(id))
 
     return command
 
 
 _ONE = "the memory with this ID"
-_public(
-    _on_one(
+_public_option(
+    _add_id_command(
         memory, "pin", f"Pin {_ONE}, of any kind: it never fades.", lambda m, id, public: m.pin(id, public=public),
         "Pinned {}.",
     )
 )  # fmt: skip
-_on_one(
-    memory, "unpin", f"Let {_ONE} live as others of its kind.", lambda m, id: m.pin(id, pinned=False), "Unpinned {}."
+_add_id_command(
+    memory, "unpin", f"Let {_ONE} fade like others of its kind.", lambda m, id: m.pin(id, pinned=False), "Unpinned {}."
 )
-_on_one(memory, "restore", f"Take {_ONE} out of the trash.", lambda m, id: m.restore(id), "Restored {}.")
-_on_one(
+_add_id_command(memory, "restore", f"Take {_ONE} out of the trash.", lambda m, id: m.restore(id), "Restored {}.")
+_add_id_command(
     core, "drop", f"Take {_ONE} out of the core. It stays in the memory, unpinned.",
     lambda m, id: m.keep_in_core(id, kept=False), "Removed from the core: {} is now recalled like other memories.",
 )  # fmt: skip
@@ -268,23 +268,23 @@ _on_one(
 
 @memory.command("forget")
 @click.argument("id", type=int, required=False)
-@_filters
+@_filter_options
 @click.pass_context
 def forget(ctx: click.Context, /, id: int | None, **filters: Any) -> None:
-    """Delete for good a memory by ID, or all that match the options. Pinned memories go only by ID."""
-    if (id is None) != _is_given(filters):
+    """Delete a memory by ID, or all that match the options, for good. Pinned memories are only deleted by ID."""
+    if (id is None) != _are_given(filters):
         raise click.UsageError("Give either an ID, or options that select memories.")
-    with _opened(ctx, Session.open(ctx.obj).settings) as living:
+    with _open_memory(ctx, Session.open(ctx.obj).settings) as living:
         if id is None:
-            gone = [memory.id for memory in filter(_wanted(filters), living.store.listed()) if not memory.pinned]
-            echo(f"Forgot {sum(map(living.forget, gone))} memories.")
+            ids = [memory.id for memory in filter(_matching(filters), living.store.listed()) if not memory.pinned]
+            echo(f"Forgot {sum(map(living.forget, ids))} memories.")
             return
         if not living.forget(id):
-            raise _no_such(id)
+            raise _not_found(id)
     echo(f"Forgot {id}.")
 
 
-def _no_such(id: int, *, trash: bool = False) -> StateError:
+def _not_found(id: int, *, trash: bool = False) -> StateError:
     if trash:
         return StateError(f"There is no memory {id} in the trash; `autoagent memory trash` lists them.")
     return StateError(f"There is no memory {id}; `autoagent memory list` lists them.")
@@ -292,16 +292,16 @@ def _no_such(id: int, *, trash: bool = False) -> StateError:
 
 @memory.command("sleep")
 @click.option("-n", "n", type=click.IntRange(min=1), metavar="N", help="Let N random memories fade.")
-@click.option("--dry-run", is_flag=True, help="Only predict which memories will be forgotten, and when.")
+@click.option("--dry-run", is_flag=True, help="Only predict which memories will be forgotten and when.")
 @click.option("--consolidate", is_flag=True, help="First merge near-duplicates.")
 @click.option("--json", "as_json", is_flag=True, help="One object; with --dry-run a list of them.")
 @click.pass_context
 def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, as_json: bool) -> None:
-    """Let unused memories fade, and dream of the forgotten ones."""
+    """Let unused memories fade, and dream of those that are forgotten."""
     if dry_run and consolidate:
         raise click.UsageError("--dry-run and --consolidate cannot be used together.")
     settings = Session.open(ctx.obj).settings
-    with _opened(ctx, settings) as living:
+    with _open_memory(ctx, settings) as living:
         if dry_run:
             _print_forecast(living, n, as_json)
             return
@@ -321,7 +321,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
 
 
 def _ask_model(settings: Settings, prompt: str) -> str:
-    """Return the answer of the model that thinks, opened only when asked: most sleeps need none."""
+    """Return the answer of the main model, opened only when needed, since most sleeps need none."""
     from autoagent.core.model import Message
     from autoagent.session.build import open_console, open_model
 
@@ -334,20 +334,20 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
     if as_json:
         echo_json([{**_object(f.memory), "now": f.now, "sleeps": f.sleeps, "at": f.at} for f in forecasts])
         return
-    for forecast in forecasts[:FATES]:
+    for forecast in forecasts[:MAX_FORECASTS]:
         when = "now" if forecast.now else f"from {minute(forecast.at)}"
         echo(f"{when}, in about {forecast.sleeps} sleep{'s' * (forecast.sleeps != 1)}  {_line(forecast.memory)}")
     dying = sum(forecast.now for forecast in forecasts)
-    more = f" The first {FATES} are shown; --json lists all." if len(forecasts) > FATES else ""
-    echo(f"{dying} of {len(living)} memories die at their next sleep.{more}", err=True)
+    more = f" The first {MAX_FORECASTS} are shown; --json lists all." if len(forecasts) > MAX_FORECASTS else ""
+    echo(f"{dying} of {len(living)} memories will be forgotten at the next sleep.{more}", err=True)
 
 
 @memory.command("trash")
-@as_json
+@_json_option
 @click.pass_context
 def trash(ctx: click.Context, as_json: bool) -> None:
     """List the forgotten memories that can still be restored."""
-    with _opened(ctx, Session.read(ctx.obj).settings) as living:
+    with _open_memory(ctx, Session.read(ctx.obj).settings) as living:
         memories = living.store.listed(trash=True)
     if not as_json:
         memories = [dataclasses.replace(memory, stored=memory.t) for memory in memories]
@@ -355,11 +355,11 @@ def trash(ctx: click.Context, as_json: bool) -> None:
 
 
 @memory.command("dreams")
-@as_json
+@_json_option
 @click.pass_context
 def dreams(ctx: click.Context, as_json: bool) -> None:
-    """Show the dreams, the newest last."""
-    with _opened(ctx, Session.read(ctx.obj).settings) as living:
+    """List the dreams, newest last."""
+    with _open_memory(ctx, Session.read(ctx.obj).settings) as living:
         found = living.journal.dreams() if living.journal else []
     echo_list(
         found,
@@ -371,22 +371,22 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
 
 
 @memory.command("allow")
-@click.option("--no", "never", is_flag=True, help="Revoke it: agents are refused, or ask again.")
+@click.option("--no", "revoke", is_flag=True, help="Revoke it: agents are refused, or ask again.")
 @click.pass_context
-def allow(ctx: click.Context, never: bool) -> None:
-    """Let agents add to your own memory from now on (with --user). They use memory_add with about_user."""
+def allow(ctx: click.Context, revoke: bool) -> None:
+    """Let agents add to your own memory from now on (with --user), by memory_add with about_user."""
     if not ctx.meta[_OF_USER]:
         raise click.UsageError("Agents may always add to a folder's memory; use this with --user.")
-    user_memory(Session.read(ctx.obj).settings).allow(agents=not never)
-    echo("Agents may not add to your own memory." if never else "Agents may add to your own memory.")
+    user_memory(Session.read(ctx.obj).settings).allow(agents=not revoke)
+    echo("Agents may not add to your own memory." if revoke else "Agents may add to your own memory.")
 
 
 @memory.command("stats")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @click.pass_context
 def stats(ctx: click.Context, as_json: bool) -> None:
-    """Show the size, place and embedder of the memory."""
-    with _opened(ctx, Session.read(ctx.obj).settings) as living:
+    """Show the size, location and embedder of the memory."""
+    with _open_memory(ctx, Session.read(ctx.obj).settings) as living:
         stats = living.store.stats()
     if as_json:
         echo_json(dataclasses.asdict(stats))
@@ -398,7 +398,7 @@ def stats(ctx: click.Context, as_json: bool) -> None:
 
 
 @memory.command("export")
-@file
+@_file_argument
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_context
 def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
@@ -409,19 +409,19 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
         raise SettingsError(f"{file} exists; choose another FILE, or add --overwrite.")
     settings = Session.read(ctx.obj).settings
     embedder = _embedder(ctx, settings)
-    with _opened(ctx, settings, embedder) as living:
+    with _open_memory(ctx, settings, embedder) as living:
         counts = transfer.export(living.store, embedder, living.journal, file, say)
-    echo(f"Exported {_in_all(counts)} to {file}; {counts.vectors} with vectors beside it.")
+    echo(f"Exported {_summarize(counts)} to {file}; {counts.vectors} with vectors beside it.")
 
 
 @memory.command("import")
-@file
-@click.option("--trusted", is_flag=True, help="FILE is your own export: keep which memories are trusted.")
+@_file_argument
+@click.option("--trusted", is_flag=True, help="FILE is your own export: keep its trusted memories trusted.")
 @click.pass_context
 def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
     """Add the memories of FILE, written by `autoagent memory export`. Existing memories are kept.
 
-    Without --trusted, new memories count as text from outside, since anybody could have written FILE.
+    Without --trusted, new memories count as text from outside, since anybody may have written FILE.
     """
     from autoagent.memory import transfer
 
@@ -436,10 +436,10 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
     embedder = _embedder(ctx, settings)
     if exported.vectors is not None:
         embedder = transfer.ImportedVectors(embedder, exported.vectors)
-    with _opened(ctx, settings, embedder) as living:
+    with _open_memory(ctx, settings, embedder) as living:
         counts = transfer.import_into(living.store, living.journal, exported, trusted=trusted)
-        there = len(living)
-    echo(f"Imported {_in_all(counts)} that were new; there are {there} memories now.")
+        total = len(living)
+    echo(f"Imported {_summarize(counts)} that were new; there are {total} memories now.")
     if counts.doubted:
         say(
             f"{counts.doubted} marked trusted in FILE count as text from outside. If it is your own export, forget "
@@ -447,13 +447,13 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
         )
 
 
-def _in_all(counts: Counts) -> str:
+def _summarize(counts: Counts) -> str:
     return f"{counts.memories} memories, {counts.trash} in the trash and {counts.dreams} dreams"
 
 
 def _line(memory: RetrievedMemory) -> str:
     origin = f"{memory.kind} from {memory.source}" if memory.source else memory.kind
-    text = shorten(escape(" ".join(memory.text.split())), SHOWN)
+    text = shorten(escape(" ".join(memory.text.split())), MAX_TEXT)
     mark = "" if memory.trusted else " (untrusted)"
     return f"{memory.id}  {minute(memory.made)}  {_level(memory)}  {origin}{mark}: {text}"
 

@@ -45,8 +45,8 @@ from autoagent.terminal.console import Console
 from autoagent.text.sanitize import shorten
 from autoagent.text.wrapping import ago, cut
 
-MOST_LISTED = 500  # runs to search
-_ROWS = 10  # runs listed
+MAX_SEARCHED = 500  # runs
+_MAX_ROWS = 10  # runs listed at once
 
 
 @click.command("resume")
@@ -57,9 +57,9 @@ _ROWS = 10  # runs listed
     "step",
     type=click.IntRange(min=0),
     metavar="STEP",
-    help="Go back to the end of STEP, with the workspace; later steps no longer count.",
+    help="Go back to the end of STEP, including the workspace; later steps no longer count.",
 )
-@click.option("--force", is_flag=True, help="With --from: even if you have changed files since.")
+@click.option("--force", is_flag=True, help="With --from: go back even if you have changed files since.")
 @resume_flags
 @click.pass_context
 def resume(
@@ -67,7 +67,7 @@ def resume(
 ) -> None:
     """Continue RUN in its own workspace and with its own settings, on its task or a new TASK.
 
-    Without RUN you choose at a terminal; elsewhere it is the newest unfinished run, or the newest of all for a TASK.
+    Without RUN you choose at a terminal. Elsewhere it is the newest unfinished run, or with a TASK the newest of all.
     Flags override the settings of the run, and goals replace its own. To run without asking, give -c again.
     """
     if run and wish is None and len(run.split()) > 1:
@@ -78,61 +78,61 @@ def resume(
 
 
 def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None = None, *, force: bool = False) -> int:
-    """Continue a run, then with each further wish of the person. Return the exit code."""
-    here = Session.open(with_piped_input(given))
-    run = find_run(here.settings.state_dir, run) if run else _chosen(here)
-    here.check_made_here(run)
-    began, status = ends(here.settings.state_dir, run)
-    session = session_of_run(began, here)
-    if "team" in began.settings:
-        return _resume_team(session, run, began, step)
+    """Continue a run, and then with each further wish of the user. Return the exit code."""
+    session = Session.open(with_piped_input(given))
+    run = find_run(session.settings.state_dir, run) if run else _choose_run(session)
+    session.check_made_here(run)
+    run_start, status = ends(session.settings.state_dir, run)
+    run_session = session_of_run(run_start, session)
+    if "team" in run_start.settings:
+        return _resume_team(run_session, run, run_start, step)
     if step is None and status == Status.FINISHED and not (given.get("wish") or given.get("ai_goals")):
-        return go_on(here, Leg(run, status.code, _asked_for_more(session, run, began)))
-    return go_on(here, _resume(session, run, (began, status), step, force=force))
+        return continue_run(session, Leg(run, status.code, _ask_next_wish(run_session, run, run_start)))
+    return continue_run(session, _resume(run_session, run, (run_start, status), step, force=force))
 
 
-def go_on(here: Session, leg: Leg) -> int:
-    """Continue a run with each further wish of the person. Return the last exit code."""
-    flags = {name: value for name, value in here.flags.items() if name not in (*TASK_FLAGS, PIPED)}
+def continue_run(session: Session, leg: Leg) -> int:
+    """Continue a run with each further wish of the user. Return the last exit code."""
+    flags = {name: value for name, value in session.flags.items() if name not in (*TASK_FLAGS, PIPED)}
     while leg.wish:
-        began, status = ends(here.settings.state_dir, leg.run)
-        session = session_of_run(began, replace(here, flags={**flags, "wish": leg.wish}))
-        leg = _resume(session, leg.run, (began, status), None, again=True)
+        run_start, status = ends(session.settings.state_dir, leg.run)
+        run_session = session_of_run(run_start, replace(session, flags={**flags, "wish": leg.wish}))
+        leg = _resume(run_session, leg.run, (run_start, status), None, again=True)
     return leg.code
 
 
-def _chosen(here: Session) -> str:
-    """Return the run that the person chooses, or the newest. Raises StateError if there is none."""
-    given, state_dir = here.flags, here.settings.state_dir
+def _choose_run(session: Session) -> str:
+    """Return the run that the user chooses, or the newest. Raises StateError if there is none."""
+    given, state_dir = session.flags, session.settings.state_dir
     finished = bool(given.get("wish") or given.get("newest"))
     picks = not finished and sys.stdin.isatty() and sys.stderr.isatty() and not given.get("json_output")
-    found = list(itertools.islice(earlier_runs(state_dir), MOST_LISTED)) if picks else []
+    found = list(itertools.islice(earlier_runs(state_dir), MAX_SEARCHED)) if picks else []
     if len(found) > 1:
-        return _picked(found, ClickTerminal())
+        return _pick_run(found, ClickTerminal())
     return found[0].run if found else newest_run(state_dir, finished=finished)
 
 
-def _picked(runs: Sequence[EarlierRun], terminal: ClickTerminal) -> str:
-    """Have the person choose one of the runs, by its number or by words of its name. Return its id.
+def _pick_run(runs: Sequence[EarlierRun], terminal: ClickTerminal) -> str:
+    """Let the user choose a run by its number or by words in its name. Return its id.
 
     Enter takes the newest unfinished run. Raises StopRun at the end of the input.
     """
-    texts = {run.run: f"{run.run} {run.name} {run.status or 'unfinished'}".casefold() for run in runs}
+    searchable = {run.run: f"{run.run} {run.name} {run.status or 'unfinished'}".casefold() for run in runs}
     shown = list(runs)
     while True:
-        usual = next((number for number, run in enumerate(shown, 1) if run.status != Status.FINISHED), 1)
-        for number, run in enumerate(shown[:_ROWS], 1):
+        default = next((number for number, run in enumerate(shown, 1) if run.status != Status.FINISHED), 1)
+        for number, run in enumerate(shown[:_MAX_ROWS], 1):
             start = f"{number:>3}  {ago(run.updated, time.time()):<15} {run.status or 'unfinished':<11} "
             terminal.say(next(cut(run.name, shutil.get_terminal_size().columns - 1, start, at_spaces=True)))
-        more = f", {len(shown) - _ROWS} more by words" if len(shown) > _ROWS else ""
+        more = f", {len(shown) - _MAX_ROWS} more by words" if len(shown) > _MAX_ROWS else ""
         try:
-            answer = terminal.ask(f"Which run? Number, or words to search{more} [{usual}]:", str(usual)).strip()
+            answer = terminal.ask(f"Which run? Number, or words to search{more} [{default}]:", str(default)).strip()
         except EOFError:
             raise StopRun(Outcome(Status.STOPPED, "Nothing was resumed.")) from None
         if answer.isdecimal() and 0 < int(answer) <= len(shown):
             return shown[int(answer) - 1].run
         words = answer.casefold().split()
-        found = [run for run in runs if all(word in texts[run.run] for word in words)]
+        found = [run for run in runs if all(word in searchable[run.run] for word in words)]
         if len(found) == 1:
             return found[0].run
         if not found:
@@ -140,55 +140,57 @@ def _picked(runs: Sequence[EarlierRun], terminal: ClickTerminal) -> str:
         shown = found or list(runs)
 
 
-def _asked_for_more(here: Session, run: str, began: RunStarted) -> str:
-    """Return the person's next wish for a finished run, or ''. Raises StateError if nobody can be asked."""
-    console = build.console_of(here)
-    if here.settings.continuous or not console.has_person:
+def _ask_next_wish(session: Session, run: str, run_start: RunStarted) -> str:
+    """Return the user's next wish for a finished run, or ''. Raises StateError if nobody can be asked."""
+    console = build.console_of(session)
+    if session.settings.continuous or not console.has_person:
         raise StateError(f'The run {run} is finished; give it a new task: autoagent resume {run} "..."')
-    console.say(f"The run {run} is finished: {shorten(EarlierRun(run, began, None).name, 200)}")
+    console.say(f"The run {run} is finished: {shorten(EarlierRun(run, run_start, None).name, 200)}")
     return console.next_wish()
 
 
 def _resume(
-    here: Session,
+    session: Session,
     run: str,
-    until_now: tuple[RunStarted, Status | None],
+    state: tuple[RunStarted, Status | None],
     step: int | None,
     *,
     force: bool = False,
     again: bool = False,
 ) -> Leg:
-    (began, status), settings, wish = until_now, here.settings, here.flags.get("wish", "")
-    place, began = began.workspace, replace(began, workspace=here.flags.get("moved_to", began.workspace))
-    check_flags(here.flags, settings)
-    console = build.console_of(here)
+    (run_start, status), settings, wish = state, session.settings, session.flags.get("wish", "")
+    old_workspace = run_start.workspace
+    run_start = replace(run_start, workspace=session.flags.get("moved_to", old_workspace))
+    check_flags(session.flags, settings)
+    console = build.console_of(session)
     console.goes_on = again
     with (
         EventLog.open(settings.state_dir, run, mask=build.mask_of(settings), accept_truncated=step is not None) as log,
-        open_parts(here, console) as parts,
+        open_parts(session, console) as parts,
     ):
         log.on_replay(console.pass_over)
         if step is not None:
             _check_step(settings, run, step)
-        had = answered(settings, run, step)
-        model = parts.extensions.model(lambda: build.open_model(settings, console, had))
-        plan = planned(here, console, parts, model, task_of_run(began, here.flags, console.say, status), began)
+        replies_used = answered(settings, run, step)
+        model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
+        task = task_of_run(run_start, session.flags, console.say, status)
+        plan = planned(session, console, parts, model, task, run_start)
 
-        def reopened(tainted: TaintedFiles) -> EventLog:
-            if began.workspace != place:
-                tainted.inherit(Path(place), {run}, sys.maxsize)
-            _take_back(log, settings, began, step, console, force=force)
-            if new := [*report_lost_events(log, console.warn), *report_changes(began, plan.start, console, wish)]:
+        def reopen_log(tainted: TaintedFiles) -> EventLog:
+            if run_start.workspace != old_workspace:
+                tainted.inherit(Path(old_workspace), {run}, sys.maxsize)
+            _go_back(log, settings, run_start, step, console, force=force)
+            if new := [*report_lost_events(log, console.warn), *report_changes(run_start, plan.start, console, wish)]:
                 done = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
-                last = max(done, default=0)  # revoked or not
+                last = max(done, default=0)  # including revoked steps
                 for event in new:
                     log.append(replace(event, step=last))
             return log
 
-        return Leg(run, drive(plan, reopened), next_wish(plan))
+        return Leg(run, drive(plan, reopen_log), next_wish(plan))
 
 
-def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -> int:
+def _resume_team(session: Session, run: str, run_start: RunStarted, step: int | None) -> int:
     from autoagent.teams.opening import plan_of_run
     from autoagent.teams.team_file import change_warning, team_of_run
 
@@ -196,11 +198,11 @@ def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -
         raise click.UsageError(
             f"A team always continues where it stopped; `autoagent fork {run} --at ROUND` goes back."
         )
-    check_flags(here.flags, here.settings)
-    console = build.console_of(here)
-    plan, log = plan_of_run(here, console, run, team_of_run(run, began))
+    check_flags(session.flags, session.settings)
+    console = build.console_of(session)
+    plan, log = plan_of_run(session, console, run, team_of_run(run, run_start))
     with log:
-        if changed := change_warning(began):
+        if changed := change_warning(run_start):
             console.warn(changed)
         return plan.drive(lambda _: log)
 
@@ -217,15 +219,15 @@ def _check_step(settings: Settings, run: str, step: int) -> None:
         raise StateError(f"The run {run} finished with step {step}; go back to an earlier one.")
 
 
-def _take_back(
-    log: EventLog, settings: Settings, began: RunStarted, step: int | None, console: Console, *, force: bool
+def _go_back(
+    log: EventLog, settings: Settings, run_start: RunStarted, step: int | None, console: Console, *, force: bool
 ) -> None:
-    """Revert history and workspace to the end of a step. First finish any interrupted attempt."""
+    """Return history and workspace to the end of a step. First complete any interrupted attempt."""
     state_dir = settings.state_dir
     if step is None and not restoring.cut_off(state_dir, log.run):
         return
     history = restoring.history_of_run(state_dir, log.run)
-    snapshots = restoring.open_snapshots(state_dir, restoring.workspace_of(began), console.warn)
+    snapshots = restoring.open_snapshots(state_dir, restoring.workspace_of(run_start), console.warn)
     if history.unfinished:
         done = restoring.describe_outcome(restoring.finish(log, snapshots, history))
         console.say(f"Completed an interrupted restoration. {done}")
@@ -241,7 +243,7 @@ def _take_back(
 
 @click.command("fork")
 @click.argument("run", shell_complete=run_ids_here)
-@click.option("--at", "step", type=click.IntRange(min=0), required=True, metavar="STEP", help="The last step shared.")
+@click.option("--at", "step", type=click.IntRange(min=0), required=True, metavar="STEP", help="The last shared step.")
 @click.option("--feedback", metavar="TEXT", help="A message to the agent before it continues.")
 @click.option(
     "-w",
@@ -255,97 +257,98 @@ def _take_back(
 def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folder: str | None, **given: Any) -> None:
     """Start a new run that shares the history of RUN up to STEP, and continue from there.
 
-    Its workspace is a new folder with the files as they were after STEP; RUN and its workspace stay unchanged. Settings
-    and flags work as in resume.
+    Its workspace is a new folder with the files as they were after STEP. RUN and its workspace stay unchanged. Settings
+    and flags work as they do for `resume`.
     """
     given = given_in(ctx.obj or {}, given)
     with report_failure_as_event(given):
-        here = Session.open(given)
-        state_dir = here.settings.state_dir
+        session = Session.open(given)
+        state_dir = session.settings.state_dir
         run = find_run(state_dir, run)
-        here.check_made_here(run)
+        session.check_made_here(run)
         shared = list(itertools.takewhile(lambda event: event.agent or event.step <= step, read(state_dir, run)))
-        ctx.exit(go_on(here, _fork(here, run, step, shared, feedback, folder)))
+        ctx.exit(continue_run(session, _fork(session, run, step, shared, feedback, folder)))
 
 
-def _fork(here: Session, run: str, step: int, shared: list[Event], feedback: str | None, folder: str | None) -> Leg:
-    began = _began(run, step, shared)
-    here = session_of_run(began, here)
-    settings = here.settings
-    check_flags(here.flags, settings)
-    console = build.console_of(here)
-    if "team" in began.settings:
+def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: str | None, folder: str | None) -> Leg:
+    run_start = _newest_start(run, step, shared)
+    session = session_of_run(run_start, session)
+    settings = session.settings
+    check_flags(session.flags, settings)
+    console = build.console_of(session)
+    if "team" in run_start.settings:
         with ExitStack() as unused:
-            place = _new_folder(Path(began.workspace), folder, unused)
-            moved = replace(began, workspace=str(place))
-            return Leg("", _fork_team(_Branch(run, step, shared, began, moved, here, console, unused), feedback))
-    with open_parts(here, console) as parts, ExitStack() as unused:
-        had = answered(settings, run, step)
-        model = parts.extensions.model(lambda: build.open_model(settings, console, had))
-        place = _new_folder(Path(began.workspace), folder, unused)
-        moved = replace(began, workspace=str(place))
-        task = task_of_run(began, here.flags, console.say)
-        plan = planned(here.working_in(place), console, parts, model, task, moved)
-        said = [Feedback(text=feedback)] if feedback else []
-        branch = _Branch(run, step, shared, began, moved, here, console, unused)
-        code = drive(plan, lambda tainted: branch.new_log(tainted, said, report_changes(moved, plan.start, console)))
+            moved = replace(run_start, workspace=str(_new_folder(Path(run_start.workspace), folder, unused)))
+            return Leg("", _fork_team(_Branch(run, step, shared, run_start, moved, session, console, unused), feedback))
+    with open_parts(session, console) as parts, ExitStack() as unused:
+        replies_used = answered(settings, run, step)
+        model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
+        place = _new_folder(Path(run_start.workspace), folder, unused)
+        moved = replace(run_start, workspace=str(place))
+        task = task_of_run(run_start, session.flags, console.say)
+        plan = planned(session.working_in(place), console, parts, model, task, moved)
+        user_events = [Feedback(text=feedback)] if feedback else []
+        branch = _Branch(run, step, shared, run_start, moved, session, console, unused)
+        changes = report_changes(moved, plan.start, console)
+        code = drive(plan, lambda tainted: branch.new_log(tainted, user_events, changes))
         return Leg(console.tally.run, code, next_wish(plan))
 
 
 def _fork_team(branch: _Branch, feedback: str | None) -> int:
-    """Continue from the end of a round, with the user's message to all."""
+    """Continue a team from the end of a round, with the user's message to all roles."""
     from autoagent.teams.message import Message
     from autoagent.teams.opening import TeamPlan
     from autoagent.teams.team_file import team_of_run
 
-    team = team_of_run(branch.run, branch.began)
+    team = team_of_run(branch.run, branch.run_start)
     if feedback:
         team.env.publish_message(Message(feedback, "Human", id=f"user.fork.{branch.run}.{branch.step}"))
-    until = branch.step + int(branch.began.settings["team"]["n_round"])
+    until = branch.step + int(branch.run_start.settings["team"]["n_round"])
     plan = TeamPlan(team, branch.session, branch.console, until, branch.moved)
     return plan.drive(lambda tainted: branch.new_log(tainted, (), ()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """Describe a run that begins as another one did, up to a step, with its workspace in another place.
+    """Describe a run that shares the steps of another one up to a `step`, with its workspace in another place.
 
-    `moved` is how that run `began`, in the new place. `unused` removes its files if it cannot begin.
+    `moved` is the other run's `run_start` event, in the new place. `unused` removes its files if it cannot begin.
     """
 
     run: str
     step: int
     shared: list[Event]
-    began: RunStarted
+    run_start: RunStarted
     moved: RunStarted
     session: Session
     console: Console
     unused: ExitStack
 
-    def new_log(self, tainted: TaintedFiles, said: Iterable[Event], changes: Iterable[Event]) -> EventLog:
-        """Restore the files and their labels, then begin the log, so that an existing fork is always complete."""
+    def new_log(self, tainted: TaintedFiles, feedback: Iterable[Event], changes: Iterable[Event]) -> EventLog:
+        """Restore the files and their labels before creating the log, so that an existing fork is always complete."""
         settings, console, run, step = self.session.settings, self.console, self.run, self.step
         place = Path(self.moved.workspace)
         snapshots = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.moved), console.warn)
         history = restoring.history_of(self.shared)
         tree = history.tree or restoring.history_of_run(settings.state_dir, run).first
         if not tree:  # no snapshot recorded a change in the run
-            tree = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.began), console.warn).take()
+            original = restoring.workspace_of(self.run_start)
+            tree = restoring.open_snapshots(settings.state_dir, original, console.warn).take()
             console.say("The run has no snapshots: the workspace begins with the files as they are now.")
         restored = restoring.describe_outcome(snapshots.restore(tree))
         console.say(f"Forked from {run} after step {step} into {place}. {restored}")
         runs = {run, *(event.run for event in self.shared)}
-        tainted.inherit(Path(self.began.workspace), runs, len(self.shared))
+        tainted.inherit(Path(self.run_start.workspace), runs, len(self.shared))
         log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=build.mask_of(settings))
         self.unused.pop_all()
         log.on_replay(console.pass_over)
-        marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
+        marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *feedback]
         for event in (*marks, *changes):
             log.append(replace(event, step=history.step))
         return log
 
 
-def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
+def _newest_start(run: str, step: int, shared: list[Event]) -> RunStarted:
     """Return the newest start among the shared events. Raises StateError if the run has none, or no such step."""
     starts = [event for event in shared if isinstance(event, RunStarted) and not event.agent]
     last = max((event.step for event in shared if not event.agent), default=0)
@@ -359,7 +362,7 @@ def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
 def _new_folder(origin: Path, named: str | None, unused: ExitStack) -> Path:
     """Return an empty folder for the workspace: the named one, or a new one beside the other run's.
 
-    A folder created here is removed with `unused` if it is empty then. Raises SettingsError if it is not empty or
+    `unused` removes a folder created here if it is still empty. Raises SettingsError if it is not empty or
     cannot be created.
     """
     place = Path(named).absolute() if named else origin

@@ -34,7 +34,7 @@ from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.text.typed_goal import parse_goal
 
-_NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # flags that give another task
+_NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # flags that give the task otherwise
 
 
 @click.command("run")
@@ -42,7 +42,7 @@ _NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # fla
 @run_flags
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> None:
-    """Start the agent: set-up if something is missing, then the run."""
+    """Start the agent, after a set-up if something is missing."""
     ctx.exit(start({**ctx.obj, **given_in(given)}))
 
 
@@ -51,9 +51,9 @@ def start(given: Mapping[str, Any]) -> int:
     with report_failure_as_event(given):
         given = with_piped_input(given)
         leg = None if given.get("newest") else _start(given)
-        from autoagent.subcommands.resume import go_on, take_up  # not imported before the first question
+        from autoagent.subcommands.resume import continue_run, take_up  # not imported before the first question
 
-        return go_on(*leg) if leg else take_up(given)
+        return continue_run(*leg) if leg else take_up(given)
 
 
 def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
@@ -62,34 +62,35 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
             echo("The demo has one agent and ignores --hierarchical.", err=True)
         given = {**given, "model": DEMO.name, "hierarchical": None}
     given = {**given, AS_WISH: bool(given.get("wish")) or not any(given.get(name) for name in _NO_WISH)}
-    here = Session.open(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
-    settings = here.settings
-    here.report_notes()
+    session = Session.open(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
+    settings = session.settings
+    session.report_notes()
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
-    if here.is_workspace:
-        terminal.say(f"Working in this folder, {plain(str(here.folder))} (-w DIR for another).")
-    flag_task = _task_of_flags(given, here, terminal)
+    if session.is_workspace:
+        terminal.say(f"Working in this folder, {plain(str(session.folder))} (-w DIR for another).")
+    flag_task = _task_of_flags(given, session, terminal)
     screen: ClickTerminal | Console = terminal
 
     def say(text: str) -> None:
         screen.say(text)
 
-    with claimed_state(settings.state_dir), open_run_parts(here, say, say) as extensions:
+    with claimed_state(settings.state_dir), open_run_parts(session, say, say) as extensions:
         if not extensions.replaces_model:
-            here = with_model(here, terminal)
-        screen = console = build.console_of(here)
-        settings, given = here.settings, here.flags
-        with open_parts(here, console, extensions) as parts:
+            session = with_model(session, terminal)
+        screen = console = build.console_of(session)
+        settings, given = session.settings, session.flags
+        with open_parts(session, console, extensions) as parts:
             model = parts.extensions.model(lambda: build.open_model(settings, console))
             proposals = _Proposals(model, console)
-            task = without_budget(flag_task or _task(here, terminal, proposals), given)
-            unseen = flag_task or settings.model_choice.provider.task or (_unasked(given) and not given.get("wish"))
-            console.agreed = None if unseen or not (terminal.interactive and console.has_person) else task
-            plan = planned(here, console, parts, model, task, typed=terminal.given_answers)
+            task = without_budget(flag_task or _choose_task(session, terminal, proposals), given)
+            is_saved_task = _skips_questions(given) and not given.get("wish")
+            not_reviewed = flag_task or settings.model_choice.provider.task or is_saved_task
+            console.agreed = None if not_reviewed or not (terminal.interactive and console.has_person) else task
+            plan = planned(session, console, parts, model, task, typed=terminal.given_answers)
             mask = build.mask_of(settings)
             code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
-            return here, Leg(console.tally.run, code, next_wish(plan))
+            return session, Leg(console.tally.run, code, next_wish(plan))
 
 
 def preload(settings: Settings) -> None:
@@ -108,7 +109,7 @@ def preload(settings: Settings) -> None:
 
 
 class _Proposals:
-    """Ask the model to turn a wish into a task, and keep the cost of that."""
+    """Ask the model to turn a wish into a task, and keep track of the cost."""
 
     def __init__(self, model: Model, console: Console) -> None:
         self._model = model
@@ -124,9 +125,9 @@ class _Proposals:
         return completion.text
 
 
-def with_model(here: Session, terminal: ClickTerminal) -> Session:
-    """Return the session with a model: from the menu if none is named, or a replacement for a missing default."""
-    settings, chosen = here.settings, here.settings.model_choice
+def with_model(session: Session, terminal: ClickTerminal) -> Session:
+    """Return the session with a model: from the menu if none is named, or in place of a missing default."""
+    settings, chosen = session.settings, session.settings.model_choice
     if not setup_wizard.model_is_chosen(settings):
         if settings.continuous and not terminal.interactive:
             raise SetupError(setup_wizard.NO_MODEL)
@@ -135,32 +136,32 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
         choice = setup_wizard.choose_model(terminal, find_servers)
         if choice.save:
             save_variables(choice.env)
-        return here.with_variables(choice.env)
+        return session.with_variables(choice.env)
     if not (chosen.provider.endpoint and settings.openai_base_url):
-        return here
+        return session
     from autoagent.models.openai.diagnosis import alternatives, first_names
 
-    named = bool(chosen.argument) or here.loaded.origins["smart_llm"] != "default"
-    offered = alternatives(settings.of_models, chosen.argument or settings.smart_llm, named=named)
-    if not offered:
-        return here
+    named = bool(chosen.argument) or session.loaded.origins["smart_llm"] != "default"
+    available = alternatives(settings.of_models, chosen.argument or settings.smart_llm, named=named)
+    if not available:
+        return session
     if named:
         model = chosen.argument or settings.smart_llm
-        terminal.say(plain(f"{settings.host} does not list the model {model}; it has {first_names(offered)}."))
-        return here
+        terminal.say(plain(f"{settings.host} does not list the model {model}; it has {first_names(available)}."))
+        return session
     try:
         asks = sys.stdin.isatty() and not settings.continuous
-        model = setup_wizard.pick_model(terminal, offered) if asks else offered[0]
+        model = setup_wizard.pick_model(terminal, available) if asks else available[0]
     except EOFError:
         raise SetupError("no model is named: set SMART_LLM, or pass --model") from None
     terminal.say(plain(f"No model is named (SMART_LLM); using {model} of {settings.host}."))
-    fast = {"FAST_LLM": model} if here.loaded.origins["fast_llm"] == "default" else {}
-    return here.with_variables({"SMART_LLM": model, **fast})
+    fast = {"FAST_LLM": model} if session.loaded.origins["fast_llm"] == "default" else {}
+    return session.with_variables({"SMART_LLM": model, **fast})
 
 
-def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task:
-    """Return the task: the model's own (the demo's), a wish, the saved one, or one asked for and then saved."""
-    given, path, provider = here.flags, here.settings.ai_settings_file, here.settings.model_choice.provider
+def _choose_task(session: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task:
+    """Return the task: the demo's own, a wish, the saved task, or one that is asked for and then saved."""
+    given, path, provider = session.flags, session.settings.ai_settings_file, session.settings.model_choice.provider
     if provider.task is not None:
         return provider.task()
     proposing = proposals if provider.proposes else None
@@ -175,28 +176,28 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
         return replace(task, name=given.get("ai_name") or task.name, role=given.get("ai_role") or task.role)
     task = None
     if is_saved(path):
-        saved = _saved(here, terminal)
-        if _unasked(given):
+        saved = _load_saved_task(session, terminal)
+        if _skips_questions(given):
             return saved
         if (task := setup_wizard.welcome_back(terminal, saved, path)) == saved:
             return saved
     task = task or setup_wizard.ask_task(terminal, proposing)
-    if here.is_workspace:  # no unrequested file appears in the user's own project
+    if session.is_workspace:  # no unrequested file appears in the user's own project
         return task
     save_task(path, task)
     terminal.say(f"Saved in {path}.")
     return task
 
 
-def _unasked(given: Mapping[str, Any]) -> bool:
-    """Return whether the saved task is used without a question."""
+def _skips_questions(given: Mapping[str, Any]) -> bool:
+    """Return whether to use the saved task without a question."""
     return bool(given.get("skip_reprompt") or given.get("ai_settings_file"))
 
 
-def _saved(here: Session, terminal: ClickTerminal) -> Task:
-    """Load the saved task. Warn of goals that look as if they should have a check. Raises SettingsError."""
-    path = here.settings.ai_settings_file
-    task = here.allowed(read_task(path))
+def _load_saved_task(session: Session, terminal: ClickTerminal) -> Task:
+    """Load the saved task. Warn about goals that look as if they should have a check. Raises SettingsError."""
+    path = session.settings.ai_settings_file
+    task = session.allowed(read_task(path))
     if any(parse_goal(goal.text).check for goal in task.goals):
         terminal.say(
             f"{path}: ` :: ` in a goal is text here, not a check. Write a check on a line of its own: "
@@ -205,18 +206,18 @@ def _saved(here: Session, terminal: ClickTerminal) -> Task:
     return task
 
 
-def _task_of_flags(given: Mapping[str, Any], here: Session, terminal: ClickTerminal) -> Task | None:
+def _task_of_flags(given: Mapping[str, Any], session: Session, terminal: ClickTerminal) -> Task | None:
     """Return the task described by the flags, completed from the saved one, or None if they describe none.
 
     Raises click.UsageError and SettingsError for invalid flags, before anything is asked.
     """
-    path = here.settings.ai_settings_file
+    path = session.settings.ai_settings_file
     if given.get("wish") or not any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
         if given.get("ai_settings_file") and not path.exists():
             raise SettingsError(f"{path}: no such file; leave out -C to be asked for name, role and goals.")
         return None
-    usual = Task(setup_wizard.DEFAULT_NAME, setup_wizard.PLAIN_ROLE, ())
-    saved = _saved(here, terminal) if is_saved(path) else usual
+    default = Task(setup_wizard.DEFAULT_NAME, setup_wizard.PLAIN_ROLE, ())
+    saved = _load_saved_task(session, terminal) if is_saved(path) else default
     goals = goals_of_flags(given, terminal.say) or saved.goals
     if not goals:
         raise click.UsageError("No goal is given; pass at least one --ai-goal.")

@@ -18,7 +18,7 @@ from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
 from autoagent.session.session import Session, plain, save_task, save_variables
 from autoagent.settings import GROUPS, all_settings, secrets_of
-from autoagent.subcommands.tools import Noun
+from autoagent.subcommands.tools import PartsGroup
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.output import echo, echo_json
 from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen
@@ -27,7 +27,7 @@ from autoagent.text.redaction import MASK, Redactor
 
 @click.group(
     "setup",
-    cls=Noun,
+    cls=PartsGroup,
     invoke_without_command=True,
     parts={
         "check": "doctor",
@@ -51,7 +51,7 @@ def setup(ctx: click.Context) -> None:
         choice = choose_model(terminal, find_servers)
         if choice.save:
             save_variables(choice.env)
-            terminal.say("Kept in .env.")
+            terminal.say("Saved in .env.")
         else:
             shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
             terminal.say(f"Not saved; to use it, set {' and '.join(shown)}.")
@@ -62,34 +62,34 @@ def setup(ctx: click.Context) -> None:
 
 
 @click.command("config")
-@click.option("--all", "every", is_flag=True, help="Show default values too.")
-@click.option("--show-origin", is_flag=True, help="Say where each value comes from.")
-@click.option("--json", "as_json", is_flag=True, help="A list of all: name, value, origin, left_out, env, help, group.")
+@click.option("--all", "show_all", is_flag=True, help="Show default values too.")
+@click.option("--show-origin", is_flag=True, help="Show where each value comes from.")
+@click.option("--json", "as_json", is_flag=True, help="A list of name, value, origin, left_out, env, help, group.")
 @click.pass_context
-def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) -> None:
+def config(ctx: click.Context, show_all: bool, show_origin: bool, as_json: bool) -> None:
     """Show the settings here that differ from the defaults. Secrets are masked."""
-    here = Session.load(ctx.obj)
-    here.tell()
-    rows = list(_rows(here))
+    session = Session.load(ctx.obj)
+    session.tell()
+    rows = list(_rows(session))
     if as_json:
         echo_json(rows)
         return
-    changed = {f.name for f in dataclasses.fields(all_settings()) if getattr(here.settings, f.name) != f.default}
-    shown = [row for row in rows if every or row["left_out"] or row["name"] in changed]
+    changed = {f.name for f in dataclasses.fields(all_settings()) if getattr(session.settings, f.name) != f.default}
+    shown = [row for row in rows if show_all or row["left_out"] or row["name"] in changed]
     for group, members in groupby(shown, lambda row: row["group"]):
         echo(f"{group}:")
         for row in members:
             value = ",".join(row["value"]) if isinstance(row["value"], (list, tuple)) else row["value"]
-            left = f"; left out: {row['left_out']}" if row["left_out"] else ""
-            origin = f"  ({row['origin']}{left})" if show_origin else ""
+            reason = f"; left out: {row['left_out']}" if row["left_out"] else ""
+            origin = f"  ({row['origin']}{reason})" if show_origin else ""
             echo(f"  {row['name']} = {'' if value is None else value}{origin}")
     if rest := len(rows) - len(shown):
         echo(f"{rest} of {len(rows)} settings have their default values; --all shows them.", err=True)
 
 
-def _rows(here: Session) -> Iterator[dict[str, Any]]:
-    loaded = here.loaded
-    left_out = {untrusted.setting: plain(untrusted.location) for untrusted in here.left_out}
+def _rows(session: Session) -> Iterator[dict[str, Any]]:
+    loaded = session.loaded
+    left_out = {untrusted.setting: plain(untrusted.location) for untrusted in session.left_out}
     redactor = Redactor(secrets_of(loaded.settings))
     group = ""
     for setting in dataclasses.fields(all_settings()):
@@ -142,7 +142,7 @@ def model() -> None:
 
 
 @model.command("list")
-@click.option("--json", "as_json", is_flag=True, help="A list on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects.")
 def list_models(as_json: bool) -> None:
     """Show the models that need no key."""
     known = weights.EMBEDDED
@@ -164,7 +164,7 @@ def list_models(as_json: bool) -> None:
 
 @model.command()
 def fetch() -> None:
-    """Download the embedded model into your cache, once. An interrupted download continues where it stopped."""
+    """Download the embedded model into your cache. An interrupted download continues where it stopped."""
     from autoagent.session.build import ensure_weights
 
     if weights.installed():
@@ -182,22 +182,22 @@ def remove() -> None:
 
 @click.command("migrate")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--apply", "applies", is_flag=True, help="Do it; without this flag it is only shown.")
+@click.option("--apply", is_flag=True, help="Carry out the plan; without this flag it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: item, how, to, why.")
-def migrate(folder: Path, applies: bool, as_json: bool) -> None:
+def migrate(folder: Path, apply: bool, as_json: bool) -> None:
     """Move the contents of an AutoGPT FOLDER into this one.
 
     Shows a table of everything moved, renamed or left out, with reasons. No file here is overwritten, and moving a file
-    does not make it trusted. An AutoGPT folder also works as it is; `autoagent migrate .` takes its memories there.
+    does not make it trusted. An AutoGPT folder also works as it is; there, `autoagent migrate .` imports its memories.
     """
     from autoagent.session.migration import carry_out, plan
 
-    source, here = folder.resolve(), Path.cwd()
-    migration = plan(source, here)
-    if source == here.resolve() and not migration.memories:
+    source, target = folder.resolve(), Path.cwd()
+    migration = plan(source, target)
+    if source == target.resolve() and not migration.memories:
         raise SettingsError("This is the current folder, which works as it is: start autoagent in it.")
-    if applies:
-        carry_out(migration, here, partial(echo, err=True))
+    if apply:
+        carry_out(migration, target, partial(echo, err=True))
     if as_json:
         echo_json([dataclasses.asdict(row) for row in migration.rows])
         return
@@ -205,4 +205,4 @@ def migrate(folder: Path, applies: bool, as_json: bool) -> None:
     for row in migration.rows:
         line = f"{row.how:9}  {row.item:{width}}  {'-> ' + row.to if row.to else ''}{row.why}"
         echo(" ".join(line.splitlines()).rstrip())
-    echo("Done; start autoagent here." if applies else "Nothing was written; --apply does it.", err=True)
+    echo("Done; start autoagent here." if apply else "Nothing was written; --apply carries it out.", err=True)

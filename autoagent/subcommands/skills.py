@@ -31,7 +31,7 @@ from autoagent.text.text_file import read_text, write_text
 
 @click.group("skills")
 def skills() -> None:
-    """List skills, or keep a finished run as one. They are in .agents/skills, .claude/skills and your config folder."""
+    """List skills, or turn a finished run into one. Places: .agents/skills, .claude/skills and your config folder."""
 
 
 @skills.command("list")
@@ -39,11 +39,11 @@ def skills() -> None:
 @click.pass_context
 def list_skills(ctx: click.Context, as_json: bool) -> None:
     """List your skills and those of this folder."""
-    here = Session.load(ctx.obj)
+    session = Session.load(ctx.obj)
     own = user_skills_path()
-    found = [(skill, True) for skill in skills_in(own, own, _tell)]
-    for skill in folder_skills(here.folder, _tell):
-        found.append((skill, here.holds(untrusted_skill(skill, here.folder))))
+    found = [(skill, True) for skill in skills_in(own, own, _warn)]
+    for skill in folder_skills(session.folder, _warn):
+        found.append((skill, session.holds(untrusted_skill(skill, session.folder))))
     rows: list[dict[str, Any]] = [
         {"name": skill.name, "description": skill.description, "place": str(skill.place), "trusted": trusted}
         for skill, trusted in found
@@ -55,7 +55,7 @@ def list_skills(ctx: click.Context, as_json: bool) -> None:
 @click.argument("run", required=False)
 @click.pass_context
 def propose(ctx: click.Context, run: str | None) -> None:
-    """Let the model write down how a finished RUN was done, as a skill. Default: the newest run.
+    """Have the model describe how a finished RUN was done, as a skill. Default: the newest run.
 
     You see the skill as a diff first. It goes to ~/.config/autoagent/skills, where every later run may load it.
     """
@@ -67,7 +67,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
 
     settings = Session.open(ctx.obj).settings
     if run is None:
-        finished = (one.run for one in earlier_runs(settings.state_dir) if one.status == Status.FINISHED)
+        finished = (earlier.run for earlier in earlier_runs(settings.state_dir) if earlier.status == Status.FINISHED)
         if (run := next(finished, None)) is None:
             raise StateError("There is no finished run here; name a RUN.")
     run = find_run(settings.state_dir, run)
@@ -93,31 +93,31 @@ def propose(ctx: click.Context, run: str | None) -> None:
             f"The run has read text from outside ({', '.join(work.sources)}), which may have shaped this proposal.",
             err=True,
         )
-    if _is_kept():
+    if _ask_to_keep():
         write_text(path, text, private=True, parents=True)
         echo(f"Kept as {path}.")
     else:
         echo("Not kept.")
 
 
-def _is_kept() -> bool:
-    """Ask the person whether to keep a skill. Raises StopRun at the end of input."""
+def _ask_to_keep() -> bool:
+    """Ask the user whether to keep a skill. Raises StopRun at the end of the input."""
     try:
         return ClickTerminal().decide("Keep it for all later runs? y = yes, n = no:")
     except EOFError:
         raise StopRun(Outcome(Status.UNANSWERED, "The input has ended; nothing was kept.")) from None
 
 
-def _tell(line: str) -> None:
+def _warn(line: str) -> None:
     echo(f"autoagent: {line}", err=True)
 
 
 def _line(row: dict[str, Any]) -> str:
-    waits = "" if row["trusted"] else "  NOT HERE: the folder is not trusted with it (`autoagent trust`)"
-    return f"{row['name']}  ({row['place']}){waits}\n    {row['description']}"
+    note = "" if row["trusted"] else "  NOT HERE: the folder is not trusted with it (`autoagent trust`)"
+    return f"{row['name']}  ({row['place']}){note}\n    {row['description']}"
 
 
-CALL, CALLS = 300, 80  # characters per call shown to the model, and calls
+MAX_CALL, MAX_CALLS = 300, 80  # characters per call shown to the model, and number of calls
 REPLY_TOKENS = 1500
 
 
@@ -131,7 +131,7 @@ class DoneWork:
 
 
 def done_work(events: Iterable[Event]) -> DoneWork:
-    """Return the actions of a run's own agent. Results are left out, as they may hold other people's words."""
+    """Return the actions of a run's own agent. Results are left out, since they may hold other people's words."""
     goals: tuple[str, ...] = ()
     calls: list[str] = []
     sources: dict[str, None] = {}
@@ -145,7 +145,7 @@ def done_work(events: Iterable[Event]) -> DoneWork:
             case Started():
                 call = event.call
             case Returned() if call is not None:
-                calls.append(f"{shorten(str(call), CALL)} -> {'ok' if event.ok else 'failed'}")
+                calls.append(f"{shorten(str(call), MAX_CALL)} -> {'ok' if event.ok else 'failed'}")
                 sources |= dict.fromkeys(filter(None, (event.meta.source,)))
     return DoneWork(goals, tuple(calls), tuple(sources))
 
@@ -153,7 +153,7 @@ def done_work(events: Iterable[Event]) -> DoneWork:
 def proposal_prompt(work: DoneWork) -> str:
     """Return the prompt that asks a model to write a skill."""
     goals = "\n".join(f"- {goal}" for goal in work.goals)
-    calls = "\n".join(shorten_lines(work.calls, CALLS))
+    calls = "\n".join(shorten_lines(work.calls, MAX_CALLS))
     return (
         f"An agent has reached these goals:\n{goals}\n\nIt used these commands:\n{calls}\n\n"
         "Write down as a skill how such a task is done, so that another agent does it quicker next time: what to look "
@@ -165,7 +165,7 @@ def proposal_prompt(work: DoneWork) -> str:
 
 
 def proposed_text(reply: str) -> str:
-    """Return the SKILL.md in a reply, without a fence or words around it."""
+    """Return the SKILL.md in a reply, without a fence or text around it."""
     text = reply.strip().replace("\r\n", "\n")
     if fenced := re.search(r"```\w*\n(---\n.*?)\n```\s*$", text, re.DOTALL):
         text = fenced[1]

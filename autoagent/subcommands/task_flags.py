@@ -20,7 +20,7 @@ TASK_FLAGS = ("wish", "ai_name", "ai_role", "ai_goals", "ai_settings_file")
 def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
     """Raise click.UsageError for flags that cannot be used together."""
     if given.get("continuous_limit") and not settings.continuous:
-        raise click.UsageError("-l/--continuous-limit goes with -c/--continuous.")
+        raise click.UsageError("-l/--continuous-limit requires -c/--continuous.")
     if len(given.get("ai_goals") or ()) > MAX_GOALS:
         raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MAX_GOALS} are taken.")
     if given.get("wish") and given.get("ai_goals"):
@@ -30,33 +30,33 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
 
 
 def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tuple[Goal, ...]:
-    """Return the goals of --ai-goal. Warn of a ` :: ` without a check. Raises click.UsageError for an empty goal."""
+    """Return the goals of --ai-goal. Warn about a ` :: ` without a check. Raises click.UsageError for an empty goal."""
     lines = given.get("ai_goals") or ()
     if not all(line.strip() for line in lines):
         raise click.UsageError("--ai-goal is empty.")
     goals = tuple(parse_goal(line) for line in lines)
     for line, goal in zip(lines, goals, strict=True):
-        if not goal.check and (said := check_note(line, goal)):  # a check is shown with its goal when the run begins
-            say(said)
+        if not goal.check and (note := check_note(line, goal)):  # a check is shown with its goal when the run begins
+            say(note)
     return goals
 
 
 def task_of_run(
-    began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None], status: Status | None = None
+    run_start: RunStarted, given: Mapping[str, Any], say: Callable[[str], None], status: Status | None = None
 ) -> Task:
     """Return the task of a run, changed by the flags `given`. `status` is how the run ended, if it did.
 
-    A wish replaces goals that the agent has finished with, and follows those of an interrupted run. Raises
+    A wish replaces goals that the agent has finished with, and is added to those of an interrupted run. Raises
     click.UsageError for an empty goal, or too many goals.
     """
-    goals = goals_of_flags(given, say) or began.task.goals
+    goals = goals_of_flags(given, say) or run_start.task.goals
     if wish := given.get("wish"):
-        kept = () if status is not None and status.is_conclusion else goals
-        goals = (*kept, parse_and_explain(wish, say))
+        old_goals = () if status is not None and status.is_conclusion else goals
+        goals = (*old_goals, parse_and_explain(wish, say))
         if len(goals) > MAX_GOALS:
             raise click.UsageError(f"A run has at most {MAX_GOALS} goals; pass the complete list with --ai-goal.")
-    name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
-    return without_budget(replace(began.task, name=name, role=role, goals=goals), given)
+    name, role = (given.get(key) or getattr(run_start.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
+    return without_budget(replace(run_start.task, name=name, role=role, goals=goals), given)
 
 
 def without_budget(task: Task, given: Mapping[str, Any]) -> Task:

@@ -19,14 +19,14 @@ from autoagent.terminal.output import echo, echo_json
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.sanitize import escape
 
-SCREEN = 40  # lines of the screen shown for a failed scenario
+SCREEN_LINES = 40  # lines of the screen shown for a failed scenario
 
 
 @click.command("test")
 @click.argument("files", nargs=-1, required=True, metavar="SCENARIO...", type=click.Path(path_type=Path))
 @click.option("--keep", is_flag=True, help="Keep the folder of each scenario, and print its path.")
 @click.option("--json", "as_json", is_flag=True, help="A list: file, about, passed, seconds, problems, screen, folder.")
-@click.option("--trusted", is_flag=True, help="They are your own: allow any settings, variables and paths.")
+@click.option("--trusted", is_flag=True, help="The scenarios are your own: allow any settings, variables and paths.")
 @click.pass_context
 def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool, trusted: bool) -> None:
     """Play scenarios: settings, scripted replies, typed answers and expected results.
@@ -34,10 +34,9 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
     A scenario can only tighten the sandbox of your own settings, and stays in its folder, unless it is --trusted.
 
     Exit codes: 0 all passed, 1 some failed, 2 a file is not a valid scenario (nothing is played then).
-    docs/scenarios.md
-    describes the files.
+    docs/scenarios.md describes the files.
     """
-    bounds: Mapping[str, Any] | None = None  # scenarios may only tighten these; a nested one inherits its own
+    bounds: Mapping[str, Any] | None = None  # scenarios may only tighten these; nested ones inherit them
     if BOUNDS_VARIABLE in os.environ:
         bounds = json.loads(os.environ[BOUNDS_VARIABLE])
     elif not trusted:
@@ -72,7 +71,7 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
 
 
 def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:
-    """Read the scenarios. Name every invalid file, and return None if there is one."""
+    """Read the scenarios, or report every invalid file and return None."""
     scenarios = []
     for file in files:
         try:
@@ -85,14 +84,14 @@ def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:
 def _report(scenario: Scenario, played: Played) -> list[str]:
     about = f": {scenario.about}" if scenario.about else ""
     head = f"{'FAILED' if played.problems else 'passed'}  {scenario.path}{about} ({played.seconds:.1f} s)"
-    kept = [f"  The folder is kept: {played.folder}"] if played.folder else []
+    folder_note = [f"  The folder is kept: {played.folder}"] if played.folder else []
     if not played.problems:
-        return [head, *kept]
+        return [head, *folder_note]
     indented = [f"  {line}" for problem in played.problems for line in problem.split("\n")]
     screen = [f"  | {line}".rstrip() for line in _last_lines(played)]
-    kept = kept or ["  --keep keeps the folder to look at."]
-    return ["", head, *indented, f"  The end of the screen, {len(screen)} lines:", *screen, *kept, ""]
+    folder_note = folder_note or ["  --keep keeps the folder for inspection."]
+    return ["", head, *indented, f"  The end of the screen, {len(screen)} lines:", *screen, *folder_note, ""]
 
 
 def _last_lines(played: Played) -> list[str]:
-    return [escape(line) for line in played.screen.rstrip().split("\n")[-SCREEN:]]
+    return [escape(line) for line in played.screen.rstrip().split("\n")[-SCREEN_LINES:]]

@@ -14,11 +14,11 @@ from autoagent.session.session import Session
 from autoagent.terminal.output import echo, echo_json
 
 
-class Noun(click.Group):
+class PartsGroup(click.Group):
     """Group some of the program's own subcommands (`parts`), perhaps under other names."""
 
-    def __init__(self, *args: Any, parts: Mapping[str, str], **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, parts: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._parts = parts
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -33,7 +33,7 @@ class Noun(click.Group):
 
 @click.group(
     "tools",
-    cls=Noun,
+    cls=PartsGroup,
     invoke_without_command=True,
     parts={"commands": "commands", "skills": "skills", "mcp": "mcp", "plugins": "plugins", "new": "new-plugin"},
 )
@@ -48,7 +48,7 @@ def tools(ctx: click.Context) -> None:
 @click.option("--json", "as_json", is_flag=True, help="A list of objects; `reason`: why it cannot be used here.")
 @click.pass_context
 def commands(ctx: click.Context, as_json: bool) -> None:
-    """List the commands. Those that cannot be used with these settings say why."""
+    """List the commands. If one cannot be used with these settings, say why."""
     from autoagent.commands import selection
 
     registry = selection.available(Session.read(ctx.obj).settings)
@@ -151,9 +151,9 @@ def test_it_greets(tmp_path: Path) -> None:
 @click.command("new-plugin")
 @click.argument("name")
 def new_plugin(name: str) -> None:
-    """Write a first extension, with tests, into the folder NAME."""
+    """Write a first extension with tests into the folder NAME."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*", name):
-        raise click.UsageError(f"{name!r}: a name consists of small letters and digits, with '-' between words.")
+        raise click.UsageError(f"{name!r}: a name consists of lowercase letters and digits, with '-' between words.")
     folder, module = Path(name), name.replace("-", "_")
     files = {"pyproject.toml": _PROJECT, f"{module}.py": _MODULE, f"tests/test_{module}.py": _TESTS}
     try:

@@ -26,7 +26,7 @@ from autoagent.terminal.output import echo, echo_list, minute
 @click.command("trust")
 @click.argument("place", default=".", metavar="[FOLDER | FILE]", type=click.Path(exists=True, path_type=Path))
 @click.option("--list", "lists", is_flag=True, help="List the trusted folders and values.")
-@click.option("--revoke", is_flag=True, help="No longer trust FOLDER.")
+@click.option("--revoke", is_flag=True, help="Stop trusting FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
 @click.pass_context
 def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: bool) -> None:
@@ -37,18 +37,18 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     trusted with its runs.
     """
     if as_json and not lists:
-        raise click.UsageError("--json goes with --list.")
+        raise click.UsageError("--json requires --list.")
     if lists:
         echo_list(
             Trusted(user_state_path(os.environ)).records(),
             as_json,
-            lambda one: {"folder": one.folder, "items": sorted(one.items.values()), "time": one.t},
-            lambda one: f"{minute(one.t)}  {plain(one.folder)}  {plain(', '.join(sorted(one.items.values())))}",
+            lambda row: {"folder": row.folder, "items": sorted(row.items.values()), "time": row.t},
+            lambda row: f"{minute(row.t)}  {plain(row.folder)}  {plain(', '.join(sorted(row.items.values())))}",
             "No folder is trusted.",
         )
     elif revoke:
-        was = Trusted(user_state_path(os.environ)).remove(place.resolve())
-        echo(f"{plain(str(place.resolve()))} {'is no longer' if was else 'was not'} trusted.")
+        was_trusted = Trusted(user_state_path(os.environ)).remove(place.resolve())
+        echo(f"{plain(str(place.resolve()))} {'is no longer' if was_trusted else 'was not'} trusted.")
     elif place.is_file():
         _trust(Session.load(ctx.obj, more=_checks_in(place, ctx.obj)))
     else:
@@ -71,14 +71,14 @@ def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
     return checks_of_task(Path.cwd(), file)
 
 
-def _trust(here: Session) -> None:
-    for line in notices(here)[bool(here.waiting) :]:
+def _trust(session: Session) -> None:
+    for line in notices(session)[bool(session.waiting) :]:
         echo(line)
-    if not here.waiting:
-        echo(f"Nothing in {plain(str(here.folder))} waits for your trust.")
+    if not session.waiting:
+        echo(f"Nothing in {plain(str(session.folder))} needs your trust.")
         return
-    echo(f"{plain(str(here.folder))} brings values that reach out, weaken a boundary or run a program:")
-    for line in listed(here.waiting):
+    echo(f"{plain(str(session.folder))} has values that reach out, weaken a boundary or run a program:")
+    for line in listed(session.waiting):
         echo(line)
     try:
         if sys.stdin.isatty() and not ClickTerminal().decide("Trust it with these, until they change? (y/n)"):
@@ -86,7 +86,7 @@ def _trust(here: Session) -> None:
             return
     except EOFError:
         raise SettingsError("The input has ended; the folder is not trusted.") from None
-    here.trust()
+    session.trust()
     echo("It is trusted with these now; `autoagent trust --revoke` revokes that.")
 
 
@@ -107,13 +107,13 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
     settings = Session.read(ctx.obj).settings
     saved = saved_rules()
     warn_of_old_rules(settings, partial(echo, err=True))
-    found = [("settings", Rule.parse(text)) for text in settings.allow]
-    found += [("saved", rule) for rule in saved.load()]
+    rows = [("settings", Rule.parse(text)) for text in settings.allow]
+    rows += [("saved", rule) for rule in saved.load()]
     echo_list(
-        found,
+        rows,
         as_json,
-        lambda one: {"rule": str(one[1]), "command": one[1].command, "pattern": one[1].pattern, "origin": one[0]},
-        lambda one: f"{one[0]:8}  {one[1]}",
+        lambda row: {"rule": str(row[1]), "command": row[1].command, "pattern": row[1].pattern, "origin": row[0]},
+        lambda row: f"{row[0]:8}  {row[1]}",
         f"There are no rules for this folder in {saved.path}: every command is asked about.",
     )
 
@@ -121,7 +121,7 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
 @rules.command("add")
 @click.argument("rule", shell_complete=command_names)
 def add(rule: str) -> None:
-    """Save RULE for calls to run without a question. It holds from the next run on."""
+    """Save RULE for calls to run without a question. It applies from the next run on."""
     from autoagent.commands.selection import all_specs
 
     parsed = checked(Rule.parse(rule), all_specs())

@@ -32,9 +32,11 @@ from autoagent.workspace.lock import sole_writer
 
 @click.command("undo")
 @click.argument("run", shell_complete=run_ids_here)
-@click.option("--to", type=click.IntRange(min=0), metavar="STEP", help="To the state after STEP; 0: before the first.")
+@click.option(
+    "--to", type=click.IntRange(min=0), metavar="STEP", help="Go back to the state after STEP; 0: before the first."
+)
 @click.option("--redo", is_flag=True, help="Revert the last undo.")
-@click.option("--force", is_flag=True, help="Even if you have changed files since; a snapshot keeps them.")
+@click.option("--force", is_flag=True, help="Undo even if you have changed files since; a snapshot keeps them.")
 @click.pass_context
 def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) -> None:
     """Restore the workspace of RUN to its state before the last step that changed something.
@@ -44,30 +46,30 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
     """
     if to is not None and redo:
         raise click.UsageError("--to and --redo cannot be used together.")
-    here = Session.open(ctx.obj)
-    settings = here.settings
+    session = Session.open(ctx.obj)
+    settings = session.settings
     run = find_run(settings.state_dir, run)
-    here.check_made_here(run)
-    with ExitStack() as held:
-        log = held.enter_context(EventLog.open(settings.state_dir, run, mask=build.mask_of(settings)))
-        for event in report_lost_events(log, _tell):
+    session.check_made_here(run)
+    with ExitStack() as stack:
+        log = stack.enter_context(EventLog.open(settings.state_dir, run, mask=build.mask_of(settings)))
+        for event in report_lost_events(log, _warn):
             log.append(event)
         history = history_of_run(settings.state_dir, run)
         workspace = workspace_of(last_start(settings.state_dir, run))
-        held.enter_context(sole_writer(workspace.root, _tell))
-        snapshots = open_snapshots(settings.state_dir, workspace, _tell)
+        stack.enter_context(sole_writer(workspace.root, _warn))
+        snapshots = open_snapshots(settings.state_dir, workspace, _warn)
         if history.unfinished:
-            done = describe_outcome(finish(log, snapshots, history))
-            echo(f"Completed an interrupted restoration. {done}")
+            outcome = describe_outcome(finish(log, snapshots, history))
+            echo(f"Completed an interrupted restoration. {outcome}")
             return
-        done = undo_in(log, snapshots, history, to=to, redo=redo, force=force)
-    echo(done)
+        outcome = undo_in(log, snapshots, history, to=to, redo=redo, force=force)
+    echo(outcome)
     if not redo:
         echo(f"`autoagent undo {run} --redo` reverts this.")
 
 
-_tell = partial(echo, err=True)
-SHOWN = 600  # last characters of a check's output
+_warn = partial(echo, err=True)
+MAX_OUTPUT = 600  # characters, from the end of a check's output
 
 
 @click.command("bisect")
@@ -83,46 +85,45 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
     """
     settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run)
-    began = last_start(settings.state_dir, run)
+    run_start = last_start(settings.state_dir, run)
     turns = history_of_run(settings.state_dir, run).turns
     if not turns:
-        raise StateError(f"By its snapshots, no step of the run {run} has changed anything.")
-    ends: dict[int, ProcessExit] = {}
+        raise StateError(f"According to its snapshots, no step of the run {run} changed anything.")
+    exits: dict[int, ProcessExit] = {}
 
     def fails(number: int) -> bool:
-        end = ends[number] = _run(check, turns[number].after, settings, began)
-        echo(f"After step {turns[number].step} ({turns[number].command}): {_outcome(end)}.")
-        return end.status != 0
+        exit = exits[number] = _run_check(check, turns[number].after, settings, run_start)
+        echo(f"After step {turns[number].step} ({turns[number].command}): {_describe_exit(exit)}.")
+        return exit.status != 0
 
-    found = search(len(turns), fails)
-    if found == 0 and _run(check, turns[0].before, settings, began).status != 0:
+    first_failing = search(len(turns), fails)
+    if first_failing == 0 and _run_check(check, turns[0].before, settings, run_start).status != 0:
         raise StateError(f"The check already fails before step {turns[0].step}, the first that changed anything.")
-    steps = f"{counted(len(ends), 'check')} of {counted(len(turns), 'step')} that changed something"
-    if found is None:
+    steps = f"{counted(len(exits), 'check')} of {counted(len(turns), 'step')} that changed something"
+    if first_failing is None:
         echo(f"The check does not fail after any step ({steps}).")
         ctx.exit(1)
-    first = turns[found]
+    first = turns[first_failing]
     echo(f"First fails after step {first.step} ({first.command}); {steps}.")
-    printed = ends[found].output.decode("utf-8", "replace").strip()  # the step found has been checked
-    if printed:
-        echo(printed if len(printed) <= SHOWN else f"…{printed[-SHOWN:]}")
+    output = exits[first_failing].output.decode("utf-8", "replace").strip()  # the step found has been checked
+    if output:
+        echo(output if len(output) <= MAX_OUTPUT else f"…{output[-MAX_OUTPUT:]}")
 
 
 def search(count: int, fails: Callable[[int], bool]) -> int | None:
     """Return the first of `count` (1 or more) that fails, or None, given that all after it fail too.
 
-    It takes ceil(log2 count) checks, assuming that the last fails. Only if none of them fails is the last checked as
-    well.
+    This takes ceil(log2 count) checks. The last is assumed to fail, and checked only if none of the others fails.
     """
     last = count - 1
     first = bisect_left(range(last), True, key=fails)
     return first if first < last or fails(last) else None
 
 
-def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> ProcessExit:
+def _run_check(check: str, tree: str, settings: Settings, run_start: RunStarted) -> ProcessExit:
     """Run the check with the files of a tree, in a new folder that is removed afterwards. Return how it ended."""
     with tempfile.TemporaryDirectory(prefix="autoagent-bisect-") as folder:
-        workspace = workspace_of(began, Path(folder))
+        workspace = workspace_of(run_start, Path(folder))
         restored = open_snapshots(settings.state_dir, workspace).restore(tree)
         if restored.left:
             echo(f"Without {', '.join(restored.left)}.", err=True)
@@ -130,8 +131,8 @@ def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Proces
             return sandbox.run(["/bin/sh", "-c", check])
 
 
-def _outcome(end: ProcessExit) -> str:
-    if end.status == 0:
+def _describe_exit(exit: ProcessExit) -> str:
+    if exit.status == 0:
         return "passes"
-    how = (end.limit and f"stopped at {end.limit}") or end.signal or f"exit status {end.status}"
+    how = (exit.limit and f"stopped at {exit.limit}") or exit.signal or f"exit status {exit.status}"
     return f"fails ({shorten(how, 80)})"

@@ -21,9 +21,9 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Default: any free one.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Any address but loopback needs the next three.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="If not loopback, give the next three options.")
 @click.option("--certificate", type=_file, metavar="FILE", help="Serve over TLS.")
-@click.option("--key", type=_file, metavar="FILE", help="The key of the certificate.")
+@click.option("--key", type=_file, metavar="FILE", help="The private key of the certificate.")
 @click.option("--token-file", type=_file, metavar="FILE", help="Read the token from FILE instead of making a new one.")
 @click.pass_context
 def view(
@@ -46,9 +46,9 @@ def view(
     path = f"/runs/{find_run(state_dir, run)}" if run else "/"
     token = read_text(token_file).strip() if token_file else ""
 
-    def tell(link: str) -> None:
+    def show_link(link: str) -> None:
         echo(link)
         if opens:
             webbrowser.open(link)
 
-    serve(Place(host, port, token, certificate, key), state_dir, questions_path(), path, tell)
+    serve(Place(host, port, token, certificate, key), state_dir, questions_path(), path, show_link)

@@ -33,7 +33,7 @@ ReplyParts = Mapping[str, Any]
 @click.argument("run", shell_complete=run_ids_here)
 @click.argument("step", type=click.IntRange(min=1))
 @click.option("--without", multiple=True, metavar="mem:ID", help="Ask the model again without this memory; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="One object with all of it.")
+@click.option("--json", "as_json", is_flag=True, help="One object with everything.")
 @click.pass_context
 def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_json: bool) -> None:
     """Show which memories fed the prompt of STEP in RUN, with score and level, and which were left out and why.
@@ -48,9 +48,9 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     built = prompt_of_step(state_dir, run, step)
     ids = {_id(name) for name in without}
     if unknown := ids - {memory.id for memory in built.shown}:
-        there = ", ".join(f"mem:{memory_name(memory.id)}" for memory in built.shown) or "none"
-        raise click.UsageError(f"mem:{memory_name(min(unknown))} is not in the prompt of step {step}; in it: {there}.")
-    found: dict[str, Any] = {
+        names = ", ".join(f"mem:{memory_name(memory.id)}" for memory in built.shown) or "none"
+        raise click.UsageError(f"mem:{memory_name(min(unknown))} is not in the prompt of step {step} (it has {names}).")
+    report: dict[str, Any] = {
         "run": run,
         "step": step,
         "query": built.query,
@@ -64,25 +64,25 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
         "left_out": [dataclasses.asdict(candidate) for candidate in built.left_out],
     }
     if not as_json:
-        _show(found, built)
+        _print_report(report, built)
     if ids:
         traced = trace(read(state_dir, run, TRACED, until=step), step)
-        found["without"] = _asked_again(session, traced, ids)
+        report["without"] = _ask_again(session, traced, ids)
         if not as_json:
-            _compare(found["without"])
+            _print_comparison(report["without"])
     if as_json:
-        echo_json(found)
+        echo_json(report)
 
 
 def _id(name: str) -> int:
-    """Parse `mem:12`, or just `12`. `mem:user:3` is one of the user's own memory."""
+    """Parse `mem:12` or `12`. `mem:user:3`, in the user's own memory, has the id -3."""
     if not (match := re.fullmatch(r"(?:mem:)?(user:)?(\d{1,18})", name)):
         raise click.UsageError(f"--without {name}: a memory is named mem:ID, as `autoagent why RUN STEP` shows it.")
     return -int(match[2]) if match[1] else int(match[2])
 
 
-def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, Any]:
-    """Send the prompt without these memories to the run's model. Raises as the model does."""
+def _ask_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, Any]:
+    """Send the prompt without these memories to the run's model. Raises like the model."""
     from autoagent.reply.parser import parse
 
     settings = session_of_run(traced.sources.start, session).settings
@@ -118,21 +118,22 @@ def _parts_of(thoughts: Thoughts, call: Call) -> ReplyParts:
 # On screen -------------------------------------------------------------------------------------------------------
 
 
-def _show(found: Mapping[str, Any], built: BuiltPrompt) -> None:
+def _print_report(report: Mapping[str, Any], built: BuiltPrompt) -> None:
     memories = "1 memory" if len(built.shown) == 1 else f"{len(built.shown)} memories"
-    echo(f"Step {found['step']} of {found['run']}: {memories} in its prompt.")
-    if found["query"]:
-        echo(f"Recalled by: {_one_line(found['query'])}")
+    echo(f"Step {report['step']} of {report['run']}: {memories} in its prompt.")
+    if report["query"]:
+        echo(f"Recalled by: {_one_line(report['query'])}")
+    core_ids = {memory.id for memory in built.sources.history.core}
     for memory in built.shown:
-        core = memory.id in {one.id for one in built.sources.history.core}
-        name = f"mem:{memory_name(memory.id)}  in every prompt" if core else _scored(memory, built.gate)
-        echo(f"  {name}  level {memory.level}  {_origin(memory)}")
+        in_core = memory.id in core_ids
+        name = f"mem:{memory_name(memory.id)}  in every prompt" if in_core else _format_score(memory, built.gate)
+        echo(f"  {name}  level {memory.level}  {_format_origin(memory)}")
         echo(f"      {_one_line(memory.text)}")
     if built.left_out:
         echo("Left out:")
     for candidate in built.left_out:
-        echo(f"  {_scored(candidate, built.gate)}  {candidate.reason}")
-    if not found["prompt"]["rebuilt"]:
+        echo(f"  {_format_score(candidate, built.gate)}  {candidate.reason}")
+    if not report["prompt"]["rebuilt"]:
         echo(
             "The prompt cannot be rebuilt exactly as it was sent (its sha256 differs): the program or the time "
             "zone has changed.",
@@ -140,21 +141,21 @@ def _show(found: Mapping[str, Any], built: BuiltPrompt) -> None:
         )
 
 
-def _scored(memory: RetrievedMemory | LeftOut, gate: float) -> str:
-    """Name a memory with its rank, and its evidence compared with the gate."""
-    decided = f"  evidence {memory.evidence:.2f} of {gate:g}" if memory.evidence and gate else ""
-    return f"mem:{memory_name(memory.id)}  score {memory.score:.4f}{decided}"
+def _format_score(memory: RetrievedMemory | LeftOut, gate: float) -> str:
+    """Name a memory with its score, and its evidence compared with the gate."""
+    evidence = f"  evidence {memory.evidence:.2f} of {gate:g}" if memory.evidence and gate else ""
+    return f"mem:{memory_name(memory.id)}  score {memory.score:.4f}{evidence}"
 
 
-def _origin(memory: RetrievedMemory) -> str:
+def _format_origin(memory: RetrievedMemory) -> str:
     source, newer = plain_sources(memory.source), memory.superseded_by
     origin = f"{memory.kind} from {source}" if source else memory.kind
     superseded = "" if newer is None else f"  superseded by mem:{memory_name(newer)}"
     return f"{minute(memory.made)}  {origin}{'' if memory.trusted else ' (untrusted)'}{superseded}"
 
 
-def _compare(again: Mapping[str, Any]) -> None:
-    """Print the two replies part by part, and identical parts once."""
+def _print_comparison(again: Mapping[str, Any]) -> None:
+    """Print the two replies part by part, with identical parts only once."""
     without = " and ".join(f"mem:{memory_name(id)}" for id in again["memories"])
     usage, cost = again["usage"], again["usage"]["cost"]
     spent = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"
@@ -163,14 +164,14 @@ def _compare(again: Mapping[str, Any]) -> None:
         echo(f"The temperature is {again['temperature']:g}: a difference may be chance.")
     recorded, now = again["recorded"], again["now"]
     for part in dict.fromkeys((*recorded, *now)):
-        before, after = _written(recorded.get(part)), _written(now.get(part))
+        before, after = _format_part(recorded.get(part)), _format_part(now.get(part))
         if part in again["changed"]:
             echo(f"  {part}: changed\n    recorded: {before}\n    now:      {after}")
         elif before:
             echo(f"  {part}: the same\n    {before}")
 
 
-def _written(value: Any) -> str:
+def _format_part(value: Any) -> str:
     if isinstance(value, Mapping):
         value = str(Call("", value["name"], value["args"]))
     return _one_line(value or "")

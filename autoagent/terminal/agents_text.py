@@ -40,7 +40,7 @@ class SubAgentText:
                 self._commands[event.agent] = event.call.name
 
     def lines(self, event: events.Event, page: Canvas) -> Iterator[str]:
-        """Yield the lines that show an event, none if it is of no interest to a person."""
+        """Yield the lines that show an event, or none if it does not interest the user."""
         self.add(event)
         behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
         for text in self._texts(event, Canvas(max(20, page.columns - width(behind)), page.color)):
@@ -91,7 +91,7 @@ class TeamText:
         )
 
     def lines(self, event: events.Event, page: Canvas, tally: RunStats) -> Iterator[str]:
-        """Yield the lines that show an event, none if it is of no interest to a person."""
+        """Yield the lines that show an event, or none if it does not interest the user."""
         match event:
             case events.Hired():
                 human = ", a person" if event.human else ""

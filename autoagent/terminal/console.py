@@ -285,7 +285,7 @@ class Console:
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Show during the block that work without events is in progress."""
+        """Show during the block that a task without events is in progress."""
         self._activity.says(what)
         try:
             yield

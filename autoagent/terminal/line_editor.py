@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOOK = 0.25  # seconds between two calls of `watch`
 
 Watch = Callable[[], BaseException | None]
-"""Says, whenever it is called, with which error reading is to end; None to go on."""
+"""Return the error that ends the reading, or None to go on. It is polled."""
 
 LARGE = 500  # characters arriving at once: more than anybody types
 PIECE = 65_536  # bytes read at once

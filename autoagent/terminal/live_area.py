@@ -171,7 +171,7 @@ class Activity:
         self._output = (self._output + data.decode("utf-8", "replace"))[-2 * TAIL :]
 
     def rests(self) -> None:
-        """Show nothing, as only the user is waited for."""
+        """Show nothing while the run only waits for the user."""
         self._area.end()
 
     def _thinking(self, what: str, seconds: float) -> Sequence[str]:

@@ -26,7 +26,7 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the person something on standard error, wrapped at words if that is a terminal."""
+    """Tell the user something on standard error, wrapped at words if that is a terminal."""
     if sys.stderr.isatty():
         columns = shutil.get_terminal_size().columns
         text = "\n".join(wrap(line, columns) for line in text.split("\n"))

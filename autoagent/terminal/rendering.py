@@ -41,7 +41,7 @@ ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, until d shows 
 DIFF_CHARACTERS, DIFF_LINES = 400, 60  # characters per line of a diff, and its lines
 RESULT_CHARACTERS, RESULT_LINES = 800, 8  # /full shows all; a program's result has its exit status at the end
 FEWEST_LINES = 6  # of a text on the smallest screen
-TOLD_CHARACTERS = 150  # of a notice to the agent, as the user need not read it all
+TOLD_CHARACTERS = 150  # of a notice to the agent, as the user need not read all of it
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DIGEST = re.compile(r" \([^()]*SHA-256 ([0-9a-f]{64})\):$", re.MULTILINE)
@@ -159,7 +159,7 @@ def all_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
 
 
 def folded(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
-    """Render the same on one line, cut to fit."""
+    """Render the thoughts of a step on one line, cut to fit."""
     plan = "; ".join(line.strip().removeprefix("- ") for line in thoughts.plan.strip().splitlines())
     parts = {"why": thoughts.reasoning, "plan": plan, "but": thoughts.criticism}
     said = "; ".join(f"{label}: {' '.join(text.split()).rstrip('.')}" for label, text in parts.items() if text.strip())

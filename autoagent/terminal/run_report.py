@@ -17,9 +17,9 @@ from autoagent.text.sanitize import escape, shorten, width
 from autoagent.text.wrapping import wrap
 
 if TYPE_CHECKING:
-    from autoagent.agent.stats import RunStats, Standing
+    from autoagent.agent.stats import GoalStatus, RunStats
 
-_STANDINGS: Mapping[Standing, tuple[str, str, str]] = {  # label in the report, label and style in the table
+_GOAL_STATUSES: Mapping[GoalStatus, tuple[str, str, str]] = {  # label in the report, label and style in the table
     "checked": ("checked", "checked", "green"),
     "shown": ("shown", "shown", "green"),
     "claimed": ("only claimed", "claimed", "yellow"),
@@ -27,7 +27,7 @@ _STANDINGS: Mapping[Standing, tuple[str, str, str]] = {  # label in the report, 
     "unmet": ("NOT met", "NOT met", "bold red"),
     "": ("", "-", "dim"),
 }
-MOST_FILES = 12  # listed by name
+MOST_FILES = 12  # changed files listed by name
 GOAL_CHARACTERS = 300
 
 
@@ -45,7 +45,7 @@ def table(tally: RunStats, page: Canvas) -> Iterator[str]:
         grid.add_row(Text(label), Text(state, style=style), Text(escape(text)))
 
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
-        _, word, style = _STANDINGS[tally.standing(number)]
+        _, word, style = _GOAL_STATUSES[tally.goal_status(number)]
         check = f"\ncheck: {goal.check}" if goal.check else ""
         text = shorten(f"{number + 1}. {goal.text}{check}", GOAL_CHARACTERS)
         add("" if number else "Goals", word, text, style)
@@ -151,7 +151,7 @@ def report(tally: RunStats, page: Canvas) -> Iterator[str]:
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
     goals = []
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
-        word = _STANDINGS[tally.standing(number)][0]
+        word = _GOAL_STATUSES[tally.goal_status(number)][0]
         goals.append(f"{number + 1}. {goal}{f' ({word})' if word else ''}")
     rows = {
         "Goals": "; ".join(goals),

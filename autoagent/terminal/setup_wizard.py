@@ -276,7 +276,7 @@ def _server(terminal: ClickTerminal, found: Sequence[Server]) -> Choice:
 
 
 def _provider(terminal: ClickTerminal, provider: Provider) -> Choice:
-    """Return the choice of this provider. Nothing is kept of one that does a single task."""
+    """Return the choice of this provider. It is not saved if the provider does a single task."""
     env = {"AUTOAGENT_MODEL": provider.name}
     return _kept(terminal, env) if provider.task is None else Choice(env)
 

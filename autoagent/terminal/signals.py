@@ -26,7 +26,7 @@ _SIGURG_DELAYS = (0.05, 0.2, 0.75)  # seconds after a signal, then from one SIGU
 
 
 class Interrupts:
-    """Turn Ctrl-C into KeyboardInterrupt, and SIGTERM and SIGHUP into StopRun, raised inside `allowed()` alone.
+    """Turn Ctrl-C into KeyboardInterrupt, and SIGTERM and SIGHUP into StopRun, raised only inside `allowed()`.
 
     A second Ctrl-C before the first could be raised becomes StopRun. A SIGHUP ignored from the start stays ignored:
     under nohup the user wants the run to outlive the terminal.
@@ -103,7 +103,7 @@ class Interrupts:
 
 @contextmanager
 def _wake_blocked_calls(again: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Interrupt this thread's blocked system calls after each signal, while entered. `again` handles SIGURG."""
+    """In this block, interrupt this thread's blocked system calls after each signal. `again` handles SIGURG."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     done = threading.Event()

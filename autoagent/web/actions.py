@@ -75,7 +75,7 @@ class Actions:
         wanted, text = str(asked.get("question")), str(asked.get("text", ""))
         question = next((each for each in self.questions.all() if each.id == wanted), None)
         if question is None:
-            raise StateError(f"{escape(wanted)} is no longer open: it was answered meanwhile, or the run has gone on.")
+            raise StateError(f"{escape(wanted)} is no longer open: it was answered, or the run has continued.")
         self.questions.answer(question, text)
         return "Answered."
 

@@ -264,7 +264,7 @@ def _command(command: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value with the texts in it as a person is to see them."""
+    """Return a value with its texts as a person should see them."""
     if isinstance(value, str):
         return escape(fold_blanks(value))
     if isinstance(value, Mapping):
@@ -273,7 +273,7 @@ def _shown(value: Any) -> Any:
 
 
 def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int | None:
-    """Return the user id of the connected process on this machine, None if the system does not tell."""
+    """Return the user id of the connected process on this machine, or None if the system does not tell."""
     if client is None or server is None:
         return None
     with suppress(OSError, ValueError):

@@ -24,7 +24,7 @@ from autoagent.web.report import SHORT, Report, Text
 LONGEST = 8_000  # characters of a text in a short run
 ROOM = 700_000  # characters for the texts of all steps together, or SHORT for each if that is more
 PAGE = 1_700_000  # bytes of a page, while its steps leave room: that for prompts and files
-PROMPTS = 100  # the newest, whose parts are shown; of the others their tokens
+PROMPTS = 100  # newest prompts shown in parts; the others are shown by their token counts
 IN_PROMPT = 20_000  # characters of a text in a prompt
 COLOURED = 60_000  # characters of the newest diffs and files that have colours
 

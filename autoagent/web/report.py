@@ -191,7 +191,7 @@ class Report:
 
     @property
     def head(self) -> dict[str, Any]:
-        """Everything on the page but the steps."""
+        """Return everything on the page except the steps."""
         began, stats = self.began, self._stats
         assert began is not None, "a run's first event is RunStarted"
         task, ended, spent = stats.task or began.task, stats.outcome, stats.usage

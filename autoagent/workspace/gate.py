@@ -34,7 +34,7 @@ from autoagent.workspace.guarded import GuardedFiles, path_in
 from autoagent.workspace.syscalls import call
 
 Gate = Callable[[int, str, int], int]
-"""Opens a relative path beneath a folder without following links: (folder descriptor, path, flags) -> descriptor.
+"""Open a relative path beneath a folder without following links: (folder descriptor, path, flags) -> descriptor.
 
 Raises OSError: ELOOP, ENOTDIR or EXDEV for a link in the path.
 """
@@ -65,8 +65,8 @@ CODE_FOLDER = "executed_code"  # AutoGPT's folder for generated code
 
 
 Observer = Callable[[str, bool], None]
-"""Receives each access before it happens: a path relative to the root, and whether the content of this file is read, or
-else the names in this folder and below.
+"""Receive each access before it happens: a path relative to the root, and whether the content of this file is read, or
+else only the names in this folder and below.
 """
 
 

@@ -161,7 +161,7 @@ class GuardedFiles:
         self._hidden = {path.casefold(): path for path in hidden}
         self._quarantine = quarantine
         self._lock = threading.Lock()
-        self._running = 0  # programs
+        self._running = 0  # number of running programs
         self._has_scanned = False
         self._report: list[str] = []
         # What was found before the programs began:

@@ -100,7 +100,7 @@ def test_a_superseded_note_is_named_and_comes_back_into_the_core_when_it_is_put_
         return {memory["text"] for memory in json.loads(served.run("memory", "core", "--json").out)}
 
     assert core() == {new}
-    assert served.run("memory", "core", "add", "1").text == "Kept in every prompt as 1.\n"
+    assert served.run("memory", "core", "add", "1").text == "Saved as 1; every prompt shows it.\n"
     assert core() == {old, new}
 
     again = "The code of the door is 7423."

@@ -41,7 +41,7 @@ def test_a_fork_shares_what_was_before_and_leaves_the_run_alone(origin: Home, se
     )
     place = origin.folder / "autoagent_workspace-fork1"
     flat = " ".join(done.text.split())
-    assert f"Forked from {first} after step 2 into {place}. Taken back: a.txt." in flat
+    assert f"Forked from {first} after step 2 into {place}. Restored: a.txt." in flat
     assert "Changed from here on: " in flat
     assert "model 'test-model' -> 'other-model'" in flat
     assert files(place) == {"a.txt": "one two", "c.txt": "right"}
@@ -60,8 +60,8 @@ def test_a_fork_shares_what_was_before_and_leaves_the_run_alone(origin: Home, se
     assert server.requests[3].body["model"] == "other-model"
 
     assert origin.run("replay", second, "--verify").code == 0
-    assert origin.run("undo", second).out.startswith("Undone: step 3 (write_to_file). Taken back: c.txt.")
-    assert origin.run("undo", second).out.startswith("Undone: step 2 (append_to_file). Taken back: a.txt.")
+    assert origin.run("undo", second).out.startswith("Undone: step 3 (write_to_file). Restored: c.txt.")
+    assert origin.run("undo", second).out.startswith("Undone: step 2 (append_to_file). Restored: a.txt.")
     assert files(place) == {"a.txt": "one"}
     assert {row["id"]: row["workspace"] for row in json.loads(origin.run("runs", "--json").out)} == {
         first: str(origin.folder / "autoagent_workspace"),

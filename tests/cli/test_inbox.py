@@ -94,7 +94,7 @@ def test_who_is_first_wins_and_the_other_is_told(served: Home, server: ScriptedS
         session.is_sent(signal.SIGSTOP)
         assert served.run("answer", run, "y").code == 0
         late = served.run("answer", run, "n")
-        assert late.code == 1 and "is no longer open: it was answered meanwhile" in flat(late)
+        assert late.code == 1 and "is no longer open: it was answered" in flat(late)
         session.is_sent(signal.SIGCONT)
         session.sees("Answered from another terminal: y")
         session.answers(QUESTION, "not this")

@@ -70,7 +70,7 @@ def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
         ".env: FAST_TOKEN_LIMIT": ("taken", ".env: FAST_TOKEN_LIMIT"),
         ".env: PINECONE_API_KEY": ("not taken", UNUSED["PINECONE_API_KEY"].reason),
         ".env: MEMORY_INDEX": ("taken", ".env: MEMORY_INDEX"),
-        ".env: AI_SETTINGS_FILE": ("taken", "what it names is copied to its usual name"),
+        ".env: AI_SETTINGS_FILE": ("taken", "what it names is copied under its usual name"),
         ".env: PLUGINS_CONFIG_FILE": ("not taken", "nothing of gone.yaml is taken"),
         ".env: EMAIL_ADDRESS": ("taken", ".env: EMAIL_ADDRESS"),
         ".env: EXECUTE_LOCAL_COMMANDS, which is not set": ("taken", ".env: EXECUTE_LOCAL_COMMANDS"),

@@ -239,7 +239,7 @@ def test_from_an_earlier_step_history_and_workspace_are_as_they_were(served: Hom
     before = served.log()
     server.add(command("write_to_file", filename="c.txt", text="right"), *FINISH)
     done = served.succeed("resume", run, "--from", "1", "-c")
-    assert "Back to the end of step 1. Taken back: a.txt, b.txt." in " ".join(done.text.split())
+    assert "Back to the end of step 1. Restored: a.txt, b.txt." in " ".join(done.text.split())
     workspace = served.folder / "autoagent_workspace"
     assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a.txt": "one", "c.txt": "right"}
     assert "b.txt" not in server.requests[3].prompt
@@ -293,7 +293,7 @@ def test_a_restoration_that_was_cut_off_is_finished_first(served: Home, server: 
     served.write("autoagent_workspace/b.txt", "wrong")  # it was killed before it deleted this file
     server.add(*FINISH)
     done = served.succeed("resume", "-c")
-    assert "Completed an interrupted restoration. Taken back: b.txt." in " ".join(done.text.split())
+    assert "Completed an interrupted restoration. Restored: b.txt." in " ".join(done.text.split())
     assert not (served.folder / "autoagent_workspace/b.txt").exists()
 
 

@@ -40,13 +40,13 @@ def test_step_by_step_back_and_forth(done: Home) -> None:
     undone = done.run("undo", run[:14])
     assert (undone.code, undone.out) == (
         0,
-        f"Undone: step 4 (append_to_file). Taken back: a.txt.\n`autoagent undo {run} --redo` reverts this.\n",
+        f"Undone: step 4 (append_to_file). Restored: a.txt.\n`autoagent undo {run} --redo` reverts this.\n",
     )
     assert workspace(done) == before_4
-    assert done.run("undo", run).out.startswith("Undone: step 2 (write_to_file). Taken back: folder/b.txt.")
+    assert done.run("undo", run).out.startswith("Undone: step 2 (write_to_file). Restored: folder/b.txt.")
     assert workspace(done) == before_2
     assert not (done.folder / "autoagent_workspace/folder").exists()
-    assert done.run("undo", run, "--redo").out == "The last undo is reverted. Taken back: folder/b.txt.\n"
+    assert done.run("undo", run, "--redo").out == "The last undo is reverted. Restored: folder/b.txt.\n"
     assert workspace(done) == before_4
     assert done.run("undo", run, "--redo").code == 0
     assert workspace(done) == all_of_it
@@ -77,8 +77,8 @@ def test_the_agent_is_told_and_a_new_change_begins_a_new_line(done: Home, server
     assert told in server.requests[4].prompt
     assert workspace(done) == {"a.txt": "one", "c.txt": "new"}
     assert done.run("undo", run, "--redo").code == 1, "what was undone before the new change is no more on its line"
-    assert done.run("undo", run).out.startswith("Undone: step 5 (write_to_file). Taken back: c.txt.")
-    assert done.run("undo", run).out.startswith("Undone: step 1 (write_to_file). Taken back: a.txt.")
+    assert done.run("undo", run).out.startswith("Undone: step 5 (write_to_file). Restored: c.txt.")
+    assert done.run("undo", run).out.startswith("Undone: step 1 (write_to_file). Restored: a.txt.")
     assert workspace(done) == {}
     assert done.run("undo", run, "--to", "4").code == 0
     assert workspace(done) == {"a.txt": "one three", "folder/b.txt": "two"}, "yet it can be had"
@@ -109,7 +109,7 @@ def test_what_a_killed_undo_left_is_done_by_the_next(done: Home) -> None:
     undone = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "undone")
     log.write_text("".join(lines[: undone + 1]))
     done.write("autoagent_workspace/a.txt", "one three")  # it was killed before it wrote this file
-    assert done.run("undo", run).out == "Completed an interrupted restoration. Taken back: a.txt.\n"
+    assert done.run("undo", run).out == "Completed an interrupted restoration. Restored: a.txt.\n"
     assert workspace(done)["a.txt"] == "one"
     assert done.log()[: len(whole.splitlines())] == [json.loads(line) for line in whole.splitlines()]
 
@@ -152,7 +152,7 @@ def test_what_checks_and_background_programs_leave_is_not_taken_for_changes_by_h
     assert served.run(*checked, "-m", "none", "-c").code == 0
     run = served.runs[0]
     undone = served.succeed("undo", run)
-    assert undone.out.startswith("Undone: step 3 (write_to_file). Taken back: ")
+    assert undone.out.startswith("Undone: step 3 (write_to_file). Restored: ")
     assert "b.txt" not in workspace(served)
     assert workspace(served)["a.txt"] == "one"
     server.add(*FINISH, *FINISH)

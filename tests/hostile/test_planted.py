@@ -487,7 +487,7 @@ def test_no_mode_keeps_what_a_program_has_overwritten_from_being_undone(there: R
     section = drive(there, {"overwritten": shell(OVERWRITTEN)}, "-m", "none")
     assert section.done.code == 0, section.done.text
     code, text = finish(there, "undo", there.runs[0])
-    assert (code, "Left as they are" in text) == (0, False), text
+    assert (code, "Not restored" in text) == (0, False), text
     assert (root / "mine.txt").read_text() == "mine\n"
     assert {path: path.stat().st_mode for path in root.rglob("*")} == before
     assert finish(there, "undo", there.runs[0], "--redo")[0] == 0
