@@ -34,9 +34,7 @@ _COST_EVENTS = (events.Thought, events.Rejected, events.Spent, events.Answered)
 _BEGINNING = re.compile(
     rb'\{"v":%d,"type":"(\w+)","run":"[^"\\]*","seq":(\d+),"step":(\d+),"t":([\d.]+),"agent":"([^"\\]*)"' % VERSION
 )
-_LINE = re.compile(_BEGINNING.pattern + rb"[^\n]*\}\n")
 
-_PIECE_BYTES = 1 << 20
 _END_BYTES = 65_536  # of a log, enough for the last line if it is the end of a run
 
 
@@ -160,35 +158,6 @@ def scan_log(path: Path) -> Scan:
 
 @lru_cache(maxsize=1)
 def _scanned(path: Path, *_: int) -> Scan:
-    return _quick_scan(path) or _full_scan(path)
-
-
-def _quick_scan(path: Path) -> Scan | None:
-    """Scan a log of EventLog's own lines, in a third of the time. Return None for any other."""
-    count, rest, has_sub_agents = 0, b"", False
-    boundaries: list[Event] = []
-    known = {kind.encode(): issubclass(event, _BOUNDARY_EVENTS) for kind, event in EVENTS.items()}
-    try:
-        with open_log_file(path) as file:
-            while piece := file.read(_PIECE_BYTES):
-                piece, end = rest + piece, 0
-                for line in _LINE.finditer(piece):
-                    kind, seq, _, _, agent = line.groups()
-                    if line.start() != end or int(seq) != count or kind not in known:
-                        return None
-                    if known[kind]:
-                        boundaries.append(_event(path, count + 1, line[0], line))
-                    has_sub_agents = has_sub_agents or bool(agent)
-                    count, end = count + 1, line.end()
-                rest = piece[end:]
-                if b"\n" in rest:
-                    return None
-    except OSError:
-        return None
-    return Scan(count, tuple(boundaries), has_sub_agents)
-
-
-def _full_scan(path: Path) -> Scan:
     count, has_sub_agents = 0, False
     boundaries: list[Event] = []
     for line in _lines(path, {kind.type for kind in _BOUNDARY_EVENTS}):
