@@ -56,9 +56,7 @@ class Settings:
         choices={"": "", "end": "end", "go-on": "go-on"},
     )
     unanswered_text: str = setting(
-        "用户暂未回复",
-        "AUTOAGENT_UNANSWERED",
-        help="what a planner or a team is told if nobody has answered",
+        "用户暂未回复", "AUTOAGENT_UNANSWERED", help="what a planner or a team is told if nobody has answered"
     )
     temperature: float = free(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = free(0, "AUTOAGENT_WINDOW", "SMART_TOKEN_LIMIT", help="context length in tokens; 0: the model's own")
@@ -123,11 +121,7 @@ class Settings:
 
     # memory
     memory_backend: str = setting(
-        LOCAL_MEMORY.name,
-        "MEMORY_BACKEND",
-        help=backend_names(),
-        parse=parse_backend,
-        folder="own memory",
+        LOCAL_MEMORY.name, "MEMORY_BACKEND", help=backend_names(), parse=parse_backend, folder="own memory"
     )
     memory_index: str = free("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
     memory_url: str = setting("", "MEMORY_URL", help="postgresql://... or redis://..., with its password", secret=True)
@@ -241,12 +235,7 @@ class Settings:
         help="the interpreter of Python commands; empty: your active virtual environment's, or the agent's own",
     )
     sandbox: str = setting(
-        AUTO,
-        "AUTOAGENT_SANDBOX",
-        help=sandbox_names(),
-        parse=parse_sandbox,
-        folder="never",
-        scenario="stronger",
+        AUTO, "AUTOAGENT_SANDBOX", help=sandbox_names(), parse=parse_sandbox, folder="never", scenario="stronger"
     )
     require_sandbox: bool = setting(
         False, "AUTOAGENT_REQUIRE_SANDBOX", help="stop if no sandbox works", folder="only true"
@@ -331,21 +320,11 @@ class Settings:
     def of_models(self) -> ModelSettings:
         """Return the subset for models and embedders."""
         return ModelSettings(
-            base_url=self.openai_base_url,
-            api_key=self.openai_api_key,
-            organization=self.openai_organization,
-            smart=self.smart_llm,
-            fast=self.fast_llm,
-            window=self.window,
-            fast_window=self.fast_window,
-            temperature=self.temperature,
-            asking=self.asking,
-            style=self.prompt_style,
-            silence=self.silence,
-            patience=self.patience,
-            continuous=self.continuous,
-            state_dir=self.state_dir,
-        )
+            base_url=self.openai_base_url, api_key=self.openai_api_key, organization=self.openai_organization,
+            smart=self.smart_llm, fast=self.fast_llm, window=self.window, fast_window=self.fast_window,
+            temperature=self.temperature, asking=self.asking, style=self.prompt_style, silence=self.silence,
+            patience=self.patience, continuous=self.continuous, state_dir=self.state_dir,
+        )  # fmt: skip
 
     @property
     def embedder(self) -> tuple[EmbedderKind, str]:
@@ -394,16 +373,10 @@ def all_settings() -> type[Settings]:
 
 
 GROUPS = {  # of the settings, each by the first in it
-    "model": "The models",
-    "ai_settings_file": "The files",
-    "memory_backend": "Memory",
-    "verify": "Limits",
-    "commands": "What it may do",
-    "execute_local_commands": "Programs",
-    "allow_hosts": "The web",
-    "agents_at_once": "Other agents",
-    "authorise_command_key": "The screen",
-}
+    "model": "The models", "ai_settings_file": "The files", "memory_backend": "Memory", "verify": "Limits",
+    "commands": "What it may do", "execute_local_commands": "Programs", "allow_hosts": "The web",
+    "agents_at_once": "Other agents", "authorise_command_key": "The screen",
+}  # fmt: skip
 
 
 _WEIGHED = "a recall weighs words, meaning and age as docs/memory.md says; MEMORY_RERANK names a model that orders them"

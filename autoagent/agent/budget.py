@@ -248,7 +248,7 @@ class Budget:
             raise StopRun(Outcome(Status.LIMIT, f"The limit of {number} {noun} (-l) is reached."))
 
     def describe_remaining(self, now: float) -> str:
-        """Describe the remaining limits in one line for the prompt, or return '' without limits."""
+        """Describe the remaining limits in a line for the prompt, or return '' without limits."""
         limits, committed = self.limits, self._committed
         parts = []
         if limits.commands:

@@ -35,7 +35,7 @@ from autoagent.prompt import is_usual
 from autoagent.registry.parts import NO_PART
 from autoagent.reply.parser import parse
 from autoagent.text import code_block
-from autoagent.text.file_forms import definitions_lost, digest, form_error, missing_imports
+from autoagent.text.file_forms import definitions_lost, digest, form_error
 from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
@@ -149,6 +149,10 @@ class Drafts:
             text = yield from self._ask(files, spec, failures, notes, number)
             with self._policy.interruptible():
                 is_program, trial = self._try_out(text, spec, runs)
+                if trial and trial.unimported and is_program and (parts := code_block.split(text)):
+                    imports = "".join(f"import {name}\n" for name in trial.unimported)
+                    text = code_block.join(parts[0], replace(parts[1], code=imports + parts[1].code))
+                    _, trial = self._try_out(text, spec, runs)
             attempts.count += 1
             if trial is None:
                 continue
@@ -224,7 +228,7 @@ class Drafts:
         asked = f"{task}\n\n{_TEXT if is_text else _PROGRAM}{notes}"
         messages = [Message("system", f"{_SYSTEM}{note}"), Message("user", asked)]
         answered = yield from self._call.ask_or_raise(ask(messages, reply_tokens=_REPLY_TOKENS, commands=(spec,)))
-        return "" if answered.truncated else answered.text if is_text else _with_imports(answered.text)
+        return "" if answered.truncated else answered.text
 
     def _try_out(self, text: str, asked: CommandSpec, runs: Sequence[TrialRun]) -> tuple[bool, Trial | None]:
         """Try a draft out. Return whether it is a program, and its trial, or None if it cannot be used."""
@@ -246,13 +250,6 @@ class Drafts:
         masked = self._state.log.masked
         found = ((path, text, digest(path, masked(text))) for path, text in sorted(trial.changed.items()))
         return tuple((path, now) for path, text, now in found if text is None or now != digest(path, files.get(path)))
-
-
-def _with_imports(reply: str) -> str:
-    """Add the imports of standard modules that a program lacks, which a small model often forgets."""
-    parts = code_block.split(reply)
-    imports = "".join(f"import {name}\n" for name in missing_imports(parts[1].code)) if parts else ""
-    return code_block.join(parts[0], replace(parts[1], code=imports + parts[1].code)) if parts and imports else reply
 
 
 def _is_mixed(group: Sequence[tuple[bool, str]]) -> bool:

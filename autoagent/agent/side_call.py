@@ -66,7 +66,7 @@ class SideCall:
             return "interrupted"
 
     def ask_or_raise(self, question: Question) -> Generator[Event, None, Answered]:
-        """Record and return the answer as logged. Raises what Model.complete raises, or KeyboardInterrupt."""
+        """Record and return the answer as logged. Raises the same errors as Model.complete, or KeyboardInterrupt."""
         try:
             completion = self._complete(question)
         finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -35,6 +36,7 @@ _MAX_ENTRIES = 5_000
 _TRACEBACK = b"Traceback (most recent call last)"
 _MAX_CHANGED_BYTES = 200_000  # all files that a draft changes
 _MISSING = re.compile(r"No module named '(\w+)")
+_UNDEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
 TEST_SETTINGS = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml"})
 _NO_TESTS = 5  # pytest's exit status if the files contain no tests
 
@@ -124,13 +126,14 @@ class Trial:
     """Hold the result of a draft in a copy: the texts of the changed files, None for a deleted file.
 
     It `fails` if the draft, or a program that the goals name, ended with an error, and `passes` if the tests then pass.
-    `missing` lists the modules that were not installed.
+    `missing` lists the modules that were not installed, and `unimported` the standard ones used without an import.
     """
 
     changed: Mapping[str, str | None]
     fails: bool
     passes: bool
     missing: tuple[str, ...] = ()
+    unimported: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,5 +211,6 @@ def try_out(context: Context, path: str, text: str, tests: Sequence[str], progra
     match said:
         case {"fails": bool(fails), "passes": bool(passes), "printed": str(printed), "changed": dict(changed)}:
             if all(isinstance(text, str | None) for text in changed.values()):
-                return Trial(changed, fails, passes, tuple(_MISSING.findall(printed)))
+                unimported = tuple(name for name in _UNDEFINED.findall(printed) if name in sys.stdlib_module_names)
+                return Trial(changed, fails, passes, tuple(_MISSING.findall(printed)), unimported)
     return None

@@ -1,7 +1,7 @@
 """Start sub-agents, which work in the background, and hand work to the next level of a hierarchical run.
 
-A sub-agent's messages carry the labels of its sources: they are as untrusted, and as private. The calls of a level are
-authorized one by one.
+A sub-agent's messages carry the labels of its sources: they are as untrusted and as private as these. The calls of a
+level are authorized one by one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def message_agent(
     context: Context, key: Key, message: Annotated[str, "it reads this before its next step"]
 ) -> CommandOutput:
     agent = context.agents.message(key, message, origin=context.origin())
-    return CommandOutput(f"It was told. {_line(agent)}", _meta([agent]))
+    return CommandOutput(f"It was told. {_status_line(agent)}", _meta([agent]))
 
 
 @_agent_command(
@@ -78,17 +78,17 @@ def list_agents(
 ) -> CommandOutput:
     agents = context.agents.listed(wait or 0.0)
     waits = any(agent.status in ("running", "asking") for agent in agents)
-    text = "\n".join(map(_line, agents)) or "You have started no agent."
+    text = "\n".join(map(_status_line, agents)) or "You have started no agent."
     return CommandOutput(text, replace(_meta(agents), waits=waits))
 
 
 @_agent_command("delete_agent", "End a sub-agent", risk="write", effects=Effects())
 def delete_agent(context: Context, key: Key) -> CommandOutput:
     agent = context.agents.end(key)
-    return CommandOutput(_line(agent), _meta([agent]))
+    return CommandOutput(_status_line(agent), _meta([agent]))
 
 
-def _line(agent: SubAgent) -> str:
+def _status_line(agent: SubAgent) -> str:
     steps = counted(agent.steps, "step")
     if agent.status == "running":
         status = f"running for {agent.seconds:.0f} s, {steps}."
@@ -110,7 +110,7 @@ def _meta(agents: Sequence[SubAgent]) -> ResultMeta:
 
 
 def in_levels(settings: Settings) -> str:
-    """Explain why a command of levels cannot be used, or ''."""
+    """Explain why commands of levels cannot be used, or return ''."""
     return "" if settings.hierarchical else "the run has no levels (--hierarchical)"
 
 

@@ -26,7 +26,7 @@ from autoagent.workspace.gate import CODE_FOLDER, shown
 
 LOG_FOLDER = "background"
 SOURCE_LIMIT = 1_000_000  # bytes of a Python program
-LINE_LIMIT = 131_071  # bytes of a shell line: Linux takes no longer argument (MAX_ARG_STRLEN, with the null at its end)
+LINE_LIMIT = 131_071  # bytes of a shell line, as Linux takes no longer argument (MAX_ARG_STRLEN, with a final null)
 
 CommandLine = Annotated[str, "a shell command", "shell"]
 Code = Annotated[str, "the whole code", "exact", CODE]
@@ -37,10 +37,10 @@ _run_command = partial(command, risk="run", repeatable=True, effects=Effects(run
 
 # Python ------------------------------------------------------------------------------------------------------------
 
-# For a small model, which is not asked for one: it would take the file that it names for the one that it is to write.
+# For a small model, which is not asked for a name: it would confuse the file that it names with the one it is to write.
 _NAME = "code.py"
 
-# What `python FILE` does, but with the source from standard input. The frames of this text are left out of tracebacks.
+# Do what `python FILE` does, with the source from standard input. Tracebacks omit the frames of this text.
 _LAUNCHER = """
 def _start():
     import os, sys
@@ -127,7 +127,7 @@ def _source_note(context: Context, filename: str, source: bytes, text: str) -> s
 
 
 def _run_python(context: Context, filename: str, source: bytes, args: list[str]) -> ProcessExit:
-    # -u: what it prints comes in the order of printing. -B: no __pycache__ is left in the workspace.
+    # -u keeps the output in the order of printing. -B leaves no __pycache__ in the workspace.
     name = context.workspace.display(filename)
     return context.sandbox.run([context.python, "-u", "-B", "-c", _LAUNCHER, name, *args], data=source)
 
@@ -147,7 +147,7 @@ def _preview_shell(context: Context, command_line: str) -> str:
 
 
 def _assess_shell(context: Context, command_line: str) -> Risk:
-    return risk_of(command_line[:LINE_LIMIT])  # a longer one is refused, and to read it takes long
+    return risk_of(command_line[:LINE_LIMIT])  # a longer one is refused anyway, and takes long to read
 
 
 _shell_command = partial(
@@ -229,7 +229,7 @@ def _program_line(program: BackgroundProcess) -> str:
 
 
 def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
-    # A failing program is no failure of the command.
+    # A failing program is not a failure of the command.
     details = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
     return CommandOutput(described(exit), replace(meta, failed=has_failed(exit), details=details))
 
@@ -263,7 +263,7 @@ def _answer(context: Context, task: str, code: str) -> str:
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
     try:
         return context.complete(f"{task}\n\n{fence}\n{code}\n{fence}")
-    except ModelError as error:  # the run can go on without this answer
+    except ModelError as error:  # the run can continue without this answer
         raise CommandError(f"The model gave no answer: {error}") from error
 
 

@@ -38,29 +38,28 @@ def _no_setting(name: str) -> Any:
 
 
 def in_a_shell(line: str) -> Sequence[str]:
-    """Return the argument vector to run a line in a shell."""
+    """Return the argument vector that runs a line in a shell."""
     return ("/bin/sh", "-c", line)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Handed to every command as its first argument.
+    """Hold what a command may use. Every command receives it as its first argument.
 
-    `ask(question, timeout)` returns the user's answer, `timeout` in seconds or None to wait. It raises CommandError
-    if nobody can answer or nobody did in time. `run` is the id of the run, kept with each memory as its source.
-    `complete(prompt)` asks the thinking model, `summarise(prompt)` the fast one. They raise ModelError, or CommandError
-    without one. `take_usage()` returns the usage of both since its last call, and what
-    commands told `spend(usd)` that they cost, None if unknown. `progress` shows the user a
-    line on the progress of a long command. `pause(seconds)` waits, and raises StopRun if the run is to end meanwhile.
+    `ask(question, timeout)` returns the user's answer. `timeout` is in seconds, or None to wait. It raises CommandError
+    if nobody can answer, or nobody did in time. `run` is the id of the run, kept with each memory as its source.
+    `complete(prompt)` asks the thinking model, and `summarise(prompt)` the fast one. They raise ModelError, or
+    CommandError if there is no model. `take_usage()` returns the usage of both since its last call, including costs
+    that commands reported by `spend(usd)`, None if unknown. `progress` shows the user a line on the progress of a long
+    command. `pause(seconds)` waits, and raises StopRun if the run is to end meanwhile.
 
-    `python` is the interpreter of Python programs. `shell_rule(line)` returns the arguments to run a shell line with,
-    or raises CommandError if it is refused. `shown` is the preview with which this very call was allowed, for commands
-    that must do exactly that; None if there was none. `origin()` is the source of a text that the agent remembers now,
-    given all that this run has read. `mask` removes secrets from a text that others may read, such as a memory.
-    `has_room` returns whether a text fits into one result's share of the window, `returned` the result of an earlier
-    step of this agent, None if it ran no command. `dream(context, prompt)` makes a dream of fragments. `call` is the id
-    of this call. `unanswered` is the answer to a question that nobody answers, '' for a failure. `setting(name)`
-    returns a setting.
+    `python` is the interpreter of Python programs. `shell_rule(line)` returns the arguments with which to run a shell
+    line, or raises CommandError if it is refused. `shown` is the preview with which this very call was allowed, for
+    commands that must do exactly that, or None. `origin()` is the source of a text that the agent remembers now, given
+    all that this run has read. `mask` removes secrets from a text that others may read, such as a memory. `has_room`
+    returns whether a text fits into one result's share of the window, and `returned` the result of an earlier step of
+    this agent, or None. `dream(context, prompt)` makes a dream of fragments. `call` is the id of this call.
+    `unanswered` is the answer to a question that nobody answers, '' for a failure. `setting(name)` returns a setting.
     """
 
     workspace: Workspace

@@ -24,8 +24,8 @@ from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_named, shown
 
-READ_LIMIT = 1_000_000  # bytes of one file to edit
-MAX_READ_BYTES = 16_000_000  # page by page
+READ_LIMIT = 1_000_000  # bytes of a file to edit
+MAX_READ_BYTES = 16_000_000  # of a file, page by page
 MAX_LISTED_NAMES = 500
 MAX_COUNTED_ENTRIES = 1_000_000
 MAX_SEARCH_BYTES = 16_000_000
@@ -38,7 +38,7 @@ Deleted = Annotated[str, "path relative to the workspace", "entry", EXISTING]
 WholeText = Annotated[str, "the whole content", "exact", FILE_TEXT]
 Directory = Annotated[str, "folder relative to the workspace", "path"]
 
-_AMENDS = Effects(amends=True)
+_AMENDING = Effects(amends=True)
 _file_command = partial(command, always_offered=True, autogpt=("file_operations",))
 
 
@@ -100,7 +100,7 @@ def write_to_file(context: Context, filename: Filename, text: WholeText) -> Comm
 
 
 def _refuse_mask(context: Context, filename: str, text: str) -> None:
-    """Refuse to overwrite a secret in the file with its mask."""
+    """Refuse to replace a secret in the file with its mask."""
     if MASK not in text or context.workspace.find(filename) is None:
         return
     before = decode(context.workspace.read(filename, READ_LIMIT))
@@ -111,26 +111,26 @@ def _refuse_mask(context: Context, filename: str, text: str) -> None:
         )
 
 
-def _text_so_far(context: Context, filename: str) -> tuple[Decoded, bool]:
+def _existing_text(context: Context, filename: str) -> tuple[Decoded, bool]:
     """Return the text of a file, empty for a missing file, and whether it was cut."""
     exists = context.workspace.find(filename) is not None
     return _decode_text(filename, context.workspace.read(filename, READ_LIMIT + 1) if exists else b"")
 
 
 def _preview_append(context: Context, filename: str, text: str) -> str:
-    before, cut = _text_so_far(context, filename)
+    before, cut = _existing_text(context, filename)
     if cut:
         return f"Adds {_size(text)} at the end of {filename}:\n{text}"
     return _diff(context, filename, before.text, before.text + _with_line_ends_of(before.text, text))
 
 
 @_file_command(
-    "append_to_file", "Append to file", risk="write", preview=_preview_append, repeatable=True, effects=_AMENDS
+    "append_to_file", "Append to file", risk="write", preview=_preview_append, repeatable=True, effects=_AMENDING
 )
 def append_to_file(
     context: Context, filename: Filename, text: Annotated[str, "what to add at the end", "exact", FILE_TEXT]
 ) -> CommandOutput:
-    before, cut = _text_so_far(context, filename)
+    before, cut = _existing_text(context, filename)
     added = _with_line_ends_of(before.text, text)
     data = _encode_text(added, Decoded("", before.encoding))
     if context.workspace.find(filename) is None:
@@ -145,7 +145,7 @@ def _preview_edit(context: Context, filename: str, old: str, new: str, everywher
     return _diff(context, filename, before.text, after)
 
 
-@_file_command("edit_file", "Replace a passage in a file", risk="write", preview=_preview_edit, effects=_AMENDS)
+@_file_command("edit_file", "Replace a passage in a file", risk="write", preview=_preview_edit, effects=_AMENDING)
 def edit_file(
     context: Context,
     filename: Present,
@@ -170,7 +170,7 @@ def _preview_delete(context: Context, filename: str) -> str:
     return f"Deletes {entry.path} ({lines}{counted(entry.size, 'byte')})."
 
 
-@_file_command("delete_file", "Delete file", risk="irreversible", preview=_preview_delete, effects=_AMENDS)
+@_file_command("delete_file", "Delete file", risk="irreversible", preview=_preview_delete, effects=_AMENDING)
 def delete_file(context: Context, filename: Deleted) -> CommandOutput:
     context.workspace.delete(filename)
     return _change_report(context, filename, "Deleted")
@@ -185,14 +185,14 @@ def delete_file(context: Context, filename: Deleted) -> CommandOutput:
     preview=lambda context, filename, new_name: (
         f"Moves {context.workspace.display(filename)} to {_free_place(context, filename, new_name)}."
     ),
-    effects=_AMENDS,
+    effects=_AMENDING,
 )
 def move_file(
     context: Context, filename: Deleted, new_name: Annotated[str, "its new path relative to the workspace", "path"]
 ) -> CommandOutput:
     place = _free_place(context, filename, new_name)
     before = context.workspace.display(filename)
-    context.workspace.read(filename, 1)  # the labels of its content move with it
+    context.workspace.read(filename, 1)  # so that the labels of its content move with it
     context.workspace.rename(filename, place)
     after = context.workspace.display(place)
     return CommandOutput(f"Moved {before} to {after}.", ResultMeta(changed=(before, after)))
@@ -259,7 +259,7 @@ def search_in_files(
 
 
 def _read_texts(context: Context, directory: str) -> tuple[dict[str, str], list[str]]:
-    """Return the texts of all text files up to the limit, by path, and notes on the skipped files."""
+    """Return by path the texts of all text files up to the limit, and notes on the skipped files."""
     start = context.workspace.find(directory)
     entries = [start] if start and start.kind == "file" else context.workspace.walk(directory, NOT_ENTERED)
     texts: dict[str, str] = {}
@@ -275,7 +275,7 @@ def _read_texts(context: Context, directory: str) -> tuple[dict[str, str], list[
             break
         try:
             data = context.workspace.read(entry.path, bytes_left)
-        except CommandError as error:  # unreadable or deleted meanwhile: search the other files
+        except CommandError as error:  # unreadable, or deleted meanwhile: search the other files
             skipped.append(str(error).rstrip("."))
             continue
         bytes_left -= len(data)
@@ -311,7 +311,7 @@ def _apply_edit(context: Context, filename: str, old: str, new: str, everywhere:
             "with everywhere=true."
         )
     text = before.text
-    if not new and not old.endswith("\n"):  # a deleted line leaves no empty line behind
+    if not new and not old.endswith("\n"):  # do not leave an empty line behind
         text = re.sub(rf"^{re.escape(old)}(?:\r?\n|\Z)", "", text, flags=re.MULTILINE)
     return before, text.replace(old, new), count
 
@@ -372,7 +372,7 @@ def _encode_text(text: str, like: Decoded) -> bytes:
 
 
 def _diff(context: Context, filename: str, before: str, after: str) -> str:
-    name = context.workspace.display(filename)  # the user has to see the target of a link
+    name = context.workspace.display(filename)  # the user must see the target of a link
     return unified(name, before, after, is_new=context.workspace.find(filename) is None)
 
 

@@ -50,19 +50,10 @@ Around = Callable[[Call, Callable[[], Result]], Result]
 
 # AutoGPT's older argument names, accepted if the command has no argument of that name.
 ARGUMENT_ALIASES: Mapping[str, str] = {
-    "file": "filename",
-    "path": "filename",
-    "input": "query",
-    "repository_url": "url",
-    "link": "url",
-    "string": "text",
-    "contents": "text",
-    "content": "text",
-    "dir": "directory",
-    "folder": "directory",
-    "basename": "name",
-    "tip": "question",
-}
+    "file": "filename", "path": "filename", "input": "query", "repository_url": "url", "link": "url",
+    "string": "text", "contents": "text", "content": "text", "dir": "directory", "folder": "directory",
+    "basename": "name", "tip": "question",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

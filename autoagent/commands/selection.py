@@ -1,4 +1,4 @@
-"""Select commands: all, those this machine and these settings allow, and those offered to the model."""
+"""Select commands: all of them, those that the machine and the settings allow, and those offered to the model."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LOADER = "more_commands"
 TAKEN = "the name is taken, or reserved for the tools of servers"
 
 # Each module here declares COMMANDS.
-_OWN = ("files", "code", "web", "agents", "memory", "system")
+_OWN_MODULES = ("files", "code", "web", "agents", "memory", "system")
 
-_AUTOGPT = "autogpt.commands."  # the prefix of its module names, as its settings have them
-_AUTOGPT_ALONE = ("times",)  # its modules without a counterpart among the commands here
+_AUTOGPT = "autogpt.commands."  # the prefix of its module names in its settings
+_AUTOGPT_ONLY = ("times",)  # its modules that have no counterpart here
 
 
 def own_commands() -> tuple[Command, ...]:
     """Return the program's own commands, in the order of the prompt."""
-    modules = [import_module(f"autoagent.commands.{category}") for category in _OWN]
+    modules = [import_module(f"autoagent.commands.{category}") for category in _OWN_MODULES]
     return tuple(command for module in modules for command in module.COMMANDS)
 
 
@@ -46,7 +46,7 @@ class AddedCommands:
 
 @cache
 def added() -> tuple[AddedCommands, ...]:
-    """Return the plug-ins' commands and problems. A name or alias already taken keeps its meaning."""
+    """Return the plug-ins' commands and problems. A name or alias that is already taken keeps its meaning."""
     taken = {name for known in own_commands() for name in (known.spec.name, *known.spec.aliases)}
     found = []
     for plugin in plugins("commands"):
@@ -105,22 +105,22 @@ def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
 
     `more` are commands of running extensions. Raises SettingsError for an unknown category to switch off.
     """
-    off: dict[str, str] = {}
+    switched_off: dict[str, str] = {}
     for category in settings.disabled_command_categories:
         reason = f"the category {category} is switched off (DISABLED_COMMAND_CATEGORIES)"
         matches = {extra.spec.name: reason for extra in more if category in (extra.spec.name, extra.spec.category)}
-        may_come = re.fullmatch(SOURCE, category) and not nearest(category, all_names())
-        if not (matches or may_come):
+        may_be_added_later = re.fullmatch(SOURCE, category) and not nearest(category, all_names())
+        if not (matches or may_be_added_later):
             matches = dict.fromkeys(_command_names("DISABLED_COMMAND_CATEGORIES", category, all_specs()), reason)
-        off.update(matches)
+        switched_off.update(matches)
     usable, reasons = [], {}
     stand_ins: dict[str, str] = {}
     for known in (*all_commands(), *more):
         spec = known.spec
-        reason = off.get(spec.name) or _reason(known, settings)
+        reason = switched_off.get(spec.name) or _reason(known, settings)
         if reason:
             reasons.update(dict.fromkeys((spec.name, *spec.aliases), reason))
-            if spec.stand_in and spec.name not in off:
+            if spec.stand_in and spec.name not in switched_off:
                 stand_ins.update(dict.fromkeys((spec.name, *spec.aliases), spec.stand_in))
         else:
             usable.append(known)
@@ -135,10 +135,10 @@ def _reason(command: Command, settings: Settings) -> str:
 
 
 def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bool = False) -> Registry:
-    """Return the commands of a run: by the user's names or categories (or `all`), else all.
+    """Return the commands of a run: those with the user's names or categories (or `all`), or all by default.
 
-    Without the user's choice, rare commands are loaded by group on demand. So are commands that distract a `guided`
-    model, and in a small window all but the usual commands. The command to end the run is always offered. Raises
+    By default, rare commands are loaded by group on demand. So are commands that distract a `guided` model, and in a
+    small window all but the usual commands. The command to end the run is always offered. Raises
     SettingsError for an unknown or unusable name.
     """
     names = {spec.name for spec in registry.specs}
@@ -155,7 +155,7 @@ def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bo
 
 
 def grouped(registry: Registry, *, guided: bool, small: bool) -> Registry:
-    """Group the commands not offered from the start, and add a command to load a group."""
+    """Group the commands that are not offered from the start, and add a command that loads a group."""
     groups: dict[str, list[str]] = {}
     for spec in registry.specs:
         if spec.rare or (small and not spec.always_offered) or (guided and spec.distracts):
@@ -187,7 +187,7 @@ def grouped(registry: Registry, *, guided: bool, small: bool) -> Registry:
 
 def _command_names(setting: str, name: str, specs: Iterable[CommandSpec]) -> list[str]:
     """Return the commands of a category, a name, an alias or a module of AutoGPT. Raises SettingsError."""
-    known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ALONE}
+    known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ONLY}
     for spec in specs:
         modules = (module if "." in module else _AUTOGPT + module for module in spec.autogpt)
         for key in (spec.category, spec.name, *spec.aliases, *modules):

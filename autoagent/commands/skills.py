@@ -1,4 +1,4 @@
-"""Load a skill: return its SKILL.md, and copy its files to where programs can run them."""
+"""Load a skill: return its SKILL.md, and copy its files to a place where programs can run them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from autoagent.core.commands import Effects
 from autoagent.core.errors import CommandError
 from autoagent.core.services import Skill
 
-COPIES = ".skills"  # the folder of the workspace for the files of loaded skills
+SKILLS_FOLDER = ".skills"  # the folder of the workspace for the files of loaded skills
 
 Contents = Callable[[Skill], Mapping[str, bytes]]
 """Returns the trusted files of a skill. Raises CommandError if they have changed."""
 
 
 def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command, ...]:
-    """Return the command to load a skill, or none without skills."""
+    """Return the command that loads a skill, or nothing if there are no skills."""
     if not skills:
         return ()
     known = {skill.name: skill for skill in skills}
@@ -30,7 +30,7 @@ def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command
 
     def preview(context: Context, name: str) -> str:
         skill = find_skill(name)
-        copied = f" Its {len(skill.files)} further files are copied to {COPIES}/{name}." if skill.files else ""
+        copied = f" Its {len(skill.files)} further files are copied to {SKILLS_FOLDER}/{name}." if skill.files else ""
         return f"{skill.description}{copied}"
 
     @command(
@@ -46,7 +46,7 @@ def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command
     def load_skill(context: Context, name: Annotated[str, "one of the skills", "text"]) -> str:
         skill = find_skill(name)
         written = contents(skill)
-        places = [f"{COPIES}/{name}/{file}" for file in skill.files]
+        places = [f"{SKILLS_FOLDER}/{name}/{file}" for file in skill.files]
         for file, place in zip(skill.files, places, strict=True):
             context.workspace.write(place, written[file])
         file_list = "\n".join(f"- {place}" for place in places)

@@ -20,7 +20,7 @@ from autoagent.workspace.gate import WorkspaceEntry
 
 MAX_WAIT_SECONDS = 3600.0
 _POLL_SECONDS = 0.2
-_CLOCK_POLL_SECONDS = 5.0  # the clock may be set meanwhile
+_CLOCK_POLL_SECONDS = 5.0  # the clock may be changed meanwhile
 
 
 @command(
@@ -80,7 +80,7 @@ def wait_for(
 
 def _program_state(context: Context, pid: int) -> tuple[bool, str]:
     """Return whether the wait is over, and the current state."""
-    # The newest: the system may reuse the pid of an ended program.
+    # The newest one, as the system may reuse the pid of an ended program.
     program = next((known for known in reversed(context.sandbox.programs()) if known.pid == pid), None)
     if program is None:
         raise CommandError(f"There is no started program with pid {pid}; list_programs shows them.")
@@ -149,7 +149,7 @@ def read_result(
         raise CommandError(f"Step {step} has no result.")
     part = page(returned.text, context.has_room, first=first_line, lines=lines, column=column)
     source = returned.meta.source
-    if not source and any(marks for _, marks in split(returned.text)):  # a page may hold but one of the marks
+    if not source and any(marks for _, marks in split(returned.text)):  # a page may contain only one of the marks
         source = f"what step {step} quotes"
     text = "\n".join(filter(None, (part.text.removesuffix("\n"), part.note(f"read_result(step={step}, "))))
     shown = (part.first, part.last, part.total)

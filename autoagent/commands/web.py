@@ -25,18 +25,18 @@ from autoagent.text.figures import counted
 from autoagent.text.quoting import EXPLANATION, marked
 
 MAX_WHOLE_CHARACTERS = 6_000  # a longer page is summarised
-MAX_PARTS = 20  # summarised of a long page
+MAX_PARTS = 20  # of a long page that are summarised
 MAX_PAGE_LINKS = 30  # below the text of a page
 MAX_LINKS = 300  # in a list of links
 MAX_HITS = 25
-PART_CHARACTERS = 8_000  # about 2,000 tokens of English, at most 8,000 of anything
+PART_CHARACTERS = 8_000  # about 2,000 tokens of English, and at most 8,000 of anything
 MIN_PART_CHARACTERS = 500  # a smaller part is not halved again
 MAX_SUMMARY_CHARACTERS = 2_500  # so that at least three summaries make a part
 
 _DIGEST = "Say in short what this text holds that matters for the question. Keep names, numbers and dates as they are."
 _MERGE = "These notes are on the parts of one text. Merge them into one answer to the question, in short."
 
-_PROGRESS_SECONDS = 0.5  # between two lines
+_PROGRESS_SECONDS = 0.5  # between two progress lines
 
 Url = Annotated[str, "https address of the page", "url"]
 Question = Annotated[str, "what to find out from the page", "text"]
@@ -146,7 +146,7 @@ def _summary(context: Context, url: str, parts: list[str], question: str) -> tup
         while len(summaries) > 1:
             context.progress(f"{url}: merging {len(summaries)} summaries")
             summaries = [_answer(context, _MERGE, group, question, url) for group in _groups(summaries)]
-    except ModelError as error:  # the run can go on without this summary
+    except ModelError as error:  # the run can continue without this summary
         raise CommandError(f"{url} could not be summarised: {error}") from error
     if len(used) < len(parts):
         return summaries[0], f"a summary of the first {len(used)} of {len(parts)} parts; the others were not read"

@@ -1,5 +1,5 @@
 """Define the shared vocabulary: records of a run, protocols between rooms, errors, the codec of the log.
 
-May import the standard library alone (but for `codec`: msgspec). Exports events, commands, models, memories and
+May import only the standard library, and msgspec in `codec`. Exports events, commands, models, memories and
 tasks as plain records, and the protocols that the other rooms satisfy.
 """

@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # imported when the first record is read
 
 
 LATEST = 253_402_214_400.0  # epoch seconds: the end of the year 9999 in any time zone
-_LARGEST = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 _ID = re.compile(r"[\w.-]*", re.ASCII)
-_LONG_NUMBER = re.compile(rb"(?<![.\d])\d{19}")  # a match inside a text only costs a second check
+_LONG_NUMBER = re.compile(rb"(?<![.\d])\d{19}")  # a match within a text only costs a second check
 _ZEROS = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(256))  # each digit read as 0
 
 Record = TypeVar("Record")
@@ -122,7 +122,7 @@ def _check_numbers(record: Any) -> None:
         for item in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(item):
                 _check_numbers(item)
-            elif isinstance(item, int) and abs(item) > _LARGEST:
+            elif isinstance(item, int) and abs(item) > _MAX_INTEGER:
                 raise ValueError(f"{each.name} holds a number beyond 64 bits")
             elif isinstance(item, float) and not math.isfinite(item):
                 raise ValueError(f"{each.name} holds {item}, which is not a JSON number")
@@ -135,7 +135,7 @@ class _Envelope:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _LoggedSettings:
     """Hold the logged settings that are read unchanged. All others are validated like any setting."""
 
     budget: float = 0.0
@@ -185,6 +185,6 @@ def _check(event: Event) -> None:
     if not _ID.fullmatch(event.run) or not _ID.fullmatch(event.agent):
         raise ValueError("the run or the agent is no id")
     if isinstance(event, RunStarted):
-        from_plain(_Kept, event.settings)
+        from_plain(_LoggedSettings, event.settings)
     elif isinstance(event, Labelled) and event.data:
         from_plain(ResultMeta, {name: value for name, value in event.data.items() if name != "details"})

@@ -22,7 +22,7 @@ _drafts: set[str] = set()  # drafts of this process, as other programs could use
 def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator[BufferedRandom]:
     """Yield a file to fill. It replaces `path` once the block ends without an error.
 
-    Readers and a crash see the old content or the new; after a power cut that holds only if `synced`. Raises OSError
+    Readers and a crash see the old content or the new one, after a power cut only if `synced`. Raises OSError
     and leaves no partial file.
     """
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new")
@@ -39,12 +39,12 @@ def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator
         raise
 
 
-def read_regular(path: Path, most: int) -> bytes:
-    """Return the content of a regular file, or b'' if it is none or longer than `most` bytes. Raises OSError."""
+def read_regular(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file, or b'' for anything else or more than `limit` bytes. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= most else b""
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= limit else b""
 
 
 def add_lines(path: Path, lines: str) -> None:
@@ -82,7 +82,7 @@ def sole_writer_of(path: Path) -> Iterator[None]:
 
 @contextmanager
 def held(parent: int | None, name: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield a path to this very entry of an open folder, whatever its mode, and its status. Raises OSError."""
+    """Yield a path to exactly this entry of an open folder, whatever its mode, and its status. Raises OSError."""
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         yield f"/proc/self/fd/{descriptor}", os.fstat(descriptor)
@@ -93,8 +93,8 @@ def held(parent: int | None, name: str | Path) -> Iterator[tuple[str, os.stat_re
 def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
     """Replace a name in an open folder by a file with this mode (None: default); S_IFLNK makes a link to `data`.
 
-    The file is written beside it and renamed over it: readers and crashes see the old or the new content, and links are
-    not followed. Raises OSError. The folder is not synced.
+    The file is written next to it and renamed over it: readers and crashes see the old or the new content, and links
+    are not followed. Raises OSError. The folder is not synced.
     """
     temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

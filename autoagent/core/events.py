@@ -20,7 +20,7 @@ CUT_SHORT = "replies that were cut short"  # the purpose of calls without a comp
 class Event:
     """Hold the fields common to all events.
 
-    The end of a process loses none. A power cut may lose a `passing` one, and the step is then repeated.
+    No event is lost when a process ends. A power cut may lose a `passing` event, and the step is then repeated.
     """
 
     type: ClassVar[str] = ""
@@ -35,7 +35,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled(Event):
-    """An event with text for the model."""
+    """Hold an event with text for the model."""
 
     data: Mapping[str, Any] = field(default_factory=dict)  # the labels of the text as logged (see ResultMeta)
 

@@ -41,5 +41,5 @@ LEVELS = (PLANNER, EXECUTOR, THINKER)  # from the top: each delegates to the nex
 
 
 def without_thinking(text: str) -> str:
-    """Return the result of a level without the thinking before it."""
+    """Return the result of a level without the thinking that precedes it."""
     return _THINKING.sub("", text).strip()

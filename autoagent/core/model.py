@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from autoagent.core.commands import Call
 from autoagent.core.frozen import dataclass
 
-Asking = Literal["tools", "schema", "text"]  # for a command: native tool calls, an enforced schema, or JSON in text
+Asking = Literal["tools", "schema", "text"]  # how to request a command: native tool calls, an enforced schema, or text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Message:
 
 
 _LARGE_MESSAGE = 1_000  # characters
-Made = TypeVar("Made")
+Rendered = TypeVar("Rendered")
 
 
-def cached_by_message(make: Callable[[Message], Made]) -> Callable[[Message], Made]:
-    """Cache a function of a message, since most messages repeat from the previous prompt.
+def cached_by_message(make: Callable[[Message], Rendered]) -> Callable[[Message], Rendered]:
+    """Cache a function of a message, as most messages repeat from the previous prompt.
 
-    Of large messages it keeps the newest, so that a long run does not hold everything it has written.
+    Of large messages, only the newest are cached, so that a long run does not hold everything it has written.
     """
     small, large = lru_cache(maxsize=2048)(make), lru_cache(maxsize=256)(make)
     return lambda message: (large if message.size > _LARGE_MESSAGE else small)(message)
@@ -55,7 +55,7 @@ def cached_by_message(make: Callable[[Message], Made]) -> Callable[[Message], Ma
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD per million tokens."""
+    """Hold prices in USD per million tokens."""
 
     prompt: float
     completion: float
@@ -118,11 +118,11 @@ class PromptStyle:
     """Define how to prompt a kind of model. The model's provider chooses it."""
 
     name: Literal["full", "brief", "file"]  # in the setting and the log
-    thinks: bool = True  # ask for thoughts before the command; small models repeat thoughts in the history
+    thinks: bool = True  # ask for thoughts before the command; small models would repeat those in the history
     guided: bool = False  # describe the workspace in each prompt and offer only fitting arguments and commands
     blocks: bool = False  # code follows the reply in a Markdown block, enforced by the provider's grammar
     reasons: bool = True  # ask the model to judge goals as a verifier, and to extract facts at the end of a run
-    drafts: bool = False  # let the model do the whole work several times, in copies, and do what two agree on
+    drafts: bool = False  # let the model do the whole work several times, in copies, and use what two agree on
     writes_file: bool = False  # each reply is the text of the one file that the task names
 
 
@@ -147,12 +147,12 @@ SMALL_WINDOW = 16_000  # tokens; below this, every offered command costs history
 
 CORE = 300  # maximum tokens of core memories per prompt
 
-_CLOSING_WORDS = 100  # tokens of the last part besides goals and memories: clock, question, titles, message marks
+_CLOSING_TOKENS = 100  # of the last part other than goals and memories: clock, question, titles, message marks
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Hold the tokens for each part besides the system message."""
+    """Hold the number of tokens for each part other than the system message."""
 
     history: int
     recollections: int  # memories for the newest step
@@ -171,7 +171,7 @@ def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
     core = min(CORE, max(96, window // 32))
-    history = window - reply - system - goals - recollections - core - standing - _CLOSING_WORDS
+    history = window - reply - system - goals - recollections - core - standing - _CLOSING_TOKENS
     return Shares(history, recollections // 2, standing, recollections // 2, core)
 
 
@@ -185,7 +185,7 @@ def make_call(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[s
 
 
 def parse_written_call(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
-    """Return the name, thoughts and arguments of a call written as this reply, or None if it is no call."""
+    """Return the name, thoughts and arguments of a call written as this reply, or None if it is not a call."""
     try:
         reply = json.loads(text)
     except (ValueError, RecursionError):
@@ -216,7 +216,7 @@ def without_calls(messages: Sequence[Message]) -> list[Message]:
         content = "\n".join(filter(None, (message.content, *map(call_as_text, message.calls))))
         role = "user" if message.role == "tool" else message.role
         if message.role == "tool" and not content.startswith(name := names.get(message.answers, "The command")):
-            content = f"{name}: {content}"  # its name is in the call alone (see History)
+            content = f"{name}: {content}"  # its name is only in the call (see History)
         if rewritten and rewritten[-1].role == role != "system":
             images = rewritten[-1].images + message.images
             rewritten[-1] = replace(rewritten[-1], content=f"{rewritten[-1].content}\n\n{content}", images=images)

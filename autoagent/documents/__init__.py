@@ -24,21 +24,13 @@ PDF = b"%PDF-"
 ARCHIVE = b"PK\x03\x04"  # the container of DOCX and XLSX
 
 _TYPES: dict[str, Kind] = {
-    "text/html": "html",
-    "application/xhtml+xml": "html",
-    "application/pdf": "pdf",
+    "text/html": "html", "application/xhtml+xml": "html", "application/pdf": "pdf",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
-    "application/json": "text",
-    "application/xml": "text",
-    "application/javascript": "text",
-    "application/yaml": "text",
-    "application/x-yaml": "text",
-    "application/toml": "text",
-    "application/sql": "text",
-    "application/csv": "text",
-    "application/x-sh": "text",
-}
+    "application/json": "text", "application/xml": "text", "application/javascript": "text",
+    "application/yaml": "text", "application/x-yaml": "text", "application/toml": "text", "application/sql": "text",
+    "application/csv": "text", "application/x-sh": "text",
+}  # fmt: skip
 # Servers use these for unknown files, so the content decides.
 _UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/zip", "application/x-zip-compressed")
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".rst")

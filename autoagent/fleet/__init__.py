@@ -1,9 +1,9 @@
-"""Hundreds of runs under one budget.
+"""Run hundreds of tasks under one budget.
 
-`task_list` reads the tasks, `record` keeps the record (`fleet.jsonl`), `ledger` shares out money, tokens and
-requests, `head` leads the workers, `engine` and `ray_engine` start them, `link` is the head's side of a run's own
-process, `folder_copy` keeps copies of folders on other machines, `results` reads a record, `command_line` makes
-`autoagent fleet`.
+`lead` is the entry point. `task_list` reads the tasks, `record` keeps the record (`fleet.jsonl`), `ledger` divides
+money, tokens and requests, `head` leads the workers, `engine` and `ray_engine` start them, `link` connects a run's
+process to the head, `folder_copy` copies folders between machines, `results` evaluates a record, `display` shows
+progress, and `command_line` defines `autoagent fleet`.
 
 Rank 4. May import session/, teams/ and the rooms below. Nothing below knows of it. Exports `Fleet` for Python.
 """

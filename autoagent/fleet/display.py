@@ -1,4 +1,4 @@
-"""Show a fleet: a table redrawn at a terminal, plain lines in a pipe, or JSON with an event per line."""
+"""Show a fleet: as a live table in a terminal, as plain lines in a pipe, or as JSON with an event per line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FleetScreen:
         self._began = time.monotonic()
         live = not as_json and sys.stdout.isatty()
         self._area = LiveArea(self._write, lambda: 0, moves=live)
-        self._area.begin(self._lines)
+        self._area.begin(self._live_lines)
 
     def show(self, line: Mapping[str, Any]) -> None:
         """Show a line of the record, or an event of a run."""
@@ -52,7 +52,7 @@ class FleetScreen:
         """Show the end of a run."""
         rows = self._state.rows.values()
         if not self._json:
-            done = sum(one.state == "done" for one in rows)
+            done = sum(other.state == "done" for other in rows)
             figures = f"{row.steps} steps, {row.tokens:,} tokens, ${row.usd:.4f}, {row.seconds:.0f} s"
             reason = "" if row.finished else f": {row.reason}"
             self.say(f"{done}/{len(rows)}  {row.job.id}  {row.status}  {figures}{reason}")
@@ -63,20 +63,20 @@ class FleetScreen:
             echo(text, err=self._json)
 
     def close(self, exhausted: str) -> None:
-        """Stop drawing and print a summary, with the reason why no more calls were made, if any (`exhausted`)."""
+        """Stop drawing and print a summary. `exhausted` tells why no more calls were made, if so."""
         self._area.close()
-        state, found = self._state, summary(self._state.rows.values())
-        echo(summary_line(found), err=True)
+        state, figures = self._state, summary(self._state.rows.values())
+        echo(summary_line(figures), err=True)
         if exhausted:
             echo(exhausted, err=True)
-        going_on = "" if found["finished"] == found["runs"] else f"; `autoagent fleet resume {state.out}` continues"
-        echo(f"Results: autoagent fleet results {state.out}{going_on}", err=True)
+        hint = "" if figures["finished"] == figures["runs"] else f"; `autoagent fleet resume {state.out}` continues"
+        echo(f"Results: autoagent fleet results {state.out}{hint}", err=True)
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    def _lines(self, seconds: float) -> list[str]:
+    def _live_lines(self, seconds: float) -> list[str]:
         rows = list(self._state.rows.values())
         columns, lines = shutil.get_terminal_size()
         busy = [row for row in rows if status_of(row) == "running"]

@@ -20,10 +20,10 @@ GRACE = 5.0  # seconds for a worker to end after SIGTERM
 
 
 class WorkerProcess:
-    """Represent a worker to the head: by default, a process of this machine.
+    """Represent a worker to the head: by default, a process on this machine.
 
-    `connection` is the head's end of a stream of JSON lines, and closes when the worker ends. `problem` is why the
-    worker could not be started, or ''.
+    `connection` is the head's end of a stream of JSON lines. It closes when the worker ends. `problem` says why the
+    worker could not be started, or is ''.
     """
 
     problem = ""
@@ -43,18 +43,18 @@ class WorkerProcess:
         return self._process.wait()
 
     def send_signal(self, number: int) -> None:
-        """Send the worker a signal to end it."""
+        """Send the worker a signal."""
         self._process.send_signal(number)
 
     def abandon(self) -> None:
-        """Abandon a worker on a node that does not answer, and close the connection."""
+        """Abandon a worker whose node does not answer, and close the connection."""
         self._process.kill()
 
 
 class Engine:
     """Start workers: by default, processes of this program on this machine.
 
-    `leases`: they run where the head may not see them end. `initial_state` is the displayed state of a new worker.
+    `leases` tells whether they run where the head may not see them end. `initial_state` is shown for a new worker.
     """
 
     leases = False
@@ -81,7 +81,7 @@ def spawn_worker(
 ) -> subprocess.Popen[bytes]:
     """Start a worker that prints to a file in its folder, with `variables` added to this process's environment.
 
-    `own` is its folder if that is not the fleet's. Raises StateError.
+    `own` is the run's folder if this node does not share the fleet's. Raises StateError.
     """
     output, number = folder / OUTPUT, connection.fileno()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,10 +1,10 @@
-"""Copy the folder of a run between the head and a node that does not share it, by messages on their connection.
+"""Copy a run's folder between the head and a node that does not share it, by messages on their connection.
 
-The node sends its changes: the workspace and the snapshots before the log that mentions them. So at any moment the
-head's copy is a state that a killed run could have left, and another node can continue from it. Each file is replaced
-as a whole, except growing logs. Only files, links and folders are copied, and sparse files with holes up to MOST_HOLES
-in all. Anything else stays behind. A database in the state folder is copied through SQLite, as other threads may be
-writing it.
+The node sends its changes: the workspace and the snapshots before the log that mentions them. So the head's copy is
+always in a state that a killed run could have left, and another node can continue from it. Each file is replaced as a
+whole, except growing logs. Only files, links and folders are copied, and of sparse files at most MAX_HOLES of holes in
+total. Anything else stays behind. A database in the state folder is copied through SQLite, as other threads may be
+writing to it.
 """
 
 from __future__ import annotations
@@ -26,110 +26,110 @@ from autoagent.fleet.engine import OUTPUT
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import shown, walk_gate
 
-PIECE = 48_000  # bytes of a message: Ray sends less than 100 KB with the call, not through the object store
-MOST_HOLES = 1 << 30  # bytes of holes in all files
+CHUNK_BYTES = 48_000  # of a message: below 100 KB, Ray sends it with the call, not through the object store
+MAX_HOLES = 1 << 30  # bytes, in all files together
 SQLITE = b"SQLite format 3\0"
 STATE = "state/"
-LOG = re.compile(r"state/runs/[^/]+/[^/]+\.jsonl")  # the file grows
+LOG_PATTERN = re.compile(r"state/runs/[^/]+/[^/]+\.jsonl")  # a file that only grows
 INCOMING = ".incoming"  # the file being received
 
-Put = Mapping[str, Any]
-"""A change: `path`, and for a link its target, for a folder its mode, for a file a piece of it, its place, its mode."""
+Change = Mapping[str, Any]
+"""A change: a path, with the target of a link, or with a chunk of a file, its position and the file's mode."""
 
 
 class FolderSender:
-    """Send the changes in a folder since the last time.
+    """Send the changes in a folder since the last call.
 
-    With `has`, the other side already has the present content. `say` reports each skipped file once.
+    With `has`, the other side already has the current content. `say` reports each skipped file once.
     """
 
     def __init__(self, base: Path, say: Callable[[str], None], *, has: bool = False) -> None:
         self._base = base
         self._say = say
-        self._left: set[str] = set()
+        self._skipped: set[str] = set()
         self._sent: dict[str, tuple[int, ...]] = {}
-        if has:  # except the logs: their ends may differ
-            self._sent = {path: mark for path, mark in self._seen() if not LOG.fullmatch(path)}
+        if has:  # except logs, whose ends may differ
+            self._sent = {path: mark for path, mark in self._seen() if not LOG_PATTERN.fullmatch(path)}
 
-    def changes(self, *, whole: bool = True) -> Iterator[Put]:
-        """Yield the changes that bring the copy up to date, logs last. Unless `whole`, only of run logs."""
+    def changes(self, *, whole: bool = True) -> Iterator[Change]:
+        """Yield the changes that bring the copy up to date, logs last. Unless `whole`, include only run logs."""
         seen = dict(self._seen()) if whole else {}
         if not whole:
             for log in self._base.glob("state/runs/*/*.jsonl"):
-                seen[str(log.relative_to(self._base))] = marked(log.lstat())
+                seen[str(log.relative_to(self._base))] = fingerprint(log.lstat())
         for path in sorted(self._sent.keys() - seen.keys() if whole else (), reverse=True):
             del self._sent[path]
             yield {"path": path, "gone": True}
-        for path in sorted(seen, key=lambda path: (bool(LOG.fullmatch(path)), path)):
+        for path in sorted(seen, key=lambda path: (bool(LOG_PATTERN.fullmatch(path)), path)):
             if self._sent.get(path) != seen[path]:
                 with suppress(FileNotFoundError):
                     yield from self.file(path, seen[path])
 
-    def file(self, path: str, mark: tuple[int, ...]) -> Iterator[Put]:
-        """Yield a file, link or folder. If a log has grown, yield only the new part."""
-        place, mode, size = self._base / path, mark[0], mark[1]
+    def file(self, path: str, mark: tuple[int, ...]) -> Iterator[Change]:
+        """Yield the changes for a file, link or folder. If a log has grown, yield only the new part."""
+        source, mode, size = self._base / path, mark[0], mark[1]
         before, self._sent[path] = self._sent.get(path), mark
         if stat.S_ISLNK(mode):
-            yield {"path": path, "link": str(place.readlink())}
+            yield {"path": path, "link": str(source.readlink())}
         elif stat.S_ISDIR(mode):
             yield {"path": path, "folder": True}
         else:
-            grows = path == OUTPUT or bool(LOG.fullmatch(path))
-            at = before[1] if grows and before and before[3] == mark[3] and before[1] <= size else 0
-            in_place = at > 0 or path == OUTPUT  # a worker has it open
-            with opened(self._base, path) as file:
-                file.seek(at)
+            grows = path == OUTPUT or bool(LOG_PATTERN.fullmatch(path))
+            position = before[1] if grows and before and before[3] == mark[3] and before[1] <= size else 0
+            in_place = position > 0 or path == OUTPUT  # a worker may have it open
+            with open_for_copy(self._base, path) as file:
+                file.seek(position)
                 while True:
-                    piece = file.read(min(PIECE, size - at) if grows else PIECE)
-                    last = len(piece) < PIECE
-                    put = {"path": path, "at": at, "data": b64encode(piece).decode(), "mode": stat.S_IMODE(mode)}
-                    at += len(piece)
-                    yield {**put, "last": last, "in_place": in_place}
+                    chunk = file.read(min(CHUNK_BYTES, size - position) if grows else CHUNK_BYTES)
+                    last = len(chunk) < CHUNK_BYTES
+                    change = {"path": path, "at": position, "data": b64encode(chunk).decode(), "last": last}
+                    position += len(chunk)
+                    yield {**change, "mode": stat.S_IMODE(mode), "in_place": in_place}
                     if last:
                         break
 
     def _seen(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield each path with a fingerprint that changes with it. Folders precede their contents."""
+        """Yield each path with a fingerprint that changes with its content. Folders precede what they contain."""
         folders, holes = [self._base], 0
         while folders:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):
-                        found = entry.stat(follow_symlinks=False)
+                        status = entry.stat(follow_symlinks=False)
                         path = os.path.relpath(entry.path, self._base)
-                        own = path.startswith(STATE)
-                        if path == INCOMING or (own and path.endswith(("-wal", "-shm"))):
+                        in_state = path.startswith(STATE)
+                        if path == INCOMING or (in_state and path.endswith(("-wal", "-shm"))):
                             continue
-                        if stat.S_ISDIR(found.st_mode):
+                        if stat.S_ISDIR(status.st_mode):
                             folders.append(Path(entry.path))
                             yield path, (stat.S_IFDIR, 0)
-                        elif stat.S_ISLNK(found.st_mode):
-                            yield path, marked(found)
-                        elif stat.S_ISREG(found.st_mode):
-                            missing = max(0, found.st_size - found.st_blocks * 512)
-                            if holes + missing > MOST_HOLES:
-                                if path not in self._left:
-                                    self._left.add(path)
-                                    self._say(f"{shown(path)} is not copied: {missing:,} bytes of it are holes.")
+                        elif stat.S_ISLNK(status.st_mode):
+                            yield path, fingerprint(status)
+                        elif stat.S_ISREG(status.st_mode):
+                            hole_bytes = max(0, status.st_size - status.st_blocks * 512)
+                            if holes + hole_bytes > MAX_HOLES:
+                                if path not in self._skipped:
+                                    self._skipped.add(path)
+                                    self._say(f"{shown(path)} is not copied: {hole_bytes:,} bytes of it are holes.")
                                 if path in self._sent:
                                     yield path, self._sent[path]
                                 continue
-                            holes += missing
+                            holes += hole_bytes
                             wal = Path(f"{entry.path}-wal")
-                            later = (wal.stat().st_ctime_ns,) if own and wal.exists() else ()
-                            yield path, (*marked(found), *later)
+                            wal_mark = (wal.stat().st_ctime_ns,) if in_state and wal.exists() else ()
+                            yield path, (*fingerprint(status), *wal_mark)
 
 
-def marked(found: os.stat_result) -> tuple[int, ...]:
+def fingerprint(status: os.stat_result) -> tuple[int, ...]:
     """Return a fingerprint of a file's state: its mode, size, ctime in nanoseconds and inode."""
-    return found.st_mode, found.st_size, found.st_ctime_ns, found.st_ino
+    return status.st_mode, status.st_size, status.st_ctime_ns, status.st_ino
 
 
-def opened(base: Path, where: str) -> Any:
-    """Open a file for reading. Open the program's own databases as a copy that includes the write-ahead log.
+def open_for_copy(base: Path, where: str) -> Any:
+    """Open a file for reading, or a copy of a database of the program that includes the write-ahead log.
 
-    Programs may be running there, so follow no link that replaced a folder, and do not wait for a pipe. Raises
-    FileNotFoundError if the path is no longer a file.
+    Programs may be running in the folder, so do not follow a link that replaced a folder, and do not wait for a pipe.
+    Raises FileNotFoundError if the path is no longer a file.
     """
     root = os.open(base, os.O_PATH)
     try:
@@ -154,8 +154,8 @@ def opened(base: Path, where: str) -> Any:
     return whole
 
 
-def receive(base: Path, change: Put) -> None:
-    """Apply a change to the folder `base`. Raises StateError if it leads outside or cannot be written."""
+def receive(base: Path, change: Change) -> None:
+    """Apply a change to the folder `base`. Raises StateError if its path leads outside or cannot be written."""
     place = base / change["path"]
     try:
         if ".." in place.parts or not is_inside(base, place.absolute().parent):
@@ -170,13 +170,13 @@ def receive(base: Path, change: Put) -> None:
         elif "folder" in change:
             place.mkdir(mode=0o700, exist_ok=True)
         elif "data" in change:
-            receive_piece(place, base / INCOMING, change)
+            receive_chunk(place, base / INCOMING, change)
     except OSError as error:
         raise StateError(f"{place}: cannot be copied: {error.strerror}.") from error
 
 
-def receive_piece(place: Path, draft: Path, change: Put) -> None:
-    """Apply a piece of a file. Replace the file with the last piece, or append to a log. Raises OSError."""
+def receive_chunk(place: Path, draft: Path, change: Change) -> None:
+    """Write a chunk of a file. With the last one, replace the file. Append to a log in place. Raises OSError."""
     in_place, at, last = change["in_place"], change["at"], change["last"]
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if at else os.O_TRUNC)
     with os.fdopen(os.open(place if in_place else draft, flags, 0o600), "wb") as file:
@@ -186,9 +186,9 @@ def receive_piece(place: Path, draft: Path, change: Put) -> None:
             file.write(data)
         else:  # a hole takes no space
             file.truncate(at + len(data))
-        if last and LOG.fullmatch(change["path"]):
+        if last and LOG_PATTERN.fullmatch(change["path"]):
             file.flush()
-            os.fsync(file.fileno())  # a command may run once it is in the log
+            os.fsync(file.fileno())  # a command may run once its event is in the log
     if last and not in_place:
         draft.chmod(change["mode"] & 0o777)
         draft.replace(place)

@@ -1,10 +1,10 @@
 """Lead a fleet: start workers, divide the budget among them, and record the end of each run.
 
-One thread does all of it, so that decisions about the budget never conflict. A worker that dies is replaced by another
-that resumes the run from its log at its exact step. If the first may still be running on another machine, that happens
-once its lease has expired.
+A single thread does all of it, so that decisions about the budget never conflict. A worker that dies is replaced by
+another, which resumes the run from its log at the exact step. If the first may still be running on another machine,
+this happens once its lease has expired.
 
-Not covered: a command interrupted in this way may have acted on the outside world. The run is told so when it resumes.
+Not covered: a command interrupted in this way may have acted on the outside world. The resumed run is told so.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from autoagent.core.task import Status
 from autoagent.fleet.engine import GRACE, OUTPUT, Engine, WorkerProcess
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
-from autoagent.fleet.link import LEASE, LOCK
+from autoagent.fleet.link import LEASE_SECONDS, LOCK_FILE
 from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, locked_by, tally_of
 
-LONGEST = 64_000_000  # bytes of a worker's line
-TICK = 0.5  # seconds between two screen updates
-MARGIN = GRACE + 2.0
-"""Seconds after a lease until its run is reassigned: time for the worker to end, and for clock differences."""
+MAX_LINE = 64_000_000  # bytes in one message of a worker
+TICK_SECONDS = 0.5  # between two screen updates
+LEASE_MARGIN = GRACE + 2.0
+"""Seconds between the end of a lease and the reassignment of its run: time to end, and for clock differences."""
 TEAM = "team.yaml"  # in the folder of a run on another machine
 STOPPED = "The fleet is stopped; `autoagent fleet resume` continues it."
-ANSWERS = 30 * 86_400.0  # seconds that a question waits for `autoagent answer`
-NEVER_AGAIN = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
-"""The ends that are final: a resumed fleet does not run them again."""
+ANSWER_SECONDS = 30 * 86_400.0  # how long a question waits for `autoagent answer`
+FINAL = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
+"""The final statuses: a resumed fleet does not start such runs again."""
 
 
 @dataclass(slots=True)
@@ -57,16 +57,16 @@ class Worker:
     problem: Mapping[str, Any] | None = None
     asks: str = ""
     ordered: bool = False
-    copy: Path | None = None  # the folder here, if it works on another machine
-    leased: float = 0.0  # how long it may continue without this head
+    copy: Path | None = None  # the local copy of its folder, if it works on another machine
+    leased: float = 0.0  # when the head may reassign its run
     doomed: float | None = None  # when to kill it
 
 
 class Head:
     """Lead a fleet to its end.
 
-    `flags` are those of `autoagent run` for every run. `patience` is how many seconds all runs wait at most when an
-    endpoint asks for fewer requests.
+    `flags` are the flags of `autoagent run` for every run. `patience` is the maximum number of seconds that all runs
+    wait when an endpoint asks for fewer requests.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Head:
     ) -> None:
         self.state = state
         self.say: Callable[[str], None] = lambda text: None
-        self.not_copied: Collection[Path] = {state.out.resolve()}  # in a task's files: they belong to the agent itself
+        self.not_copied: Collection[Path] = {state.out.resolve()}  # the agent's own, among a task's files
         settings = state.settings
         self.ledger = Ledger(Ceilings(settings["budget"], settings["max_tokens"], settings["rpm"], settings["tpm"]))
         self.stops = 0  # how often the user asked to stop
@@ -85,12 +85,10 @@ class Head:
         self._parallel, self._retries = int(settings["parallel"]), int(settings["retries"])
         self._workers: dict[int, Worker] = {}
         self._selector = selectors.DefaultSelector()
-        self._without_progress: dict[
-            str, tuple[int, int]
-        ] = {}  # consecutive failures, and the number of commands done by then
+        self._failures: dict[str, tuple[int, int]] = {}  # consecutive ones, and how many commands were done by then
         self._queue: deque[Row] = deque()
-        self._told = False  # whether questions reach nobody
-        self._held_back: list[tuple[float, Row]] = []  # runs that a worker may still hold, and the latest end
+        self._warned = False  # that questions reach nobody
+        self._maybe_alive: list[tuple[float, Row]] = []  # runs whose worker may be alive, and until when
 
     def run(self) -> Iterator[Row]:
         """Yield each run as it ends, until all have ended or the fleet is stopped."""
@@ -99,7 +97,7 @@ class Head:
             if self.is_over(row):
                 continue
             if lost:  # by a killed head
-                self._held_back.append((time.monotonic() + LEASE + MARGIN, row))
+                self._maybe_alive.append((time.monotonic() + LEASE_SECONDS + LEASE_MARGIN, row))
             else:
                 self._queue.append(row)
         with self.stopped_by_signals():
@@ -108,15 +106,15 @@ class Head:
                     goes_on = not self.stops and not self.ledger.exhausted
                     while goes_on and self._queue and len(self._workers) < self._parallel:
                         self.start_next()
-                    if not self._workers and not (goes_on and self._held_back):
+                    if not self._workers and not (goes_on and self._maybe_alive):
                         break
                     yield from self.listen()
             finally:
                 self.end_all()
 
     def is_over(self, row: Row) -> bool:
-        """Return whether a run needs no worker. Adopt facts from its log that a killed head may not have recorded."""
-        is_done = row.state == "done" and row.status in NEVER_AGAIN
+        """Return whether a run needs no worker. Take facts from its log that a killed head may not have recorded."""
+        is_done = row.state == "done" and row.status in FINAL
         try:
             tally = tally_of(self.state.folder(row))
         except StateError:
@@ -125,14 +123,14 @@ class Head:
         if is_done:
             return True
         tally.fill(row)
-        if tally.stats.outcome is not None and tally.stats.outcome.status in NEVER_AGAIN:
-            self._note(row)
+        if tally.stats.outcome is not None and tally.stats.outcome.status in FINAL:
+            self._record_end(row)
             return True
         row.state = "waiting"
         return False
 
     def start_next(self) -> None:
-        """Start a worker for the run that has waited longest, in another folder if its log cannot be read."""
+        """Start a worker for the run that has waited longest, in a new folder if its log cannot be read."""
         row = self._queue.popleft()
         try:
             run = row.run if tally_of(self.state.folder(row)).stats.run else ""
@@ -153,33 +151,33 @@ class Head:
         self._workers[worker.process.connection.fileno()] = worker
         self._selector.register(worker.process.connection, selectors.EVENT_READ, worker)
 
-    def order_for(self, worker: Worker, folder: Path, *, asks: bool) -> dict[str, Any]:
-        """Return the order for a worker in a folder, with its run's flags. `asks`: somebody there can answer."""
+    def order_for(self, worker: Worker, folder: Path, *, attended: bool) -> dict[str, Any]:
+        """Return the order for a worker in a folder, with its run's flags. `attended`: somebody there can answer."""
         row, job = worker.row, worker.row.job
-        given = {**({"answer_timeout": ANSWERS} if asks else {}), **self._flags, **job.given}
-        given |= {"state_dir": str(folder / "state"), "plain_output": True, "skip_reprompt": True, "run_name": job.id}
-        given["workspace"] = given["moved_to"] = str(folder / "workspace")  # its path may differ on each node
+        flags = {**({"answer_timeout": ANSWER_SECONDS} if attended else {}), **self._flags, **job.given}
+        flags |= {"state_dir": str(folder / "state"), "plain_output": True, "skip_reprompt": True, "run_name": job.id}
+        flags["workspace"] = flags["moved_to"] = str(folder / "workspace")  # the path may differ on each node
         if row.run:
-            given = {name: value for name, value in given.items() if name not in ("wish", "ai_goals")}
-        elif "ai_goals" in given:  # no saved task completes these
-            given["ai_settings_file"] = str(folder / "none.yaml")
-            given.setdefault("ai_name", job.id)
+            flags = {name: value for name, value in flags.items() if name not in ("wish", "ai_goals")}
+        elif "ai_goals" in flags:  # do not complete them from a saved task
+            flags["ai_settings_file"] = str(folder / "none.yaml")
+            flags.setdefault("ai_name", job.id)
         return {
             "folder": str(folder),
-            "given": given,
+            "given": flags,
             "run": row.run,
             "team": str(folder / TEAM) if worker.copy and job.team else job.team,
             "idea": job.idea,
             "whole": bool(self.state.settings["events"]),
-            "lease": LEASE if self._engine.leases else 0,
+            "lease": LEASE_SECONDS if self._engine.leases else 0,
         }
 
     def listen(self) -> Iterator[Row]:
-        """Listen to the workers for a moment. Yield the runs that have ended."""
-        wait = min(TICK, self.ledger.wakes)
+        """Listen to the workers briefly. Yield the runs that have ended."""
+        wait = min(TICK_SECONDS, self.ledger.wakes)
         for key, _ in self._selector.select(wait):
             if key.data is None:
-                os.read(key.fd, 64)  # a signal came
+                os.read(key.fd, 64)  # a signal arrived
                 continue
             worker: Worker = key.data
             try:
@@ -192,8 +190,8 @@ class Head:
             *lines, rest = worker.unread.split(b"\n")
             worker.unread = bytearray(rest)
             try:
-                if len(rest) > LONGEST:
-                    raise StateError(f"It sent more than {LONGEST // 1_000_000} MB in a line.")
+                if len(rest) > MAX_LINE:
+                    raise StateError(f"It sent more than {MAX_LINE // 1_000_000} MB in a line.")
                 for line in lines:
                     self.hear(worker, json.loads(line))
             except (StateError, ValueError, TypeError, LookupError) as error:  # the others continue
@@ -208,11 +206,11 @@ class Head:
             run, number = answer.key
             for worker in self._workers.values():
                 if worker.row.job.id == run:
-                    self._tell(worker, {"n": number, "at_most": answer.at_most, "refusal": answer.refusal})
+                    self._send(worker, {"n": number, "at_most": answer.at_most, "refusal": answer.refusal})
         now = time.monotonic()
-        self._queue.extendleft(row for until, row in self._held_back if now > until)
-        self._held_back = [(until, row) for until, row in self._held_back if now <= until]
-        self.hurry()
+        self._queue.extendleft(row for until, row in self._maybe_alive if now > until)
+        self._maybe_alive = [(until, row) for until, row in self._maybe_alive if now <= until]
+        self.stop_workers()
 
     def hear(self, worker: Worker, message: Mapping[str, Any]) -> None:
         row, ledger = worker.row, self.ledger
@@ -221,17 +219,17 @@ class Head:
             case "hello":
                 self.welcome(worker, message)
             case "beat":
-                worker.leased = time.monotonic() + LEASE + MARGIN
-                self._tell(worker, {"n": message["n"]})
+                worker.leased = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
+                self._send(worker, {"n": message["n"]})
             case "put" if worker.copy:
                 receive(worker.copy, message)
             case "call":
                 price = Price(*message["price"]) if message["price"] else None
                 ledger.waiting.append(Call(key, message["model"], message["prompt"], message["most"], price))
             case "back":
-                ledger.came_back(key, message["usd"], message["prompt"], message["completion"])
+                ledger.settle(key, message["usd"], message["prompt"], message["completion"])
             case "failed":
-                ledger.failed(key)
+                ledger.fail(key)
             case "turn":
                 ledger.turns.append(key)
             case "slow":
@@ -248,14 +246,14 @@ class Head:
                 worker.asks = message.get("asks", worker.asks)
                 row.doing = f"asks about {worker.asks}" if worker.asks else message.get("doing", row.doing)
                 if "event" in message:
-                    self._record.tell({"id": row.job.id, **message["event"]})
+                    self._record.on_line({"id": row.job.id, **message["event"]})
 
     def welcome(self, worker: Worker, hello: Mapping[str, Any]) -> None:
         """Give a worker its order, unless its version differs from this head's, or the fleet is stopping."""
         here, there = (__version__, platform.python_version()), (hello["version"], hello["python"])
         if here != there:
-            text = "The {} has autoagent {} on Python {}".format
-            reason = f"{text('worker', *there)}, and {text('head', *here).lower()}; install the same on both."
+            describe = "The {} has autoagent {} on Python {}".format
+            reason = f"{describe('worker', *there)}, and {describe('head', *here).lower()}; install the same on both."
             worker.problem = {"reason": reason, "code": Status.SETUP.code}
         elif self.stops:
             worker.problem = {"reason": STOPPED, "code": Status.STOPPED.code}
@@ -263,24 +261,24 @@ class Head:
             worker.process.send_signal(signal.SIGKILL)
             return
         row, folder = worker.row, self.state.folder(worker.row).absolute()
-        near = hello["host"] == socket.gethostname() and not hello["own"]
-        if not near and not self._flags.get("continuous") and not self._told:
-            self._told = True
+        is_local = hello["host"] == socket.gethostname() and not hello["own"]
+        if not is_local and not self._flags.get("continuous") and not self._warned:
+            self._warned = True
             self.say(f"Questions on {hello['host']} do not reach the inbox: a run with a question ends there; give -c.")
         worker.ordered = True
-        worker.leased = time.monotonic() + LEASE + MARGIN
-        if not near:
+        worker.leased = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
+        if not is_local:
             row.node = hello["host"]
             self._record.add("placed", id=row.job.id, node=row.node)
         if hello["own"]:
             worker.copy = folder
             for change in FolderSender(folder, self.say).changes():
-                self._tell(worker, {"put": change})
+                self._send(worker, {"put": change})
             folder = Path(hello["own"])
-        self._tell(worker, self.order_for(worker, folder, asks=near))
+        self._send(worker, self.order_for(worker, folder, attended=is_local))
 
-    def _tell(self, worker: Worker, message: Mapping[str, Any]) -> None:
-        """Send a message. A missing worker is noticed when its socket is read."""
+    def _send(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        """Send a message. If the worker is gone, this is noticed when its socket is read."""
         connection = worker.process.connection
         with suppress(OSError):
             connection.setblocking(True)
@@ -288,7 +286,7 @@ class Head:
         connection.setblocking(False)
 
     def worker_ended(self, worker: Worker) -> Row | None:
-        """Record the end of a worker. Return its run if that has ended for this head, None if it is retried."""
+        """Record the end of a worker. Return its run if that is over for this head, or None if it is tried again."""
         row, connection = worker.row, worker.process.connection
         self._selector.unregister(connection)
         del self._workers[connection.fileno()]
@@ -303,7 +301,7 @@ class Head:
         row.doing = ""
         died = tally.stats.outcome is None or bool(worker.problem)
         if died:
-            reason = worker.process.problem or said_of(code)
+            reason = worker.process.problem or exit_reason(code)
             problem = worker.problem or {"reason": reason, "code": Status.FAILED.code}
             statuses = {status.code: status for status in Status}
             row.status, row.reason = statuses.get(problem["code"], Status.FAILED), problem["reason"]
@@ -311,34 +309,34 @@ class Head:
         if row.status == Status.FAILED and not self.stops and self.may_try_again(row, tally.returned):
             row.state = "waiting"
             if code is None and row.node:
-                self._held_back.append((worker.leased, row))
+                self._maybe_alive.append((worker.leased, row))
                 row.doing = "waiting for the end of its lease"
             else:
                 self._queue.appendleft(row)
             return None
-        self._note(row)
+        self._record_end(row)
         return row
 
     def may_try_again(self, row: Row, returned: int) -> bool:
-        """Return whether a run that failed or lost its worker is tried again: so often without another command done."""
-        failures, before = self._without_progress.get(row.job.id, (0, returned))
+        """Return whether to try again a run that failed or lost its worker. Count failures since its last command."""
+        failures, before = self._failures.get(row.job.id, (0, returned))
         failures = failures + 1 if before == returned else 1
-        self._without_progress[row.job.id] = failures, returned
+        self._failures[row.job.id] = failures, returned
         return failures <= self._retries
 
-    def _note(self, row: Row) -> None:
+    def _record_end(self, row: Row) -> None:
         row.state = "done"
         fields = {name: value for name, value in asdict(row).items() if name not in ("job", "doing")}
         self._record.add("ended", id=row.job.id, **fields)
 
-    def hurry(self) -> None:
-        """End running workers if the fleet is to stop: at their next call, or at once."""
+    def stop_workers(self) -> None:
+        """If the fleet is to stop, end running workers: at their next call, or at once."""
         now = time.monotonic()
         for worker in self._workers.values():
             if self.stops and worker.doomed is None:
                 worker.doomed = float("inf")
                 if worker.ordered:
-                    self._tell(worker, {"stop": STOPPED})
+                    self._send(worker, {"stop": STOPPED})
                 if worker.asks or (self._engine.leases and not worker.ordered):
                     worker.process.send_signal(signal.SIGTERM)
             if self.stops > 1 and worker.doomed == float("inf"):
@@ -350,7 +348,7 @@ class Head:
                 worker.process.abandon()
 
     def end_all(self) -> None:
-        """End all remaining workers, when the caller stops listening."""
+        """End all remaining workers once the caller stops listening."""
         for worker in self._workers.values():
             worker.process.send_signal(signal.SIGTERM)
             worker.process.connection.close()
@@ -360,7 +358,7 @@ class Head:
 
     @contextmanager
     def stopped_by_signals(self) -> Iterator[None]:
-        """Stop new runs at the first signal and running ones at once at the second. Main thread only."""
+        """On the first signal, start no new runs. On the second, end those that run at once. Main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -386,31 +384,31 @@ class Head:
             there.close()
 
 
-def said_of(code: int | None) -> str:
+def exit_reason(code: int | None) -> str:
     """Return why a worker ended without reporting a reason."""
     if code is None:
-        return "The fate of the worker is unknown."
+        return "It is unknown what became of the worker."
     if code < 0:
         return f"The worker was ended by {signal.Signals(-code).name}."
-    return f"The worker ended with exit code {code} before its run."
+    return f"The worker ended with exit code {code} before its run ended."
 
 
-def fill_workspace(row: Row, folder: Path, but: Collection[Path]) -> None:
-    """Make the workspace of a run that begins, with the files of its task `but` these. Raises StateError."""
+def fill_workspace(row: Row, folder: Path, excluded: Collection[Path]) -> None:
+    """Create the workspace of a new run, with its task's files except `excluded`. Raises StateError."""
     workspace = folder / "workspace"
 
-    def left_out(place: str, names: list[str]) -> list[str]:
-        return [name for name in names if (Path(place) / name).resolve() in but]
+    def ignored(parent: str, names: list[str]) -> list[str]:
+        return [name for name in names if (Path(parent) / name).resolve() in excluded]
 
     try:
         shutil.rmtree(workspace, ignore_errors=True)  # from a start killed before its run began
         workspace.mkdir(mode=0o700, parents=True)
         (folder / OUTPUT).touch(mode=0o600)
         if row.job.team:
-            shutil.copy2(row.job.team, folder / TEAM)  # for a node without it
+            shutil.copy2(row.job.team, folder / TEAM)  # for a node that cannot reach it
         for path in map(Path, row.job.files):
             if path.is_dir():
-                shutil.copytree(path, workspace, symlinks=True, ignore=left_out, dirs_exist_ok=True)
+                shutil.copytree(path, workspace, symlinks=True, ignore=ignored, dirs_exist_ok=True)
             else:
                 shutil.copy2(path, workspace / path.name)
     except OSError as error:
@@ -418,11 +416,11 @@ def fill_workspace(row: Row, folder: Path, but: Collection[Path]) -> None:
 
 
 def end_orphans(state: FleetState) -> None:
-    """End the workers of a killed head: after their step, then by signals."""
-    paths = [state.folder(row) / LOCK for row in state.rows.values()]
-    for path in paths:
+    """End the workers of a killed head: let them finish their step, then send signals."""
+    locks = [state.folder(row) / LOCK_FILE for row in state.rows.values()]
+    for lock in locks:
         deadline = time.monotonic() + 2 * GRACE
-        while (pid := holder(path)) and time.monotonic() < deadline + GRACE:
+        while (pid := holder(lock)) and time.monotonic() < deadline + GRACE:
             if time.monotonic() > deadline - GRACE:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
@@ -430,6 +428,6 @@ def end_orphans(state: FleetState) -> None:
 
 
 def holder(path: Path) -> int:
-    """Return the pid of the process on this machine that holds a run's folder, or 0."""
+    """Return the pid of the process on this machine that has locked a run's folder, or 0."""
     pid, _, host = locked_by(path).partition(" ")
     return int(pid) if pid.isdecimal() and host == socket.gethostname() else 0

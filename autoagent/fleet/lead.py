@@ -1,4 +1,4 @@
-"""Lead a fleet from its tasks or its record: the entry point for the command line and for Python programs.
+"""Start or resume a fleet: the entry point for the command line and for Python programs.
 
 from autoagent.fleet import Fleet
 
@@ -22,7 +22,7 @@ from autoagent import __version__
 from autoagent.core.errors import SettingsError, SetupError, StateError
 from autoagent.fleet.engine import Engine
 from autoagent.fleet.head import Head, end_orphans
-from autoagent.fleet.record import NAME, FleetRecord, FleetState, Row, check_made_here, read_record
+from autoagent.fleet.record import RECORD_FILE, FleetRecord, FleetState, Row, check_made_here, read_record
 from autoagent.fleet.task_list import STDIN, TaskList, read_tasks, tasks_of
 from autoagent.models.openai.opening import ATTENDED_PATIENCE, UNATTENDED_PATIENCE
 from autoagent.registry.memory import IN_EXTENSIONS
@@ -36,23 +36,23 @@ LIMITS: Mapping[str, Any] = {
     "parallel": 2, "retries": 2, "budget": 0.0, "max_tokens": 0, "rpm": 0.0, "tpm": 0, "events": False,
     "engine": "local", "address": "auto",
 }  # fmt: skip
-"""The limits of a fleet by their flags, with their defaults: runs at the same time, tries of a run that fails without
-a step forward, and in all USD, tokens, requests and tokens a minute, 0 for no limit. `events`: --json has whole events.
-`engine`: where its workers run, local or ray, and the `address` of the Ray cluster.
+"""The limits of a fleet with their defaults, named like their flags. `parallel`: runs at the same time. `retries`: of a
+run that fails without progress. In total, USD, tokens, requests and tokens per minute, 0 for no limit. `events`: --json
+includes whole events. `engine`: where workers run, local or ray, with the `address` of the Ray cluster.
 """
 
 
 class Fleet(AbstractContextManager["Fleet"]):
-    """Start a fleet, or resume it if `tasks` is None. Iterate over it for each run as it ends.
+    """Start a fleet, or resume one if `tasks` is None. Iterate over it to receive each run as it ends.
 
-    `tasks` is a task file, its text from standard input as bytes, or objects with the keys of a task. All but a file
-    count as the user's own words. `flags` are LIMITS, and those of `autoagent run` by the names of settings: `model`,
-    `continuous`, `allow`. `json`: how it is shown on the screen, None for not at all.
+    `tasks` is a task file, the bytes of one from standard input, or objects with the keys of a task. Anything but a
+    file counts as the user's own words. `flags` are LIMITS and the flags of `autoagent run`, named like the settings:
+    `model`, `continuous`, `allow`. `json`: whether to print JSON or show progress, None for neither.
 
     Raises:
-        SettingsError: something in the tasks, or a limit, cannot be used.
-        SetupError: the folder, the task file or the fleet has to be trusted first.
-        StateError: another process leads a fleet in `out`, or there is one already.
+        SettingsError: a task or a limit is not valid.
+        SetupError: the folder, the task file or the fleet must be trusted first.
+        StateError: `out` already has a fleet, or another process leads it.
     """
 
     def __init__(
@@ -65,22 +65,22 @@ class Fleet(AbstractContextManager["Fleet"]):
     ) -> None:
         limits = {name: flags.pop(name) for name in LIMITS if name in flags}
         self.out = Path(out) if out else Path(f"fleet-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-        if shared := flags.get("memory_url"):
+        if has_shared_memory := flags.get("memory_url"):
             flags |= shared_memory(flags)
         from autoagent.fleet.display import FleetScreen
 
-        found = TaskList()
+        task_list = TaskList()
         if tasks is None:
             self.state = read_record(self.out)
             check_made_here(self.state)
             session = Session.open(flags)
         else:
-            if (self.out / NAME).exists():
+            if (self.out / RECORD_FILE).exists():
                 raise StateError(f"{self.out}: already has a fleet; `autoagent fleet resume {self.out}` continues it.")
-            if self.out.is_dir() and next(self.out.iterdir(), None):  # a run in it would be taken for one of ours
+            if self.out.is_dir() and next(self.out.iterdir(), None):  # its content would be mistaken for runs
                 raise StateError(f"{self.out}: is not empty; name a new folder.")
-            found, session = _begun(tasks, flags)
-            rows = {job.id: Row(job) for job in found.jobs}
+            task_list, session = _read_and_open(tasks, flags)
+            rows = {job.id: Row(job) for job in task_list.jobs}
             self.state = FleetState(self.out, LIMITS, rows, made=os.urandom(16).hex())
         self.state.settings = {**LIMITS, **self.state.settings, **limits}
         self._engine = engine_of(self.state, session)
@@ -91,20 +91,20 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise
         self._screen = FleetScreen(self.state, as_json=json) if json is not None else None
         if self._screen:
-            self._record.tell = self._screen.show
+            self._record.on_line = self._screen.show
         if tasks is None:
             end_orphans(self.state)
             self._record.add("limits", settings=limits)
         else:
             versions = {"version": __version__, "python": platform.python_version()}
-            jobs = [asdict(job) for job in found.jobs]
-            with suppress(SettingsError):  # the fleet's own state reports that
+            jobs = [asdict(job) for job in task_list.jobs]
+            with suppress(SettingsError):  # reading the fleet's state reports that
                 session.trusted.add(self.out.resolve(), [self.state.origin])
             self._record.add("fleet", made=self.state.made, settings=self.state.settings, runs=jobs, **versions)
-        if shared:
-            flags["memory_index"] = f"fleet-{self.state.made[:16]}"  # the same when resumed
-        usual = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
-        self.head = Head(self.state, self._record, flags, self._engine, session.settings.patience or usual)
+        if has_shared_memory:
+            flags["memory_index"] = f"fleet-{self.state.made[:16]}"  # the same on resume
+        default_patience = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
+        self.head = Head(self.state, self._record, flags, self._engine, session.settings.patience or default_patience)
         self.head.not_copied = {self.out.resolve(), *(Path(p).resolve() for p in protected_paths(session.settings))}
         if self._screen:
             self.head.say = self._screen.say
@@ -140,7 +140,7 @@ def engine_of(state: FleetState, session: Session) -> Engine:
 
 
 def shared_memory(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags for the memory at an address (`-`: MEMORY_URL). Raises SettingsError."""
+    """Return the flags for a memory at an address, `-` for MEMORY_URL. Raises SettingsError."""
     url = flags["memory_url"]
     if url == "-" and not (url := Session.load({**flags, "memory_url": None}).settings.memory_url):
         raise SettingsError("--memory-url -: MEMORY_URL is not set.")
@@ -164,20 +164,20 @@ def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _begun(
+def _read_and_open(
     tasks: str | Path | bytes | Iterable[Mapping[str, Any]], flags: Mapping[str, Any]
 ) -> tuple[TaskList, Session]:
-    """Read the tasks, and open the session after the user has trusted their content. Raises as Fleet does."""
-    held = Session.load(flags).settings
+    """Read the tasks, and open the session once the user has trusted them. Raises the same errors as Fleet."""
+    settings = Session.load(flags).settings
     if isinstance(tasks, bytes):
-        found = read_tasks(STDIN, held, tasks)
+        task_list = read_tasks(STDIN, settings, tasks)
     else:
-        found = read_tasks(Path(tasks), held) if isinstance(tasks, (str, Path)) else tasks_of(tasks, held)
-    session = Session.open(flags, more=found.untrusted)
-    for value in found.untrusted:
+        task_list = read_tasks(Path(tasks), settings) if isinstance(tasks, (str, Path)) else tasks_of(tasks, settings)
+    session = Session.open(flags, more=task_list.untrusted)
+    for value in task_list.untrusted:
         if not session.holds(value):
             raise SettingsError(f"{value.location}: is not trusted; nothing was started.")
-    for job in found.jobs:
+    for job in task_list.jobs:
         if "continuous_limit" in job.given and not flags.get("continuous"):
             raise SettingsError(f"{job.id}: `steps` goes with -c/--continuous.")
-    return found, session
+    return task_list, session

@@ -1,9 +1,9 @@
 """Keep one budget of money and tokens, and one request rate, for all workers.
 
 Amounts are reserved before each call, so the limits are exact at any parallelism. A call is granted while its longest
-reply fits. When the budget runs short, the reply is limited to a multiple of earlier replies. Near the ceiling a call
-waits until every other call has returned. Then its reply is cut to the rest of the budget, or it is refused, as by the
-budget of a single run (agent/budget.py).
+possible reply fits. When the budget runs short, the reply is limited to a multiple of earlier replies. Near the ceiling
+a call waits until every other call has returned. Then its reply is limited to the rest of the budget, or it is refused,
+as by the budget of a single run (agent/budget.py).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from autoagent.agent.budget import FIRST_REPLY, estimated_cost
 from autoagent.core.model import Price
 
 REPLIES = 20  # a model's latest replies, for estimating the next
-LONGER = 1.25  # allowed ratio of the next reply to the longest of these
-ROOMY = 4  # the same ratio when the budget runs short
-SPARE = 3  # similar calls that must fit beside a call with the longest reply
+EXPECTED_RATIO = 1.25  # of the next reply to the longest of these
+SHORT_RATIO = 4  # the largest allowed ratio when the budget runs short
+SPARE_CALLS = 3  # similar calls that must fit beside a call with the longest reply
 MINUTE = 60.0
 FIRST_GAP, LONGEST_GAP = 0.1, 5.0  # seconds between requests after the server refused one for its rate
 
 Key = tuple[str, int]
-"""A call: the run's id and the number that its worker has given it."""
+"""A call: the run's id, and the number that its worker gave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Describe a call asking for its share: the prompt's tokens as its worker counts them, and the longest reply's."""
+    """Describe a call that asks for its share. Its worker has counted the tokens of the prompt."""
 
     key: Key
     model: str
     prompt: int
-    most: int
+    max_reply: int
     price: Price | None
 
 
@@ -76,51 +76,51 @@ class Ledger:
 
     def __init__(self, ceilings: Ceilings, clock: Callable[[], float] = time.monotonic) -> None:
         self.ceilings = ceilings
-        self.exhausted = ""  # why a call was refused
+        self.exhausted = ""  # why the last call was refused
         self.waiting: deque[Call] = deque()  # calls waiting for their share, oldest first
         self.turns: deque[Key] = deque()  # requests waiting for their turn
         self._clock = clock
-        self._spent: dict[str, Amount] = {}  # by the logs
+        self._spent: dict[str, Amount] = {}  # according to the logs
         self._total = Amount()
-        self._held: dict[Key, Amount] = {}
-        self._unlogged: dict[str, deque[tuple[Amount, bool]]] = {}  # returned calls; True: until any event
+        self._reserved: dict[Key, Amount] = {}
+        self._unlogged: dict[str, deque[tuple[Amount, bool]]] = {}  # calls to be logged; True: by any event
         self._calls: dict[Key, Call] = {}
-        self._replies: dict[str, deque[int]] = {}
-        self._scales: dict[str, deque[float]] = {}
+        self._reply_sizes: dict[str, deque[int]] = {}
+        self._count_ratios: dict[str, deque[float]] = {}
         self._minute: deque[tuple[float, int]] = deque()  # time, tokens
         self._paused = self._next_turn = -math.inf
         self._gap = 0.0
 
     def set_spent(self, run: str, usd: float, tokens: int) -> None:
-        """Set the figures from a run's log, and forget the calls of its ended worker."""
+        """Set the totals from a run's log, and forget the calls of its ended worker."""
         before = self._spent.get(run, Amount())
         self._total.add(usd - before.usd, tokens - before.tokens)
         self._spent[run] = Amount(usd, tokens)
         self._unlogged.pop(run, None)
-        for key in [key for key in self._held if key[0] == run]:
-            del self._held[key]
+        for key in [key for key in self._reserved if key[0] == run]:
+            del self._reserved[key]
         self.waiting = deque(call for call in self.waiting if call.key[0] != run)
         self.turns = deque(key for key in self.turns if key[0] != run)
         self._calls = {key: call for key, call in self._calls.items() if key[0] != run}
 
-    def came_back(self, key: Key, usd: float, prompt: int, completion: int) -> None:
-        """Replace a call's reservation by its price, until the run has logged it."""
-        call, held = self._calls.pop(key, None), self._held.pop(key, None)
+    def settle(self, key: Key, usd: float, prompt: int, completion: int) -> None:
+        """Replace a call's reservation by its cost, until the run has logged it."""
+        call, held = self._calls.pop(key, None), self._reserved.pop(key, None)
         if call is None or held is None:
             return
         if call.prompt and prompt:
-            self._scales.setdefault(call.model, deque(maxlen=REPLIES)).append(prompt / call.prompt)
+            self._count_ratios.setdefault(call.model, deque(maxlen=REPLIES)).append(prompt / call.prompt)
         if completion:
-            self._replies.setdefault(call.model, deque(maxlen=REPLIES)).append(completion)
+            self._reply_sizes.setdefault(call.model, deque(maxlen=REPLIES)).append(completion)
         amount = Amount(usd, prompt + completion)
         self._unlogged.setdefault(key[0], deque()).append((amount, False))
         if self.ceilings.tpm:
             self._minute.append((self._clock(), amount.tokens - held.tokens))
 
-    def failed(self, key: Key) -> None:
-        """Keep a failed call's reservation until its run's next event, as that has the cost."""
+    def fail(self, key: Key) -> None:
+        """Keep the reservation of a failed call until its run's next event, which has the cost."""
         self._calls.pop(key, None)
-        if (held := self._held.pop(key, None)) is not None:
+        if (held := self._reserved.pop(key, None)) is not None:
             self._unlogged.setdefault(key[0], deque()).append((held, True))
 
     def logged(self, run: str, usd: float, tokens: int, *, replied: bool) -> None:
@@ -134,12 +134,12 @@ class Ledger:
             waiting.popleft()
 
     def slow_down(self, seconds: float) -> None:
-        """Pause all requests for so many seconds, then send fewer, as the server refused one for its rate."""
+        """Pause all requests for so many seconds, then send them less often, as the server refused one for its rate."""
         self._paused = max(self._paused, self._clock() + seconds)
         self._gap = min(LONGEST_GAP, max(FIRST_GAP, 2 * self._gap))
 
     def answers(self) -> Iterator[Answer]:
-        """Yield an answer for each call that need not wait any longer, oldest first."""
+        """Yield an answer for each call that no longer has to wait, oldest first."""
         while self.waiting and (answer := self.decide(self.waiting[0])) is not None:
             self.waiting.popleft()
             yield answer
@@ -152,61 +152,61 @@ class Ledger:
 
     @property
     def wakes(self) -> float:
-        """Return the seconds until a call may continue merely because time has passed, or infinity."""
+        """Return after how many seconds a call may continue just because time has passed, or infinity."""
         moments = [max(self._paused, self._next_turn)] if self.turns else []
         moments += [self._minute[0][0] + MINUTE] if self.waiting and self._minute else []
         return max(0.0, min(moments) - self._clock()) if moments else math.inf
 
     def decide(self, call: Call) -> Answer | None:
         """Return the answer to a call, or None if it has to wait."""
-        prompt = math.ceil(call.prompt * max(self._scales.get(call.model, ()), default=1.0))
-        replies = self._replies.get(call.model)
-        expected = min(call.most, int(LONGER * max(replies)) if replies else FIRST_REPLY)
+        prompt = math.ceil(call.prompt * max(self._count_ratios.get(call.model, ()), default=1.0))
+        replies = self._reply_sizes.get(call.model)
+        expected = min(call.max_reply, int(EXPECTED_RATIO * max(replies)) if replies else FIRST_REPLY)
         now, ceilings = self._clock(), self.ceilings
         if ceilings.tpm:
             while self._minute and self._minute[0][0] <= now - MINUTE:
                 self._minute.popleft()
             if self._minute and sum(tokens for _, tokens in self._minute) + prompt + expected > ceilings.tpm:
                 return None
-        reply = call.most
-        if replies and self._longest(call, (prompt + reply) * SPARE) < reply:
-            reply = min(reply, max(FIRST_REPLY, ROOMY * max(replies)))
-        if self._longest(call, prompt) < reply:
-            if self._held or any(self._unlogged.values()):
+        reply = call.max_reply
+        if replies and self._max_reply(call, (prompt + reply) * SPARE_CALLS) < reply:
+            reply = min(reply, max(FIRST_REPLY, SHORT_RATIO * max(replies)))
+        if self._max_reply(call, prompt) < reply:
+            if self._reserved or any(self._unlogged.values()):
                 return None
-            reply = self._longest(call, prompt)
+            reply = self._max_reply(call, prompt)
             if reply < expected:
                 self.exhausted = self._refusal(call, prompt, expected)
                 return Answer(call.key, refusal=self.exhausted)
         amount = Amount(estimated_cost(prompt, reply, call.price) or 0.0, prompt + reply)
-        self._held[call.key] = amount
+        self._reserved[call.key] = amount
         self._calls[call.key] = call
         if ceilings.tpm:
             self._minute.append((now, amount.tokens))
         return Answer(call.key, reply if ceilings.usd or ceilings.tokens else 0)
 
-    def _longest(self, call: Call, prompt: int) -> int:
-        """Return the tokens of the longest reply within the ceilings, given everything spent and reserved."""
-        others = [*self._held.values(), *(amount for kept in self._unlogged.values() for amount, _ in kept)]
-        left: list[float] = [call.most]
+    def _max_reply(self, call: Call, prompt: int) -> int:
+        """Return how many tokens a reply may have within the ceilings, given everything spent and reserved."""
+        amounts = [*self._reserved.values(), *(amount for entries in self._unlogged.values() for amount, _ in entries)]
+        limits: list[float] = [call.max_reply]
         if self.ceilings.tokens:
-            taken = self._total.tokens + sum(one.tokens for one in others)
-            left.append(self.ceilings.tokens - taken - prompt)
+            used = self._total.tokens + sum(reserved.tokens for reserved in amounts)
+            limits.append(self.ceilings.tokens - used - prompt)
         if self.ceilings.usd and call.price is not None:
-            usd = self.ceilings.usd - self._total.usd - sum(one.usd for one in others)
+            usd = self.ceilings.usd - self._total.usd - sum(reserved.usd for reserved in amounts)
             usd -= prompt * call.price.prompt / 1e6
             if usd < 0:
-                left.append(-1)
+                limits.append(-1)
             elif call.price.completion > 0:
-                left.append(usd / call.price.completion * 1e6)
-        return math.floor(min(left) + 1e-6)
+                limits.append(usd / call.price.completion * 1e6)
+        return math.floor(min(limits) + 1e-6)
 
     def _refusal(self, call: Call, prompt: int, expected: int) -> str:
         ceilings, left = self.ceilings, self.ceilings.usd - self._total.usd
         cost = estimated_cost(prompt, expected, call.price) or 0.0
         if ceilings.usd and call.price is not None and cost > left:
-            said = f"${cost:.4f}; of the fleet's budget of ${ceilings.usd:g} ${max(0.0, left):.4f} is left"
+            need = f"${cost:.4f}; of the fleet's budget of ${ceilings.usd:g} ${max(0.0, left):.4f} is left"
         else:
             left = max(0, ceilings.tokens - self._total.tokens)
-            said = f"{prompt + expected} tokens; of the fleet's {ceilings.tokens} (--max-tokens) {left} are left"
-        return f"The next call may take {said}."
+            need = f"{prompt + expected} tokens; of the fleet's {ceilings.tokens} (--max-tokens) {left} are left"
+        return f"The next call may take {need}."

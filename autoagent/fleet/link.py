@@ -1,8 +1,8 @@
-"""Connect a run's own process to its fleet: ask the head before each call and request, and report each event.
+"""Connect a run's process to its fleet: ask the head before each call and request, and report each event.
 
 The process is an ordinary run of `autoagent`, joined by hooks. Head and worker exchange JSON lines over a socket that
-the worker inherits. A worker that has lost its head makes no further call: it ends at the next. On another machine,
-where the head cannot see it end, it ends at once, and also after hearing nothing from the head for a while.
+the worker inherits. A worker that has lost its head makes no further calls, and ends instead of the next one. On
+another machine, where the head cannot see it end, it ends at once, also if the head has been silent for a while.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ from autoagent.terminal.output import echo
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import PER_MESSAGE, counter
 
-LOOK = 0.2  # seconds between two checks whether to keep waiting
-PREDECESSOR = 30.0  # seconds for the run's previous process to finish its step
-PROBE_TOKENS = 4_000  # for the few small requests that probe how to ask a model
-LOCK = "worker.lock"
-LEASE = 20.0
-"""Seconds that a worker on another machine continues without its head: longer than a stall of the network or of a
-busy head, and no longer than a user would wait for a lost run to resume."""
-BEAT = 4.0  # seconds between two messages, so that a lease survives four lost messages
-now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # also runs during suspend
+POLL_SECONDS = 0.2  # between two checks whether to keep waiting
+PREDECESSOR_SECONDS = 30.0  # for the run's previous process to finish its step
+PROBE_TOKENS = 4_000  # for the few small requests that find out how to ask a model
+LOCK_FILE = "worker.lock"
+LEASE_SECONDS = 20.0
+"""How long a worker on another machine continues without its head: longer than the network or a busy head may stall,
+and no longer than a user would wait for a lost run to resume."""
+BEAT_SECONDS = 4.0  # between two messages, so that a lease survives four lost messages
+now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # it also counts time asleep
 GONE = "The head of the fleet is gone; `autoagent fleet resume` continues the fleet."
 
 
 class HeadLink:
-    """Hold the connection to the head. Any thread may ask and tell."""
+    """Hold the connection to the head. Any thread may use it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lines = connection.makefile("rb")
-        self._sending = threading.Lock()
-        self._numbers = iter(range(1, 1 << 62))
+        self._send_lock = threading.Lock()
+        self._call_numbers = iter(range(1, 1 << 62))
         self._answers: dict[int, dict[str, Any]] = {}
         self._answered = threading.Condition()
         self._stopped = ""
@@ -81,15 +81,15 @@ class HeadLink:
         """Send a message, unless the head is gone."""
         line = json.dumps({"op": op, **fields}, separators=(",", ":")).encode() + b"\n"
         try:
-            with self._sending:
+            with self._send_lock:
                 self._connection.sendall(line)
         except OSError:
-            self._lose()
+            self._lost_head()
 
     def order(self, folder: str) -> dict[str, Any]:
-        """Wait for the head's order, and for the run's files if this node has its own folder.
+        """Wait for the head's order, and receive the run's files if this node has its own folder.
 
-        Raises StateError if there is none.
+        Raises StateError if the head is gone.
         """
         for line in self._lines:
             message = cast("dict[str, Any]", json.loads(line))
@@ -100,22 +100,22 @@ class HeadLink:
         raise StateError("The head of the fleet is gone.")
 
     def is_there(self) -> bool:
-        """Return whether the head answers, waiting for it. It then also has everything told before."""
-        number = next(self._numbers)
+        """Wait for the head and return whether it answers. If so, it has received everything sent before."""
+        number = next(self._call_numbers)
         self.tell("beat", n=number)
         with self._answered:
             while self._answers.pop(number, None) is None:
                 if self.gone:
                     return False
-                self._answered.wait(LOOK)
+                self._answered.wait(POLL_SECONDS)
         return True
 
     def ask(self, op: str, heed: Callable[[], float], **fields: Any) -> dict[str, Any]:
         """Ask the head and wait for its answer, calling `heed` meanwhile. `n` in the answer is the question's number.
 
-        Raises StopRun if the run is to end, and any error of `heed`.
+        Raises StopRun if the run is to end, and any error that `heed` raises.
         """
-        number = next(self._numbers)
+        number = next(self._call_numbers)
         if not self._stopped:
             self.tell(op, n=number, **fields)
         try:
@@ -125,7 +125,7 @@ class HeadLink:
                         raise StopRun(Outcome(Status.STOPPED, self._stopped))
                     if (answer := self._answers.pop(number, None)) is not None:
                         break
-                    self._answered.wait(LOOK)
+                    self._answered.wait(POLL_SECONDS)
                 heed()
         except BaseException:  # Ctrl-C too
             self.tell("failed", n=number)
@@ -143,9 +143,9 @@ class HeadLink:
             with self._answered:
                 self._answers[message["n"]] = message
                 self._answered.notify_all()
-        self._lose()
+        self._lost_head()
 
-    def _lose(self) -> None:
+    def _lost_head(self) -> None:
         self.gone = True
         self._stop(GONE)
 
@@ -156,7 +156,7 @@ class HeadLink:
 
 
 class MeteredModel:
-    """Wrap a model, to reserve each call in the fleet's budget beforehand and to settle it afterwards."""
+    """Wrap a model, to reserve each call in the fleet's budget beforehand and settle it afterwards."""
 
     def __init__(self, model: Model, head: HeadLink) -> None:
         self._model = model
@@ -176,36 +176,36 @@ class MeteredModel:
         try:
             self._probed = True
             return self._model.asking
-        finally:  # its price is known once the run logs it
+        finally:  # its cost is known once the run logs it
             self._head.tell("failed", n=granted["n"])
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
+    def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
         """See protocols.Model. Raises StopRun if the fleet's budget does not cover the call."""
-        count, listener, at_most = self._count, asked.get("listener"), asked.get("at_most")
+        count, listener, at_most = self._count, options.get("listener"), options.get("at_most")
         prompt = sum(count(message.content) + PER_MESSAGE for message in messages)
         prompt += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
-        prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in asked.get("commands", ()))
-        most = asked["max_tokens"] + self._model.reasoning_room
+        prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in options.get("commands", ()))
+        max_reply = options["max_tokens"] + self._model.reasoning_room
         heed = listener.heed if listener else lambda: math.inf
-        granted = self._reserve(prompt, min(most, at_most or most), heed)
-        asked["at_most"] = min(filter(None, (at_most, granted["at_most"])), default=None)
+        grant = self._reserve(prompt, min(max_reply, at_most or max_reply), heed)
+        options["at_most"] = min(filter(None, (at_most, grant["at_most"])), default=None)
         try:
-            completion = self._model.complete(messages, **asked)
+            completion = self._model.complete(messages, **options)
         except BaseException:  # Ctrl-C too
-            self._head.tell("failed", n=granted["n"])
+            self._head.tell("failed", n=grant["n"])
             raise
         usage = completion.usage
-        self._head.tell("back", n=granted["n"], usd=usage.cost or 0.0, prompt=usage.prompt, completion=usage.completion)
+        self._head.tell("back", n=grant["n"], usd=usage.cost or 0.0, prompt=usage.prompt, completion=usage.completion)
         return completion
 
-    def _reserve(self, prompt: int, most: int, heed: Callable[[], float]) -> dict[str, Any]:
+    def _reserve(self, prompt: int, max_reply: int, heed: Callable[[], float]) -> dict[str, Any]:
         price = self._model.price
         prices = [price.prompt, price.completion, price.cached] if price else None
-        return self._head.ask("call", heed, model=self._model.name, prompt=prompt, most=most, price=prices)
+        return self._head.ask("call", heed, model=self._model.name, prompt=prompt, most=max_reply, price=prices)
 
 
 def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], Any]) -> Any:
-    """Send a request when its turn comes. Tell the head if the server wants fewer requests."""
+    """Send a request when its turn comes. Tell the head if the server asks for fewer requests."""
     head.ask("turn", heed)
     try:
         return send()
@@ -215,8 +215,8 @@ def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], A
         raise
 
 
-def told(head: HeadLink, whole: bool, event: Event) -> None:
-    """Report an event to the head: its cost and the run's activity, or with `whole` the whole event."""
+def report(head: HeadLink, whole_events: bool, event: Event) -> None:
+    """Report an event's cost and the run's activity to the head, or with `whole_events` the whole event."""
     fields: dict[str, Any] = {"run": event.run, "type": event.type, "step": 0 if event.agent else event.step}
     match event:
         case Thought() | Rejected() | Answered() | Spent():
@@ -232,30 +232,30 @@ def told(head: HeadLink, whole: bool, event: Event) -> None:
         case Started():
             argument = next(iter(event.call.args.values()), "")
             fields["doing"] = f"{event.call.name} {shorten(' '.join(str(argument).split()), 40)}".rstrip()
-    if whole:
+    if whole_events:
         fields["event"] = to_json(event)
     head.tell("event", **fields)
 
 
 def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
-    """End this process after hearing nothing from its head for so long, unless the run is `over` before.
+    """End this process once its head has been silent for so long, unless the run is `over` first.
 
-    The lease runs from the question, while the head counts from its answer. So it ends here before the head reassigns
-    the run.
+    The lease runs from the time of the question here, and from the answer for the head. So it ends here before the
+    head reassigns the run.
     """
     until = now() + seconds
 
-    def renew() -> None:  # in a thread of its own, as a connection that nobody reads holds up whoever writes
+    def renew() -> None:  # in its own thread, as writing to a connection that nobody reads blocks
         nonlocal until
         while not over.is_set():
             asked = now()
             if head.is_there():
                 until = asked + seconds
-            over.wait(BEAT)
+            over.wait(BEAT_SECONDS)
 
     threading.Thread(target=renew, name="beat", daemon=True).start()
     while now() < until and not head.gone:
-        if over.wait(LOOK):
+        if over.wait(POLL_SECONDS):
             return
     if not over.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
@@ -263,13 +263,13 @@ def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hand_on(head: HeadLink, sender: FolderSender, event: Event | None = None) -> None:
-    """Send on the changes in a run's folder up to an event of the log. For None, its end, wait until they arrive.
+def send_changes(head: HeadLink, sender: FolderSender, event: Event | None = None) -> None:
+    """Send the changes in a run's folder after an event was logged. If it is None, the run is over: wait for arrival.
 
-    Raises StopRun before a command that the head cannot learn of.
+    Raises StopRun before a command if the head cannot be told of it.
     """
     if event is None:
-        sys.stdout.flush()  # to the output file
+        sys.stdout.flush()  # into the output file
     for change in sender.changes(whole=event is None or isinstance(event, (RunStarted, Returned, Ended))):
         head.tell("put", **change)
     if (event is None or isinstance(event, Started)) and not head.is_there() and event:
@@ -278,10 +278,10 @@ def hand_on(head: HeadLink, sender: FolderSender, event: Event | None = None) ->
 
 @contextmanager
 def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
-    """Join the fleet over an inherited socket: yield the order, and take part in the run that follows.
+    """Join the fleet over an inherited socket. Yield the head's order, and connect the run that follows.
 
     `own` is the run's folder on this node if the fleet's folder cannot be reached, else ''. Raises StateError if the
-    head is gone, or another process still has this run.
+    head is gone, or if another process is still working on this run.
     """
     os.set_inheritable(descriptor, False)
     over = threading.Event()
@@ -294,11 +294,11 @@ def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
         if order["lease"]:
             stack.callback(over.set)
             threading.Thread(target=hold_lease, args=(head, order["lease"], over), name="lease", daemon=True).start()
-        with held_alone(Path(order["folder"]) / LOCK):
+        with exclusive_lock(Path(order["folder"]) / LOCK_FILE):
             if own:
-                GUESTS["written"] = partial(hand_on, head, FolderSender(Path(own), echo, has=True))
+                GUESTS["written"] = partial(send_changes, head, FolderSender(Path(own), echo, has=True))
                 stack.callback(GUESTS["written"])
-            GUESTS["listen"] = partial(told, head, order["whole"])
+            GUESTS["listen"] = partial(report, head, order["whole"])
             GUESTS["model"] = lambda model: MeteredModel(model, head)
             GUESTS["request"] = partial(send_in_turn, head)
             try:
@@ -312,14 +312,14 @@ def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def held_alone(path: Path) -> Iterator[None]:
-    """Hold the lock of a run's folder, with the names of process and machine in it.
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of a run's folder, and write the process and machine into it.
 
-    Raises StateError if another process keeps it.
+    Raises StateError if another process does not release it.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        until = time.monotonic() + PREDECESSOR
+        until = time.monotonic() + PREDECESSOR_SECONDS
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -327,7 +327,7 @@ def held_alone(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise StateError(f"Another process still works on the run in {path.parent}.") from None
-                time.sleep(LOOK)
+                time.sleep(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
         yield

@@ -1,12 +1,12 @@
 """Start the workers of a fleet on the nodes of a Ray cluster. Needs `ray`.
 
-Ray finds a node with a free CPU for a relay, an actor that starts the worker there and passes on the lines of its
-connection, both ways. A relay serves one worker after another. On the head's side, one thread serves all relays. The
-head reads and writes a socket, as with a worker on its own machine.
+Ray finds a node with a free CPU for a relay, an actor that starts the worker there and forwards the lines of its
+connection in both directions. A relay serves one worker after another. On the head's side, one thread serves all
+relays. The head reads and writes a socket, as with a worker on its own machine.
 
-Secrets reach the worker's environment by one call of the relay and by no other path: arguments of a call to an actor
-are sent only to its process, unlike those of its constructor and unlike a `runtime_env`, kept by the cluster and shown
-on its dashboard.
+Secrets reach the worker's environment only as arguments of one call of the relay, which Ray sends to the actor's
+process alone. The cluster would keep the arguments of its constructor or a `runtime_env`, and show them on its
+dashboard.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from autoagent.core.errors import StateError
 from autoagent.fleet.engine import GRACE, Engine, WorkerProcess, spawn_worker
 from autoagent.text.sanitize import shorten
 
-NONCE = "fleet.nonce"  # a node that finds it, with what the head has put there, shares the folder
-PIECE = 65_536  # bytes of a call; what is below 100 KB goes along with it, and not by the object store
-CPUS = 1  # that a relay keeps for its worker and the programs of the run
-REACH = 10.0  # seconds for a cluster to answer
-MOST_VARIABLES = 64_000  # bytes of all together, so that they go along with the call as well
+NONCE_FILE = "fleet.nonce"  # a node that finds it with the head's content shares the folder
+CHUNK_BYTES = 65_536  # of a call: below 100 KB, Ray sends it with the call, not through the object store
+CPUS = 1  # reserved by a relay for its worker and the run's programs
+CONNECT_SECONDS = 10.0  # for a cluster to answer
+MAX_VARIABLES_BYTES = 64_000  # in total, so that these are sent with the call, too
 
 
 class Relay:
-    """Start a worker on this node, and pass on its lines. Runs in a process that Ray starts there."""
+    """Start a worker on this node, and forward its lines. This runs in a process that Ray starts."""
 
     async def start(self, folder: str, nonce: str, variables: Mapping[str, str], cwd: str) -> None:
-        """Start a worker for the run in `folder`, in a folder of its own if this node does not share `folder`."""
-        self._own = "" if shares(Path(folder).parent, nonce) else tempfile.mkdtemp(prefix="autoagent-fleet-")
+        """Start a worker for the run in `folder`, or in a temporary folder if this node does not share that."""
+        self._own = "" if shares_folder(Path(folder).parent, nonce) else tempfile.mkdtemp(prefix="autoagent-fleet-")
         ours, theirs = socket.socketpair()
         place = Path(self._own or folder)
         with theirs:
@@ -52,14 +52,14 @@ class Relay:
         self._lines, self._to_worker = await asyncio.open_connection(sock=ours)
 
     async def read(self) -> bytes:
-        """Return the next bytes from the worker, none once it has closed its connection."""
-        said = b""
+        """Return the next bytes from the worker, or none once it has closed its connection."""
+        data = b""
         with suppress(ConnectionError):
-            said = await self._lines.read(PIECE)
-        return said
+            data = await self._lines.read(CHUNK_BYTES)
+        return data
 
     async def write(self, data: bytes) -> None:
-        """Say something to the worker, if it is still there."""
+        """Send data to the worker, if it is still there."""
         self._to_worker.write(data)
         with suppress(ConnectionError):
             await self._to_worker.drain()
@@ -68,7 +68,7 @@ class Relay:
         self._process.send_signal(number)
 
     async def end(self) -> int:
-        """Hang up. Kill the worker if it goes on. Return its exit code."""
+        """Close the connection. Kill the worker if it does not end. Return its exit code."""
         self._to_worker.close()
         try:
             return await asyncio.to_thread(self._process.wait, GRACE)
@@ -80,16 +80,16 @@ class Relay:
                 shutil.rmtree(self._own, ignore_errors=True)
 
 
-def shares(out: Path, nonce: str) -> bool:
-    """Return whether OUT here is the same folder as the head's, by whatever path."""
+def shares_folder(out: Path, nonce: str) -> bool:
+    """Return whether `out` is the head's folder, whatever its path here."""
     for folder in (out, *out.parents):
         with suppress(OSError):
-            return (folder / NONCE).read_text() == nonce
+            return (folder / NONCE_FILE).read_text() == nonce
     return False
 
 
 class RayProcess(WorkerProcess):
-    """Represent a worker on a node to the head. The thread `_keep` talks to its relay."""
+    """Represent a worker on a node to the head. `_serve` talks to its relay, in the engine's thread."""
 
     def __init__(self, engine: RayEngine, folder: Path) -> None:
         self.connection, self._theirs = socket.socketpair()
@@ -98,10 +98,10 @@ class RayProcess(WorkerProcess):
         self.problem = ""
         self._engine = engine
         self._folder = folder
-        self._relay: Any = None  # once it has started the worker
+        self._relay: Any = None  # set once it has started the worker
         self._code: int | None = None
         self._over = threading.Event()
-        self._keeping = asyncio.run_coroutine_threadsafe(self._keep(), engine.loop)
+        self._serving = asyncio.run_coroutine_threadsafe(self._serve(), engine.loop)
 
     def wait(self) -> int | None:
         """See WorkerProcess."""
@@ -109,7 +109,7 @@ class RayProcess(WorkerProcess):
         return self._code
 
     def send_signal(self, number: int) -> None:
-        """See WorkerProcess. Give up a worker that still waits for a node."""
+        """See WorkerProcess. Abandon a worker that still waits for a node."""
         if self._relay is not None:
             self._relay.signal.remote(number)
         else:
@@ -117,10 +117,10 @@ class RayProcess(WorkerProcess):
 
     def abandon(self) -> None:
         """See WorkerProcess."""
-        self._engine.loop.call_soon_threadsafe(self._keeping.cancel)
+        self._engine.loop.call_soon_threadsafe(self._serving.cancel)
 
-    async def _keep(self) -> None:
-        """Keep a relay for as long as its worker runs."""
+    async def _serve(self) -> None:
+        """Use a relay for as long as its worker runs."""
         import ray
         from ray.exceptions import RayError
 
@@ -131,31 +131,31 @@ class RayProcess(WorkerProcess):
             relay = engine.idle.pop() if engine.idle else engine.relays.remote()
             await relay.start.remote(str(self._folder), engine.nonce, engine.variables, str(Path.cwd()))
             self._relay = relay
-            writing = asyncio.ensure_future(self._hand_down(relay))
+            writing = asyncio.ensure_future(self._forward(relay))
             loop = asyncio.get_running_loop()
             while data := await relay.read.remote():
-                with suppress(OSError):  # the head has hung up, and waits for the end
+                with suppress(OSError):  # the head has closed the connection, and waits for the end
                     await loop.sock_sendall(self._theirs, data)
             self._code = await relay.end.remote()
             engine.idle.append(relay)
         except (RayError, asyncio.CancelledError) as error:
-            self.problem = said_of(error, began=self._relay is not None)
+            self.problem = failure_reason(error, began=self._relay is not None)
             if relay is not None:
                 ray.kill(relay)
         finally:
             if writing is not None:
                 writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)  # before another socket has its number
+                await asyncio.gather(writing, return_exceptions=True)  # before another socket reuses its number
             self._theirs.close()
             self._over.set()
 
-    async def _hand_down(self, relay: Any) -> None:
-        """Hand on the head's messages, until it hangs up."""
+    async def _forward(self, relay: Any) -> None:
+        """Forward the head's messages until it closes the connection."""
         from ray.exceptions import RayError
 
         loop = asyncio.get_running_loop()
         with suppress(OSError, RayError):
-            while data := await loop.sock_recv(self._theirs, PIECE):
+            while data := await loop.sock_recv(self._theirs, CHUNK_BYTES):
                 await relay.write.remote(data)
             await relay.end.remote()
 
@@ -172,15 +172,15 @@ class RayEngine(Engine):
     def __init__(self, address: str, out: Path, variables: Mapping[str, str]) -> None:
         import ray
 
-        if sum(len(name) + len(value) for name, value in variables.items()) > MOST_VARIABLES:
-            raise StateError(f"The settings are more than {MOST_VARIABLES:,} bytes, too large for a worker.")
+        if sum(len(name) + len(value) for name, value in variables.items()) > MAX_VARIABLES_BYTES:
+            raise StateError(f"The settings are more than {MAX_VARIABLES_BYTES:,} bytes, too large for a worker.")
         self.variables = dict(variables)
         self.idle: list[Any] = []
         self.nonce, self._is_marked = secrets.token_hex(16), False
         self._joined = not ray.is_initialized()
         if self._joined:
             join(address)
-        self._nonce_file = out / NONCE
+        self._nonce_file = out / NONCE_FILE
         self.relays = ray.remote(num_cpus=CPUS, scheduling_strategy="SPREAD")(Relay)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="relays", daemon=True)
@@ -194,7 +194,7 @@ class RayEngine(Engine):
         return RayProcess(self, folder.absolute())
 
     def close(self) -> None:
-        """Leave the cluster. Relays end with that."""
+        """Leave the cluster, which ends the relays."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
@@ -205,49 +205,49 @@ class RayEngine(Engine):
 
 
 def join(address: str) -> None:
-    """Join a cluster. Raises StateError with the reason in a line if that fails."""
+    """Join a cluster. If that fails, raises StateError with the reason in a line."""
     import ray
     from ray._private import worker as ray_worker
     from ray.exceptions import RayError
 
-    # Ray prints on standard output how its processes end, whatever it is told. Here that is for the table and JSON.
+    # Whatever the settings, Ray reports the end of its processes on standard output, which is for the table or JSON.
     if hasattr(ray_worker, "print_to_stdstream"):
-        ray_worker.print_to_stdstream = lambda *told, **how: None
+        ray_worker.print_to_stdstream = lambda *args, **kwargs: None
     try:
         if address == "auto" and not os.environ.get("RAY_ADDRESS"):
             address = own_cluster()
-        place = urlsplit(address if "://" in address else f"//{address}")
-        if place.hostname and place.port:  # Ray itself tries for minutes
-            socket.create_connection((place.hostname, place.port), REACH).close()
-        with chdir("/"):  # Ray's workers look for modules where the driver starts, which may be a stranger's folder
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        if parts.hostname and parts.port:  # Ray itself would try for minutes
+            socket.create_connection((parts.hostname, parts.port), CONNECT_SECONDS).close()
+        with chdir("/"):  # Ray's workers import modules from the driver's folder, which may be a stranger's
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except OSError as error:  # ConnectionError too
-        why = shorten(" ".join(str(error).split()), 300)
+        reason = shorten(" ".join(str(error).split()), 300)
         start = "start one with `ray start --head`, or name another with --address"
-        raise StateError(f"No Ray cluster answers at {address!r} ({why}); {start}.") from error
-    except ImportError as error:  # of Ray's client
+        raise StateError(f"No Ray cluster answers at {address!r} ({reason}); {start}.") from error
+    except ImportError as error:  # from Ray's client
         raise StateError(f'{address}: needs more of Ray ({error}); pip install "ray[client]".') from error
     except (RuntimeError, ValueError, RayError) as error:
-        why = shorten(" ".join(str(error).split()), 500)
-        raise StateError(f"The Ray cluster at {address!r} cannot be joined: {why}") from error
+        reason = shorten(" ".join(str(error).split()), 500)
+        raise StateError(f"The Ray cluster at {address!r} cannot be joined: {reason}") from error
 
 
 def own_cluster() -> str:
     """Return the address of a cluster that this user or root runs on this machine. Raises ConnectionError if none.
 
-    Ray itself takes any user's, by a file that everyone may write or by any process. The cluster gets the keys.
+    Ray itself would accept any user's cluster, found by a world-writable file or by any process. It gets the keys.
     """
-    for place in Path("/proc").glob("[0-9]*"):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            name, *flags = (place / "cmdline").read_bytes().split(b"\0")
-            found = [flag for flag in flags if flag.startswith(b"--gcs-address=")]
-            if found and name.endswith(b"/raylet") and place.stat().st_uid in (0, os.geteuid()):
-                return os.fsdecode(found[0].partition(b"=")[2])
+            name, *flags = (process / "cmdline").read_bytes().split(b"\0")
+            addresses = [flag for flag in flags if flag.startswith(b"--gcs-address=")]
+            if addresses and name.endswith(b"/raylet") and process.stat().st_uid in (0, os.geteuid()):
+                return os.fsdecode(addresses[0].partition(b"=")[2])
     raise ConnectionError("neither you nor root runs one on this machine")
 
 
-def said_of(error: BaseException, *, began: bool) -> str:
-    """Return why a relay failed, before or after its worker `began`."""
+def failure_reason(error: BaseException, *, began: bool) -> str:
+    """Return why a relay failed. `began`: it had started its worker."""
     if isinstance(error, asyncio.CancelledError):
         return "The worker's node does not answer." if began else "The fleet was stopped before a node was free."
     if "No module named 'autoagent" in str(error):

@@ -1,4 +1,4 @@
-"""Keep `fleet.jsonl`, the only record of a fleet. It is append-only.
+"""Read and write `fleet.jsonl`, the only record of a fleet. It is append-only.
 
 Status, resume and results are derived from it and from the runs' own logs. A kernel lock lets one head write it at a
 time. No secret is written: every text is masked.
@@ -42,16 +42,16 @@ from autoagent.settings import user_state_path
 from autoagent.text.text_file import open_regular
 
 VERSION = 1
-MOST_BYTES = 500_000_000  # of a record
-NAME, LOCK = "fleet.jsonl", "fleet.lock"
+MAX_BYTES = 500_000_000  # of a record
+RECORD_FILE, LOCK_FILE = "fleet.jsonl", "fleet.lock"
 
 
 @dataclass(slots=True)
 class Row:
     """Hold the state of a run in a fleet.
 
-    `state`: waiting, running or done. `known` holds the evidence that each goal is met, or ''. `unknown_usd` is the
-    most that interrupted calls may have cost beyond `usd`, in USD.
+    `known` holds, for each goal, the evidence that it is met, or ''. `unknown_usd` is the most that interrupted calls
+    may have cost in addition to `usd`, in USD.
     """
 
     job: Job
@@ -66,9 +66,9 @@ class Row:
     usd: float = 0.0
     unknown_usd: float = 0.0
     seconds: float = 0.0
-    again: str = ""  # what a former attempt may have done
+    again: str = ""  # what an earlier attempt may have done
     doing: str = ""
-    node: str = ""  # the other machine that works at it, whose end this one does not see
+    node: str = ""  # the other machine that works on it, if any
 
     @property
     def finished(self) -> bool:
@@ -76,7 +76,7 @@ class Row:
 
     @property
     def stands(self) -> str:
-        """Return its status if it has ended, else `waiting` or `running`."""
+        """Return its status if it is over, else `waiting` or `running`."""
         return self.status if self.state == "done" else self.state
 
 
@@ -84,7 +84,7 @@ class Row:
 class FleetState:
     """Hold a record as read: the settings of the fleet, and its runs in order.
 
-    `made` is a random id. It identifies a fleet started here in the user's own state.
+    `made` is a random id. It identifies a fleet that this user started here.
     """
 
     out: Path
@@ -95,28 +95,28 @@ class FleetState:
     @property
     def origin(self) -> UntrustedValue:
         """Return the fleet as a value that needs the user's trust if somebody else made its folder."""
-        about = "runs and logs that were not made here by you, with the programs, files and settings that they get"
-        return UntrustedValue(file=NAME, name="fleet", value=self.made, about=about)
+        about = "runs and logs that you did not create here, with the programs, files and settings that they use"
+        return UntrustedValue(file=RECORD_FILE, name="fleet", value=self.made, about=about)
 
     def folder(self, row: Row) -> Path:
-        """Return the folder of a run. A later attempt has its own subfolder."""
+        """Return the folder of a run. Each attempt after the first has its own subfolder."""
         folder = self.out / row.job.id
         return folder if row.attempt <= 1 else folder / f"attempt-{row.attempt}"
 
 
 class FleetRecord:
-    """Write the record, for the head of the fleet in this process."""
+    """Write the record, on behalf of the fleet's head in this process."""
 
     def __init__(self, out: Path, mask: Callable[[Any], Any]) -> None:
-        """Take the lock of the folder. Raises StateError if another head has it, or it cannot be used."""
-        self._path = out / NAME
+        """Lock the folder. Raises StateError if another head has locked it, or it cannot be used."""
+        self._path = out / RECORD_FILE
         self._mask = mask
-        self.tell: Callable[[Mapping[str, Any]], None] = lambda line: None  # hears each line
+        self.on_line: Callable[[Mapping[str, Any]], None] = lambda line: None  # called with each line
         try:
             out.mkdir(mode=0o700, parents=True, exist_ok=True)
             if out.stat().st_mode & 0o022:
                 out.chmod(0o700)
-            self.lock = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self.lock = os.open(out / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StateError(f"{out}: cannot be used: {error.strerror}.") from error
         try:
@@ -128,23 +128,23 @@ class FleetRecord:
         os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
 
     def add(self, type: str, **fields: Any) -> None:
-        """Write a line, and sync it."""
+        """Append a line, and sync it to disk."""
         line = self._mask({"v": VERSION, "t": round(time.time(), 3), "type": type, **fields})
         try:
             add_lines(self._path, f"{json.dumps(line, ensure_ascii=False)}\n")
         except OSError as error:
             raise StateError(f"{self._path}: cannot be written: {error.strerror}.") from error
-        self.tell(line)
+        self.on_line(line)
 
 
 def head_of(out: Path) -> int:
-    """Return the process id of the head that leads the fleet now, or 0 if none does."""
-    pid = locked_by(out / LOCK)
+    """Return the process id of the head that now leads the fleet, or 0 if there is none."""
+    pid = locked_by(out / LOCK_FILE)
     return int(pid) if pid.isdecimal() else 0
 
 
 def locked_by(path: Path) -> str:
-    """Return the text in a lock file held by a process, or ''."""
+    """Return the text of a lock file if a process holds the lock, else ''."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -159,12 +159,12 @@ def locked_by(path: Path) -> str:
 
 
 def origin_in(folder: Path) -> list[UntrustedValue]:
-    """Return the fleet of a folder, if any, as a value that needs trust. Raises StateError for a damaged record."""
-    return [read_record(folder).origin] if (folder / NAME).exists() else []
+    """Return the fleet in a folder, if any, as a value that needs trust. Raises StateError for a damaged record."""
+    return [read_record(folder).origin] if (folder / RECORD_FILE).exists() else []
 
 
 def check_made_here(state: FleetState) -> None:
-    """Raise SetupError for somebody else's fleet, as its record names processes, programs and files."""
+    """Raise SetupError for a fleet that the user did not start, as its record names processes, programs and files."""
     if not Trusted(user_state_path(os.environ)).holds(state.out.resolve(), state.origin.mark):
         raise SetupError(
             f"{state.out}: you did not start this fleet here. Its record and logs set the programs, files and "
@@ -173,34 +173,34 @@ def check_made_here(state: FleetState) -> None:
 
 
 def read_record(out: Path) -> FleetState:
-    """Read the record of a fleet. Raises StateError if there is none, or a line but the last is damaged."""
-    state, path = FleetState(out), out / NAME
+    """Read the record of a fleet. Raises StateError if there is none, or if a line other than the last is damaged."""
+    state, path = FleetState(out), out / RECORD_FILE
     try:
         with open_regular(path) as file:
-            lines = file.read(MOST_BYTES + 1).splitlines()
-            if file.tell() > MOST_BYTES:
-                raise StateError(f"{path}: is larger than {MOST_BYTES // 1_000_000} MB.")
+            lines = file.read(MAX_BYTES + 1).splitlines()
+            if file.tell() > MAX_BYTES:
+                raise StateError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB.")
     except OSError as error:
         raise StateError(f"{path}: cannot be read: {error.strerror}.") from error
     for number, line in enumerate(lines, 1):
         try:
-            take_up(state, json.loads(line))
+            apply_line(state, json.loads(line))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number == len(lines):
-                break  # torn by a crash
+                break  # cut off by a crash
             raise StateError(f"{path}:{number}: is damaged: {error}.") from error
     if not state.rows:
         raise StateError(f"{out}: no fleet was started here.")
     return state
 
 
-def take_up(state: FleetState, line: Mapping[str, Any]) -> None:
+def apply_line(state: FleetState, line: Mapping[str, Any]) -> None:
     """Apply a line of a record. Raises ValueError, KeyError or TypeError for an invalid line."""
     kind = line["type"]
     if kind == "fleet":
         state.settings, state.made = line["settings"], str(line.get("made", ""))
-        for one in line["runs"]:
-            job = from_plain(Job, one)
+        for plain in line["runs"]:
+            job = from_plain(Job, plain)
             if not ID.match(job.id) or "/" in job.id:
                 raise ValueError(f"{job.id!r} does not name a folder")
             state.rows.setdefault(job.id, Row(job))
@@ -212,42 +212,42 @@ def take_up(state: FleetState, line: Mapping[str, Any]) -> None:
 
 
 class RunTally:
-    """Fold a run's log into its figures, its end, and its calls of unknown price."""
+    """Summarize a run's log: its figures, its end and its calls of unknown cost."""
 
     def __init__(self) -> None:
         self.stats = RunStats()
         self.usd = self.unknown_usd = 0.0  # of calls with a known price
         self.unknown_tokens = 0
         self.returned = 0  # commands
-        self._open: dict[str, tuple[float, int]] = {}  # calls by agent: the most that each may cost
+        self._open_calls: dict[str, tuple[float, int]] = {}  # the most that each agent's open call may cost
 
     def add(self, event: Event) -> None:
         """Apply an event."""
         self.stats.add(event)
         match event:
             case Prompted():
-                self._open[event.agent] = event.estimate or 0.0, event.tokens
+                self._open_calls[event.agent] = event.estimate or 0.0, event.tokens
             case Spent():
                 self.usd += event.usage.cost or 0.0
-                if event.purpose == CUT_SHORT:  # it has our count of what came; more may be charged
-                    usd, tokens = self._open.pop(event.agent, (0.0, 0))
+                if event.purpose == CUT_SHORT:  # it counts what arrived; more may be charged
+                    usd, tokens = self._open_calls.pop(event.agent, (0.0, 0))
                     self.unknown_usd += max(0.0, usd - (event.usage.cost or 0.0))
                     self.unknown_tokens += max(0, tokens - event.usage.prompt)
             case Thought() | Rejected() | Answered():
                 self.usd += event.usage.cost or 0.0
-                self._open.pop(event.agent, None)
+                self._open_calls.pop(event.agent, None)
             case RunStarted() if not event.agent and not isinstance(event, Changed):
-                self.cut_off()
+                self.count_open_calls()
             case Returned():
                 self.returned += 1
             case Ended() if not event.agent:
-                self._open.clear()
+                self._open_calls.clear()
 
-    def cut_off(self) -> None:
-        """Count the calls open at the worker's death at their highest price."""
-        self.unknown_usd += sum(usd for usd, _ in self._open.values())
-        self.unknown_tokens += sum(tokens for _, tokens in self._open.values())
-        self._open.clear()
+    def count_open_calls(self) -> None:
+        """Count calls that were open when the worker died at their highest possible cost."""
+        self.unknown_usd += sum(usd for usd, _ in self._open_calls.values())
+        self.unknown_tokens += sum(tokens for _, tokens in self._open_calls.values())
+        self._open_calls.clear()
 
     def fill(self, row: Row) -> None:
         """Write the figures into a row."""
@@ -261,17 +261,17 @@ class RunTally:
 
 
 def tally_of(folder: Path) -> RunTally:
-    """Fold the log of a run's folder, empty without a log. Raises StateError for a damaged log."""
+    """Summarize the log in a run's folder, if there is one. Raises StateError if it is damaged."""
     tally = RunTally()
     for event in events_of(folder):
         tally.add(event)
     if tally.stats.outcome is None:
-        tally.cut_off()
+        tally.count_open_calls()
     return tally
 
 
 def events_of(folder: Path) -> Iterator[Event]:
-    """Yield the events of the run in a folder's state, the newest if there are several."""
+    """Yield the events of the run in a folder, or of the newest if there are several."""
     state = folder / "state"
     for run in run_ids(state):
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Read the results of a fleet from its record: a row per run, rates over repeats, the difference of two fleets."""
+"""Derive the results of a fleet from its record: a row per run, success rates, the difference between two fleets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autoagent.core.task import Status
 if TYPE_CHECKING:
     from autoagent.fleet.record import FleetState, Row
 
-FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # the beginning of a cell that a spreadsheet computes
+FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # the start of a cell that a spreadsheet would compute
 
 
 def listed(state: FleetState) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def listed(state: FleetState) -> list[dict[str, Any]]:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as CSV. An apostrophe precedes a text that a spreadsheet would take for a formula."""
+    """Return the rows as CSV. Put an apostrophe before any text that a spreadsheet would take for a formula."""
     out = StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -56,48 +56,49 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def summary(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return the figures over all runs: counts by status, sums, and pass@k if tasks are repeated."""
+    """Summarize all runs: counts by status, totals, and pass@k if tasks are repeated."""
     rows = list(rows)
     counts = Counter("stuck" if row.status == Status.STUCK else status_of(row) for row in rows)
-    found: dict[str, Any] = {"runs": len(rows), **{name: counts[name] for name in STATUSES}}
-    found |= {"steps": sum(row.steps for row in rows), "tokens": sum(row.tokens for row in rows)}
-    found |= {name: round(math.fsum(getattr(row, name) for row in rows), 6) for name in ("usd", "unknown_usd")}
+    figures: dict[str, Any] = {"runs": len(rows), **{name: counts[name] for name in STATUSES}}
+    figures |= {"steps": sum(row.steps for row in rows), "tokens": sum(row.tokens for row in rows)}
+    figures |= {name: round(math.fsum(getattr(row, name) for row in rows), 6) for name in ("usd", "unknown_usd")}
     tasks: dict[str, list[bool]] = {}
     for row in rows:
         if row.state == "done":
             tasks.setdefault(row.job.task, []).append(row.finished)
     if tasks and max(map(len, tasks.values())) > 1:
         for k in (1, min(map(len, tasks.values()))):
-            # the chance that one of k tries passes, estimated without bias from more tries of the same task
+            # an unbiased estimate, from all tries of a task, that at least one of k passes
             rates = [1 - comb(len(tries) - sum(tries), k) / comb(len(tries), k) for tries in tasks.values()]
-            spread = stdev(rates) / math.sqrt(len(rates)) if len(rates) > 1 else 0.0
-            found[f"pass@{k}"], found[f"pass@{k} standard error"] = round(mean(rates), 4), round(spread, 4)
-    return found
+            standard_error = stdev(rates) / math.sqrt(len(rates)) if len(rates) > 1 else 0.0
+            figures[f"pass@{k}"], figures[f"pass@{k} standard error"] = round(mean(rates), 4), round(standard_error, 4)
+    return figures
 
 
 STATUSES = ("finished", "running", "waiting", "stuck", "failed")
 
 
 def status_of(row: Row) -> str:
-    """Return the status of a run, in a word of STATUSES."""
+    """Return the status of a run (STATUSES)."""
     if row.state != "done":
         return row.state
     return "finished" if row.finished else "failed"
 
 
-def summary_line(found: Mapping[str, Any]) -> str:
-    """Render a summary as a line."""
-    counts = ", ".join(f"{found[name]} {name}" for name in STATUSES if found[name])
-    line = f"{found['runs']} runs: {counts}; {found['steps']:,} steps, {found['tokens']:,} tokens, ${found['usd']:.4f}"
-    if found["unknown_usd"]:
-        line += f" (and at most ${found['unknown_usd']:.4f} for interrupted calls)"
-    tries = [name for name in found if f"{name} standard error" in found]
-    rates = [f"{name} {found[name]:.3f} ± {found[f'{name} standard error']:.3f}" for name in tries]
+def summary_line(figures: Mapping[str, Any]) -> str:
+    """Format a summary as a line."""
+    counts = ", ".join(f"{figures[name]} {name}" for name in STATUSES if figures[name])
+    line = f"{figures['runs']} runs: {counts}; {figures['steps']:,} steps, {figures['tokens']:,} tokens"
+    line += f", ${figures['usd']:.4f}"
+    if figures["unknown_usd"]:
+        line += f" (and at most ${figures['unknown_usd']:.4f} for interrupted calls)"
+    tries = [name for name in figures if f"{name} standard error" in figures]
+    rates = [f"{name} {figures[name]:.3f} ± {figures[f'{name} standard error']:.3f}" for name in tries]
     return "; ".join([line, *rates]) + "."
 
 
 def difference(one: Sequence[Row], other: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the runs with different ends in the two fleets, by id, and the change of their cost."""
+    """Return the runs of two fleets by id, with both statuses and the differences in their figures."""
     first, second = ({row.job.id: row for row in rows} for rows in (one, other))
     found = []
     for id in dict.fromkeys((*first, *second)):

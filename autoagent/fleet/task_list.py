@@ -1,7 +1,7 @@
 """Read the tasks of a fleet: YAML, JSON lines, CSV or Python objects. docs/scale.md describes them.
 
-Nothing starts before the whole file is read. Errors name file, line and key. Values that run a program, reach out or
-read outside the file's folder are listed for the user to trust, unless they are the user's own words.
+Nothing starts before the whole file is read. Errors name the file, line and key. Values that run a program, use the
+network or read outside of the file's folder need the user's trust, unless they are the user's own words.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from autoagent.text.text_file import open_regular
 from autoagent.text.typed_goal import format_goal, parse_goal
 from autoagent.text.yaml_file import YamlEntry, mapping_of
 
-MOST_BYTES = 32_000_000  # of a task file
-MOST_RUNS = 100_000  # of a fleet
-MOST_REPEATS = 1_000
-MOST_FILES, MOST_FILE_BYTES = 20_000, 1_000_000_000  # copied into one workspace
+MAX_BYTES = 32_000_000  # of a task file
+MAX_RUNS = 100_000  # of a fleet
+MAX_REPEATS = 1_000
+MAX_FILES, MAX_FILE_BYTES = 20_000, 1_000_000_000  # copied into one workspace
 STDIN = Path("standard input")
 
-ID = re.compile(r"(?!fleet\.)[A-Za-z0-9][\w.-]{0,99}", re.ASCII | re.IGNORECASE)  # files of a fleet are called so
+ID = re.compile(r"(?!fleet\.)[A-Za-z0-9][\w.-]{0,99}", re.ASCII | re.IGNORECASE)  # not a name that a fleet uses itself
 NUMBERS = {"budget": float, "max_tokens": int, "max_seconds": float, "steps": int}
 TEXTS = {"model": "model", "name": "ai_name", "role": "ai_role"}
 WORK = ("wish", "goal", "goals", "team")
 TASK_KEYS = ("id", *WORK, "check", "idea", *TEXTS, *NUMBERS, "files", "repeat", "settings")
 DEFAULT_KEYS = tuple(key for key in TASK_KEYS if key not in ("id", *WORK, "check", "idea"))
-SOURCE = "a program that checks a goal"
+CHECK_REASON = "a program that checks a goal"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """Describe a run of a fleet: its id, its task's id, its flags, and the files for its workspace.
 
-    `team` is the team file, or ''. All fields can be written as JSON.
+    `team` is the path of a team file, or ''. All fields can be converted to JSON.
     """
 
     id: str
@@ -67,37 +67,37 @@ class TaskList:
     untrusted: list[UntrustedValue] = field(default_factory=list)
 
 
-def read_tasks(path: Path, held: Settings, given: bytes | None = None) -> TaskList:
-    """Read a task file, or `given`, its text on standard input. Raises SettingsError."""
-    own = given is not None
-    text = decoded(path, read_bounded(path) if given is None else given)
+def read_tasks(path: Path, settings: Settings, piped: bytes | None = None) -> TaskList:
+    """Read a task file, or `piped`, its bytes from standard input. Raises SettingsError."""
+    is_piped = piped is not None
+    text = decoded(path, read_bounded(path) if piped is None else piped)
     defaults: Mapping[str, YamlEntry] = {}
-    lines = path.suffix == ".jsonl" or (own and text.lstrip().startswith("{"))
+    is_json_lines = path.suffix == ".jsonl" or (is_piped and text.lstrip().startswith("{"))
     if path.suffix == ".csv":
         tasks = csv_tasks(path, text)
-    elif lines:
+    elif is_json_lines:
         defaults, tasks = json_tasks(path, text)
     else:
-        found = mapping_of(text, path, ("defaults", "tasks"), "key of a task file")
-        defaults = found["defaults"].members(DEFAULT_KEYS, "default of tasks") if "defaults" in found else {}
-        tasks = found["tasks"].items() if "tasks" in found else []
+        mapping = mapping_of(text, path, ("defaults", "tasks"), "key of a task file")
+        defaults = mapping["defaults"].members(DEFAULT_KEYS, "default of tasks") if "defaults" in mapping else {}
+        tasks = mapping["tasks"].items() if "tasks" in mapping else []
     if not tasks:
         raise SettingsError(f"{path}: tasks: no task is given; list them under `tasks:`.")
-    return listed_tasks(path, defaults, tasks, held, own=own)
+    return jobs_of_entries(path, defaults, tasks, settings, own=is_piped)
 
 
-def tasks_of(tasks: Iterable[Mapping[str, Any]], held: Settings) -> TaskList:
-    """Return the runs for tasks from a Python program, with the keys of a task file. Raises SettingsError."""
+def tasks_of(tasks: Iterable[Mapping[str, Any]], settings: Settings) -> TaskList:
+    """Return the runs for tasks from a Python program. They have the keys of a task file. Raises SettingsError."""
     path = Path("tasks")
     entries = [entry_of(path, number, json.loads(json.dumps(task))) for number, task in enumerate(tasks, 1)]
-    return listed_tasks(path, {}, entries, held, own=True)
+    return jobs_of_entries(path, {}, entries, settings, own=True)
 
 
-def listed_tasks(
-    path: Path, defaults: Mapping[str, YamlEntry], tasks: Sequence[YamlEntry], held: Settings, *, own: bool
+def jobs_of_entries(
+    path: Path, defaults: Mapping[str, YamlEntry], tasks: Sequence[YamlEntry], settings: Settings, *, own: bool
 ) -> TaskList:
-    """Return the runs of all tasks. Raises SettingsError."""
-    found = TaskList()
+    """Return the runs of all tasks. `own`: they are the user's own words. Raises SettingsError."""
+    task_list = TaskList()
     base = Path.cwd() if own else path.parent
     seen: dict[str, str] = {}
     for entry in tasks:
@@ -107,18 +107,18 @@ def listed_tasks(
         task, repeat = keys["id"].text(), 1
         if "repeat" in keys:
             repeat = int(number_of(keys["repeat"], int))
-            if not 1 <= repeat <= MOST_REPEATS:
-                raise SettingsError(f"{keys['repeat'].where}: must be from 1 to {MOST_REPEATS:,}, not {repeat}.")
+            if not 1 <= repeat <= MAX_REPEATS:
+                raise SettingsError(f"{keys['repeat'].where}: must be from 1 to {MAX_REPEATS:,}, not {repeat}.")
         if not ID.fullmatch(task):
             what = (
                 "letters, digits, `.`, `_` and `-`, at most 100, the first a letter or digit, not beginning with fleet."
             )
             raise SettingsError(f"{keys['id'].where}: {task!r} cannot name a folder; use {what}.")
-        reader = TaskReader(path, base, keys, held)
-        given, team, files = reader.given(), reader.team(), reader.files()
-        idea = reader.named_in(keys["idea"]) if "idea" in keys else ""
+        reader = TaskReader(path, base, keys, settings)
+        flags, team, files = reader.flags(), reader.team(), reader.files()
+        idea = reader.text_with_attachments(keys["idea"]) if "idea" in keys else ""
         if not own:
-            found.untrusted += reader.untrusted
+            task_list.untrusted += reader.untrusted
         for number in range(1, repeat + 1):
             id = task if repeat == 1 else f"{task}.{number}"
             if id.lower() in seen:
@@ -126,38 +126,38 @@ def listed_tasks(
                     f"{keys['id'].where}: the id {id!r} is taken by {seen[id.lower()]}; rename one of them."
                 )
             seen[id.lower()] = keys["id"].place
-            found.jobs.append(Job(id, task, given, team, idea, files))
-        if len(found.jobs) > MOST_RUNS:
-            raise SettingsError(f"{entry.place}: these are more than {MOST_RUNS:,} runs; split the file.")
-    unique = {value.mark: value for value in found.untrusted}
-    found.untrusted = list(unique.values())
-    return found
+            task_list.jobs.append(Job(id, task, flags, team, idea, files))
+        if len(task_list.jobs) > MAX_RUNS:
+            raise SettingsError(f"{entry.place}: these are more than {MAX_RUNS:,} runs; split the file.")
+    unique = {value.mark: value for value in task_list.untrusted}
+    task_list.untrusted = list(unique.values())
+    return task_list
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReader:
-    """Read a task, with the defaults in `keys`, and collect its values that need trust."""
+    """Read a task whose `keys` include the defaults, and collect its values that need trust."""
 
     path: Path
     base: Path
     keys: Mapping[str, YamlEntry]
-    held: Settings
+    settings: Settings
     untrusted: list[UntrustedValue] = field(default_factory=list)
 
-    def given(self) -> dict[str, Any]:
+    def flags(self) -> dict[str, Any]:
         """Return the task as flags of `autoagent run`. Raises SettingsError."""
         keys = self.keys
-        given: dict[str, Any] = {flag: keys[key].text() for key, flag in TEXTS.items() if key in keys}
+        flags: dict[str, Any] = {flag: keys[key].text() for key, flag in TEXTS.items() if key in keys}
         for key, kind in NUMBERS.items():
             if key in keys:
                 name = "continuous_limit" if key == "steps" else key
-                given[name] = number_of(keys[key], kind)
+                flags[name] = number_of(keys[key], kind)
                 self.take_setting(name, keys[key])
-        if "model" in given:
+        if "model" in flags:
             self.take_setting("model", keys["model"])
         if "settings" in keys:
             for name, entry in keys["settings"].members(Settings.__dataclass_fields__, "setting").items():
-                given[name] = self.take_setting(name, entry)
+                flags[name] = self.take_setting(name, entry)
         work = [key for key in WORK if key in keys]
         if len(work) != 1:
             where = keys[work[1]].where if work else keys["id"].place
@@ -165,9 +165,9 @@ class TaskReader:
         if "check" in keys and work != ["goal"]:
             raise SettingsError(f"{keys['check'].where}: goes with `goal`; each of `goals` has its own.")
         if work == ["wish"]:
-            given["wish"] = self.words(keys["wish"])
+            flags["wish"] = self.words(keys["wish"])
         elif work == ["goal"]:
-            given["ai_goals"] = [self.goal(keys["goal"], keys.get("check"))]
+            flags["ai_goals"] = [self.goal(keys["goal"], keys.get("check"))]
         elif work == ["goals"]:
             items = keys["goals"].items()
             if not 1 <= len(items) <= MAX_GOALS:
@@ -175,11 +175,11 @@ class TaskReader:
             for item in items:
                 has_keys = item.node.id == "mapping" and any(key.value == "text" for key, _ in item.node.value)
                 parts = item.members(("text", "check"), "key of a goal") if has_keys else {"text": item}
-                given.setdefault("ai_goals", []).append(self.goal(parts["text"], parts.get("check")))
-        return given
+                flags.setdefault("ai_goals", []).append(self.goal(parts["text"], parts.get("check")))
+        return flags
 
     def team(self) -> str:
-        """Return the path of the team file, or '' for none. Raises SettingsError if it is no team."""
+        """Return the path of the team file, or '' if there is none. Raises SettingsError if it is not valid."""
         if "team" not in self.keys:
             return ""
         from autoagent.session.session import checks_of_team
@@ -193,15 +193,16 @@ class TaskReader:
         return str(path)
 
     def files(self) -> tuple[str, ...]:
-        """Return the paths to copy into the workspace, absolute. Raises SettingsError for unusable paths."""
+        """Return the absolute paths to copy into the workspace. Raises SettingsError for unusable paths."""
         if "files" not in self.keys:
             return ()
         from autoagent.session.build import protected_paths
 
-        entry, found, own = self.keys["files"], [], {Path(path).resolve() for path in protected_paths(self.held)}
+        entry, paths = self.keys["files"], []
+        protected = {Path(path).resolve() for path in protected_paths(self.settings)}
         for name in entry.texts():
             path = Path(os.path.normpath(self.base.absolute() / name))
-            if path.resolve() in own:
+            if path.resolve() in protected:
                 raise SettingsError(f"{entry.where}: {name!r} belongs to the agent itself, which must not read it.")
             if not path.exists():
                 raise SettingsError(f"{entry.where}: {name!r} is not there ({path}).")
@@ -211,58 +212,58 @@ class TaskReader:
                 if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                     raise SettingsError(f"{entry.where}: {file} is neither a file nor a folder.")
                 count, size = count + 1, size + status.st_size
-                if count > MOST_FILES or size > MOST_FILE_BYTES:
-                    most = f"{MOST_FILES:,} files or {MOST_FILE_BYTES // 1_000_000:,} MB"
+                if count > MAX_FILES or size > MAX_FILE_BYTES:
+                    most = f"{MAX_FILES:,} files or {MAX_FILE_BYTES // 1_000_000:,} MB"
                     raise SettingsError(f"{entry.where}: {name!r} is more than {most}.")
             if not path.resolve().is_relative_to(self.base.resolve()):
-                self.ask(entry, "files", name, "copied into the workspace, where the model reads it")
-            found.append(str(path))
-        return tuple(found)
+                self.need_trust(entry, "files", name, "copied into the workspace, where the model reads it")
+            paths.append(str(path))
+        return tuple(paths)
 
     def take_setting(self, name: str, entry: YamlEntry) -> str:
-        """Return a setting's text once it is known to be valid. Raises SettingsError if no file may set it."""
+        """Validate a setting and return its text. Raises SettingsError if a task may not set it."""
         declared = Settings.__dataclass_fields__[name].metadata
         text = ", ".join(entry.texts()) if entry.is_list else entry.text()
         if declared["secret"]:
             raise SettingsError(f"{entry.where}: is a secret; workers take it from the environment.")
         if name in ("workspace", "state_dir") or declared["folder"] == "never":
             raise SettingsError(f"{entry.where}: cannot be set by a task.")
-        value, now = parse(name, text, entry.where), getattr(self.held, name)
-        if value != now and not may_set(declared["folder"], value, now, self.held, Path.cwd()):
-            self.ask(entry, name, text, declared["help"].partition(";")[0])
+        value, current = parse(name, text, entry.where), getattr(self.settings, name)
+        if value != current and not may_set(declared["folder"], value, current, self.settings, Path.cwd()):
+            self.need_trust(entry, name, text, declared["help"].partition(";")[0])
         return text
 
     def words(self, entry: YamlEntry) -> str:
-        """Return a wish or goal. Raises SettingsError if it is empty or has a check in its words."""
-        text = " ".join(self.named_in(entry).split())
+        """Return a wish or goal. Raises SettingsError if it is empty or contains a check."""
+        text = " ".join(self.text_with_attachments(entry).split())
         if not text:
             raise SettingsError(f"{entry.where}: is empty.")
         if parse_goal(text).check:
             raise SettingsError(f"{entry.where}: ` :: ` makes no check here; write `goal:` and `check:`.")
         return text
 
-    def named_in(self, entry: YamlEntry) -> str:
-        """Return a text. The files that it names as `@path` need trust."""
+    def text_with_attachments(self, entry: YamlEntry) -> str:
+        """Return a text. Any files that it attaches with `@path` need trust."""
         from autoagent.session.attachments import NAMED
 
         text = entry.text()
         for name in (match[1] or match[2] for match in NAMED.finditer(text)):
-            self.ask(entry, "@", name, "attached, so that the model reads it")
+            self.need_trust(entry, "@", name, "attached, so that the model reads it")
         return text
 
     def goal(self, entry: YamlEntry, check: YamlEntry | None) -> str:
-        """Return a goal as a user would type it. Raises SettingsError for a check that no shell here can run."""
+        """Return a goal as a user would type it. Raises SettingsError for a check that the shell cannot run."""
         text = self.words(entry)
         if check is None or not check.text():
             return format_goal(Goal(text))
         goal = Goal(text, " ".join(check.text().split("\n")))
         if parse_goal(format_goal(goal)) != goal:
             raise SettingsError(f"{check.where}: {goal.check!r} is not a command that a shell can run here.")
-        self.ask(check, "check", str(goal.check), SOURCE)
+        self.need_trust(check, "check", str(goal.check), CHECK_REASON)
         return format_goal(goal)
 
-    def ask(self, entry: YamlEntry, name: str, value: str, about: str) -> None:
-        """Add a value that needs trust, under its file's path relative to the current folder."""
+    def need_trust(self, entry: YamlEntry, name: str, value: str, about: str) -> None:
+        """Add a value that needs trust, with its file's path relative to the current folder."""
         place = Path(os.path.normpath(Path.cwd() / self.path))
         file = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
         line = entry.node.start_mark.line + 1
@@ -273,7 +274,7 @@ def read_bounded(path: Path) -> bytes:
     """Read a task file up to its maximum size. Raises SettingsError if it cannot be read."""
     try:
         with open_regular(path) as file:
-            return file.read(MOST_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise SettingsError(f"{path}: no such file; docs/scale.md has an example.") from None
     except OSError as error:
@@ -282,8 +283,8 @@ def read_bounded(path: Path) -> bytes:
 
 def decoded(path: Path, raw: bytes) -> str:
     """Return the text of a task file. Raises SettingsError if it is too large or not UTF-8."""
-    if len(raw) > MOST_BYTES:
-        raise SettingsError(f"{path}: is larger than {MOST_BYTES // 1_000_000} MB; split it.")
+    if len(raw) > MAX_BYTES:
+        raise SettingsError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB; split it.")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -292,7 +293,7 @@ def decoded(path: Path, raw: bytes) -> str:
 
 
 def json_tasks(path: Path, text: str) -> tuple[Mapping[str, YamlEntry], list[YamlEntry]]:
-    """Read JSON lines: a task each, the first may be `{"defaults": {...}}`. Raises SettingsError."""
+    """Read JSON lines: one task each. The first may be `{"defaults": {...}}`. Raises SettingsError."""
     defaults: Mapping[str, YamlEntry] = {}
     tasks: list[YamlEntry] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -314,14 +315,14 @@ def json_tasks(path: Path, text: str) -> tuple[Mapping[str, YamlEntry], list[Yam
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError if a key occurs twice."""
-    if len(found := dict(pairs)) < len(pairs):
+    """Return a JSON object as a dict. Raises ValueError if a key occurs twice."""
+    if len(members := dict(pairs)) < len(pairs):
         raise ValueError("a key occurs twice")
-    return found
+    return members
 
 
 def csv_tasks(path: Path, text: str) -> list[YamlEntry]:
-    """Read CSV: the first row has the keys. Empty cells are left out. Raises SettingsError."""
+    """Read CSV, with keys in the first row. Empty cells are ignored. Raises SettingsError."""
     rows = csv.reader(StringIO(text), strict=True)
     tasks: list[YamlEntry] = []
     try:
@@ -343,7 +344,7 @@ def csv_tasks(path: Path, text: str) -> list[YamlEntry]:
 
 
 def entry_of(path: Path, line: int, value: Any, key: str = "") -> YamlEntry:
-    """Return a JSON value of a file's line (from 1) as an entry, so that it is read and rejected like YAML."""
+    """Return a JSON value from a line of a file as an entry, so that it is read and validated like YAML."""
 
     def node(value: Any) -> SimpleNamespace:
         at = {"start_mark": SimpleNamespace(line=line - 1), "tag": "", "style": '"' if isinstance(value, str) else None}
@@ -359,7 +360,7 @@ def entry_of(path: Path, line: int, value: Any, key: str = "") -> YamlEntry:
 
 
 def number_of(entry: YamlEntry, kind: type[int] | type[float]) -> float:
-    """Return a number above 0. Raises SettingsError for anything else."""
+    """Return a positive number. Raises SettingsError for anything else."""
     try:
         number = kind(entry.text())
     except ValueError:
@@ -371,7 +372,7 @@ def number_of(entry: YamlEntry, kind: type[int] | type[float]) -> float:
 
 
 def files_in(path: Path, skip: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a file, or all files below a folder. Links are not followed."""
+    """Yield a file, or all files below a folder. Do not follow links."""
     if not path.is_dir():
         yield path
         return

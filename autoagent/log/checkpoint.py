@@ -1,11 +1,11 @@
 """Save the state of a run's folds at points of its log: a long run resumes, and shows a late prompt, at once.
 
-A checkpoint is a cache: without it, all events are folded again, to the same state. It is used only if it is sealed
-with this user's key, so that a folder cannot bring one, if this very program made it for the same commands and model,
+A checkpoint is a cache: without it, all events are folded again, with the same result. It is used only if it is sealed
+with this user's key, so that no folder can supply one, if this same program made it for the same commands and model,
 and if the log still begins with the same bytes. Runs with sub-agents, and rewound runs, have none.
 
-The newest is the file `checkpoint` beside the log. What shows earlier steps stays, as `checkpoint-STEP`: the screen and
-the history after the prompt of that step.
+The newest is the file `checkpoint` next to the log. What is needed to show earlier steps is kept as `checkpoint-STEP`:
+the screen and the history after the prompt of that step.
 
 The state of a fold is its attributes, except for those in NOT_KEPT: its arguments, and state that no replay restores.
 It is pickled, as it may hold any records, and unpickled only after its seal and its program are verified.
@@ -64,7 +64,7 @@ class Checkpoints:
         log.on_append(self._hear)
 
     def save(self, step: int, folds: Folds, made_for: Fingerprints) -> None:
-        """Save the state of the folds if the last checkpoint is old. It is valid for the same fingerprints only."""
+        """Save the state of the folds if the last checkpoint is old. It is valid only for the same fingerprints."""
         size, events = self._log.position
         if not self._is_alone or self._log.was_rewound or events - self._position.events < EVENTS_BETWEEN:
             return
@@ -114,7 +114,7 @@ class Saved:
     origin: bytes
 
     def is_made_for(self, *fingerprints: str) -> bool:
-        """Return whether the state was shaped by these, of which the last may be left out."""
+        """Return whether the state was made for these fingerprints. The last may be omitted."""
         return self.origin.startswith(_origin(fingerprints))
 
     def restore(self, name: str, fold: object, excluded: Collection[str] = ()) -> None:
@@ -122,7 +122,7 @@ class Saved:
 
 
 def load(log: Path, key_file: Path, before: int | None = None) -> Saved | None:
-    """Return the newest checkpoint beside a log, or the display state `before` a step; None without a valid one.
+    """Return the newest checkpoint of a log, or the display state `before` a step, or None if there is no valid one.
 
     The caller checks what it was made for, and that no event before it was rewound.
     """
@@ -138,13 +138,13 @@ def load(log: Path, key_file: Path, before: int | None = None) -> Saved | None:
         origin, states = body[:_ORIGIN_BYTES], body[_ORIGIN_BYTES:]
         if not origin.startswith(_origin(())):
             return None
-        position, folds = pickle.loads(zlib.decompress(states))  # noqa: S301 see the top
+        position, folds = pickle.loads(zlib.decompress(states))  # noqa: S301 - see the module's docstring
         saved = Saved(position, folds, hashlib.sha256(), origin)
         with open_log_file(log) as file:
-            left = position.size
-            while left > 0 and (piece := file.read(min(left, 1 << 20))):
+            remaining = position.size
+            while remaining > 0 and (piece := file.read(min(remaining, 1 << 20))):
                 saved.hash.update(piece)
-                left -= len(piece)
+                remaining -= len(piece)
         return saved if saved.hash.digest() == position.digest else None
     except Exception:  # on any problem, the log has everything
         return None

@@ -2,9 +2,9 @@
 
 A kernel lock (flock) lets one process write a run at a time and ends with that process. A line torn by a crash at the
 end is dropped when the log is opened. Damage anywhere else is an error that names the line. The expected number of
-lines is stored beside it (LogHolder).
+lines is stored next to it (LogHolder).
 
-Not a database: lines can be read, copied, cut and repaired with any tool, years from now. Reading is in reader.
+It is not a database: lines can be read, copied, cut and repaired with any tool, years from now. `reader` reads it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class EventLog:
                     gitignore.write("*\n")
             path = _create_folder(state_dir)
             log = cls(path, mask)
-            draft = path.with_name("events.tmp")  # a run exists as a whole or not at all
+            draft = path.with_name("events.tmp")  # a run exists completely or not at all
             log._open_locked(os.O_CREAT | os.O_EXCL, draft)
             _write(log._file, lines)
             log._size = len(lines)
@@ -83,8 +83,8 @@ class EventLog:
     def open(cls, state_dir: Path, run: str, *, mask: Mask = lambda v: v, accept_truncated: bool = False) -> EventLog:
         """Reopen a run: lock it, drop a torn last line, and continue after the last event.
 
-        Raises StateError if another process holds the run, the log is damaged (the line is named), or more than a torn
-        line is missing. `accept_truncated` accepts the last, for a caller that goes back.
+        Raises StateError if another process holds the run, the log is damaged (with the line), or more than a torn line
+        is missing. `accept_truncated` allows the latter, for a caller that rewinds the run.
         """
         path = log_path(state_dir, run)
         log = cls(path, mask)
@@ -154,7 +154,7 @@ class EventLog:
                     os.fdatasync(self._file)
             except OSError as error:
                 # Part of the line may be on disk, so nothing may be appended until the log is opened again.
-                self._problem = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
+                self._problem = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are intact."
                 raise StateError(self._problem) from error
             self._seq += 1
             self._size += len(line) + 1
@@ -270,7 +270,7 @@ def _restrict_access(state_dir: Path) -> None:
 
 
 def _create_folder(state_dir: Path) -> Path:
-    """Make the folder of a new run. Its id is the time in UTC, so that ids sort by age. Return the path of its log."""
+    """Create the folder of a new run. Its id is the time in UTC, so that ids sort by age. Return its log's path."""
     now = time.time()
     while True:
         fraction = int(now % 1 * 65536)
@@ -279,7 +279,7 @@ def _create_folder(state_dir: Path) -> Path:
             path.parent.mkdir(mode=0o700)
             return path
         except FileExistsError:
-            now += 2 / 65536  # another run began at the same instant
+            now += 2 / 65536  # another run began at the same moment
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

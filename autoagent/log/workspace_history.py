@@ -22,7 +22,7 @@ class Turn:
 
 
 class WorkspaceHistory:
-    """Fold every event in order, including revoked ones, whose states can still be restored."""
+    """Fold all events in order, including revoked ones, whose states can still be restored."""
 
     # The events to read. Of thoughts and unusable replies only the step is used.
     KINDS = (

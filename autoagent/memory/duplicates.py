@@ -1,7 +1,7 @@
 """Find near-duplicates by their vectors, and corrections by their words. Pure functions.
 
-Words such as "now" or a shared name do not make a correction. The only corrections are sentences with the same words
-except for a number, date or name that the sentence equates with its subject ("The port is 5433", "PORT=5433"). A
+Words such as "now" or a shared name do not make a correction. The only corrections are sentences that differ just in
+a number, date or name that the sentence equates with its subject ("The port is 5433", "PORT=5433"). A
 relation ("listens on port 80", "is at 8:00", "works on Alpha") and a label ("Error: E1187") may hold for several values
 at once, and are left alone.
 """
@@ -17,8 +17,8 @@ import numpy as np
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import PRIVATE_SOURCES, PUBLIC, RetrievedMemory
 
-MAX_COSINES = 20_000_000  # at once: 80 MB
-MAX_SOURCES = 20  # named by a merged memory
+MAX_COSINES = 20_000_000  # computed at once: 80 MB
+MAX_SOURCES = 20  # listed for a merged memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DuplicateGroup:
         """Return the distinct sources of all members, private sources first: `a.html, run-1/3`."""
         origins = (m.source or (f"{m.run}/{m.step}" if m.run else "") for m in (self.kept, *self.others))
         all_sources = [name for origin in origins for name in origin.split(", ") if name]
-        if not self.kept.public:  # the user released another text
+        if not self.kept.public:  # the user released a different text
             all_sources = [name for name in all_sources if name != PUBLIC]
         distinct = sorted(dict.fromkeys(all_sources), key=lambda name: name not in PRIVATE_SOURCES)
         more = f", and {len(distinct) - MAX_SOURCES} more" if len(distinct) > MAX_SOURCES else ""
@@ -41,11 +41,11 @@ class DuplicateGroup:
 
 
 def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], alike: float) -> list[DuplicateGroup]:
-    """Return the disjoint groups of two or more near-duplicates. Memories without a vector are in none.
+    """Return the disjoint groups of two or more near-duplicates. Memories without a vector are in no group.
 
     The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least `alike`, and
     so on, so every member is near the kept memory. Memories that differ in kind, trust or a number stay apart:
-    embedders hardly see numbers, and `the code is 7421` is not `the code is 7422`.
+    embedders hardly distinguish numbers, and `the code is 7421` is not `the code is 7422`.
     """
     order = sorted((m for m in memories if m.id in vectors), key=lambda m: (-m.level, -m.t, m.id))
     if not order:
@@ -93,7 +93,7 @@ _PEOPLE = re.compile(r"(?:the )?(?:user|i|he|she|we|they)|[^\W\d_a-z]\w*", re.IG
 
 
 def corrects(new: str, old: str) -> bool:
-    """Return whether `new` states `old` in the same words with another value."""
+    """Return whether `new` repeats `old` in the same words, but with another value."""
     ours, theirs = (_TOKEN.findall(text.strip().rstrip(".!")) for text in (new, old))
     if ours[-1:] == ["now"]:
         ours.pop()

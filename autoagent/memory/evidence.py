@@ -1,8 +1,8 @@
-"""Measure the evidence that a memory fits a query, absolutely, so that nothing may fit. Pure functions.
+"""Measure the evidence that a memory fits a query, on an absolute scale, so that none may fit. Pure functions.
 
-A ranking orders memories but never says whether any fits. Two kinds of evidence are added, each sufficient at 1: the
+A ranking orders memories, but never says whether any fits. Two kinds of evidence are added, each sufficient at 1: the
 similarity in meaning on the embedder's scale (see Embedding.meaning), and the share of the query's words found in the
-memory, weighted by rarity. With vectors of words alone, right answers and the best wrong answers overlap. The sum
+memory, weighted by rarity. With only the vectors of words, right answers and the best wrong answers overlap. The sum
 separates them.
 """
 
@@ -17,16 +17,16 @@ from autoagent.core.frozen import dataclass
 from autoagent.memory.texts import folded, rarity, spaced
 
 ENOUGH = 0.8  # for memories pushed into a prompt
-PART = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless beside the best
+PART = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless next to it
 USED = 0.3  # for a result to count as used, and so to be strengthened
-ENOUGH_ASKED = 0.1  # for an explicit recall: a paraphrase shares no word, and is hardly near
-WORDS_ENOUGH = 0.5  # sufficient weighted share of the question's words without any meaning
+ENOUGH_ASKED = 0.1  # for an explicit recall: a paraphrase shares no words, and its vector is hardly near
+WORDS_ENOUGH = 0.5  # the weighted share of the question's words that suffices on its own
 MAX_TERMS = 64  # of a question; the first count
 MIN_STEM = 5  # letters; a longer word is cut by its last two, the ending
 MIN_COMPOUND = 9  # letters of a stem made up of two words, as in German
-MIN_TOTAL = 1000  # memories assumed at least, for the rarity of a word
+MIN_TOTAL = 1000  # the least number of memories assumed, for the rarity of a word
 MAX_PIECE = 200  # characters of a piece, the unit of a passage
-COVERED_WEIGHT = 0.4  # of a word's weight, once another piece shows it
+COVERED_WEIGHT = 0.4  # of a word's weight, once another piece contains it
 FULL_PIECE = 80  # characters; a shorter piece, such as a heading, counts proportionally less
 
 _WORD = re.compile(r"[^\W_]+")
@@ -53,7 +53,7 @@ def terms(text: str) -> list[str]:
 
 
 class Question:
-    """Hold a query as weighted words. `counts` is the number of the `total` memories with each of its `terms`."""
+    """Hold a query as weighted words. `counts` tells how many of the `total` memories contain each of its `terms`."""
 
     def __init__(self, counts: Mapping[str, int], total: int) -> None:
         self._weights: dict[str, float] = {}
@@ -63,11 +63,11 @@ class Question:
         self._total = sum(self._weights.values())
 
     def coverage(self, text: str) -> float:
-        """Return the text's share of the question's words, by weight, from 0 to 1."""
+        """Return how much of the question's words the text contains, by weight, from 0 to 1."""
         if not self._total:
             return 0.0
         words = _words(text)
-        return sum(weight for stem, weight in self._weights.items() if words.have(stem)) / self._total
+        return sum(weight for stem, weight in self._weights.items() if words.contain(stem)) / self._total
 
     def passage(self, text: str, limit: int) -> str:
         """Return the pieces of the text with most of the query's words, in order and within `limit` characters.
@@ -77,7 +77,7 @@ class Question:
         if len(text) <= limit:
             return text
         pieces = _pieces(text)
-        stems_of = [{stem for stem in self._weights if _words(piece).have(stem)} for piece in pieces]
+        stems_of = [{stem for stem in self._weights if _words(piece).contain(stem)} for piece in pieces]
         chosen: set[int] = set()
         covered: set[str] = set()
         room = limit
@@ -98,7 +98,7 @@ class Question:
 
 
 def _stem(word: str) -> str:
-    """Return the word without its ending, roughly and in any language."""
+    """Return the word roughly without its ending, in any language."""
     return word[: max(MIN_STEM, len(word) - 2)]
 
 
@@ -110,10 +110,10 @@ class _Words:
     each: frozenset[str]
     parts: tuple[str, ...]  # stems that may be part of a compound
 
-    def have(self, stem: str) -> bool:
+    def contain(self, stem: str) -> bool:
         """Return whether a short word or its plural is present. A longer stem may be anywhere in a word.
 
-        A compound is present if two of the words make it up.
+        A compound is present if two of the words form it.
         """
         if stem not in self.folded:
             return len(stem) >= MIN_COMPOUND and any(
@@ -123,7 +123,7 @@ class _Words:
         return len(stem) >= MIN_STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
 
 
-@lru_cache(maxsize=1024)  # successive steps examine the same memories
+@lru_cache(maxsize=1024)  # successive steps look at the same memories
 def _words(text: str) -> _Words:
     plain = folded(text)
     each = frozenset(_WORD.findall(spaced(plain)))
@@ -131,7 +131,7 @@ def _words(text: str) -> _Words:
 
 
 def _pieces(text: str) -> list[str]:
-    """Split a text into sentences and lines, cutting after a word beyond MAX_PIECE."""
+    """Split a text into sentences and lines, and those longer than MAX_PIECE after a word."""
     pieces = []
     for sentence in re.split(r"\n|(?<=[.!?;]) ", text):
         rest = sentence.strip()

@@ -1,12 +1,12 @@
 """Strengthen memories with use and let them fade without it, by the same rules for all stores.
 
-A memory is stored with the current time at level 0. A recall that returns it sets its time to now and raises level 0 to
-1, a higher level by 1 if more than its threshold has passed. A candidate that is not returned, or a memory met by a
-sleep, loses a level if more than the threshold has passed, at most once per threshold. Below level 0 it is
-forgotten. Thresholds grow exponentially up to a cap. Beyond the cap a memory is long-term and never fades.
+A memory is stored with the current time at level 0. A recall that returns it sets its time to now. It raises level 0 to
+1, and a higher level by 1 if more than its threshold has passed. A candidate that is not returned, or a memory that a
+sleep draws, loses a level if more than its threshold has passed, at most once per threshold. Below level 0 it is
+forgotten. Thresholds grow exponentially up to a cap. Beyond the cap, a memory is long-term and never fades.
 
-A change of the time alone is written only if it is at least a minute, to save a write per step. A clock that runs
-backwards counts as no time passed.
+A change of only the time is written only if it is at least a minute, to save a write per step. If the clock runs
+backwards, no time counts as passed.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_EN
 from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank, reranked
 from autoagent.memory.store_base import Skip
 
-DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately: such a memory may supersede another
-MAX_COMPARED = 12  # memories by meaning, and as many by words, compared with a new memory
+DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately; only these can supersede one another
+MAX_COMPARED = 12  # with a new memory: as many by meaning, and as many by words
 DRAWS_PER_MEMORY = 3  # as some memories never fade
 _MAX_TRIES = 10  # to delete a memory despite concurrent changes
 MAX_PASSAGE = 400  # characters of a memory in a prompt
@@ -60,10 +60,11 @@ NO_HOOKS = RecallHooks()
 class LifeRules:
     """Hold the parameters of the rules. Times are in seconds.
 
-    `base`: the threshold of level 0. `growth`: its factor per level. `cap`: the last level with a threshold. `trash`:
-    how long a forgotten memory can be restored. `sleep`: how many memories a sleep meets. `alike`: the cosine of
-    near-duplicates. `lives`: the life by kind, in thresholds of level 0, default 1. `pushed_is_use`: being pushed into
-    a prompt counts as use. `grain`: the smallest change of the time alone that is written.
+    `base` is the threshold of level 0, `growth` its factor per level, and `cap` the last level with a threshold.
+    `trash` is how long a forgotten memory can be restored, `sleep` how many memories a sleep draws, and `alike` the
+    least cosine of near-duplicates. `lives` holds the life by kind in thresholds of level 0, by default 1. With
+    `pushed_is_use`, being pushed into a prompt counts as use. `grain` is the smallest change of only the time that is
+    written.
     """
 
     base: float = 7 * DAY
@@ -83,7 +84,7 @@ class LifeRules:
     def threshold(self, level: int, kind: str = "") -> float:
         """Return the seconds of use or disuse after which a memory of this level and kind rises or falls.
 
-        A life below 1 shortens all thresholds. A longer life is the least of them, and no factor of the others.
+        A life below 1 shortens all thresholds. A longer life is their minimum, and does not lengthen the others.
         """
         life = self.lives.get(kind, 1.0)
         return self.base * max(life, min(life, 1.0) * self.growth ** min(level, self.cap))
@@ -96,7 +97,7 @@ class LifeRules:
         return max(memory.t, now), level
 
     def weakened(self, memory: RetrievedMemory, now: float) -> tuple[float, int | None]:
-        """Return the new time and level of a memory met but not returned. With level None it is forgotten."""
+        """Return the new time and level of a memory that was drawn but not returned. Level None means forgotten."""
         if not self.fades(memory) or now - memory.t <= self.threshold(memory.level, memory.kind):
             return memory.t, memory.level
         return now, memory.level - 1 if memory.level else None
@@ -110,10 +111,10 @@ class LifeRules:
 
 @dataclass(frozen=True, slots=True)
 class ForgettingForecast:
-    """Forecast when an unused memory is forgotten: after how many meetings with a sleep, and from what time.
+    """Forecast when an unused memory is forgotten: after being drawn by how many sleeps, and not before what time.
 
-    `now`: the next sleep to meet it forgets it. `sleeps`: the expected number until then, as each meets only some
-    memories.
+    `now` tells whether the next sleep that draws it forgets it. `sleeps` is the expected number until then, as each
+    draws only some memories.
     """
 
     memory: RetrievedMemory
@@ -128,7 +129,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
 
     `clock` returns seconds since the epoch. `journal` keeps the dreams. With `trusted_only`, memories from outside are
     not recalled. `hooks` take part in a recall. `tell` is called with `"forget", ids` and `"sleep", ids, dream`.
-    Methods raise as those of the store do.
+    Methods raise what those of the store raise.
     """
 
     def __init__(
@@ -143,14 +144,14 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         hooks: RecallHooks = NO_HOOKS,
         tell: Callable[..., object] = lambda place, ids, *dream: None,
     ) -> None:
-        self.take_usage: Callable[[], Usage] = Usage  # of the embedder, if it is metered
+        self.take_usage: Callable[[], Usage] = Usage  # replaced by the embedder's, if it is metered
         self.store = store
         self.journal = journal
         self.rules = rules or LifeRules()
         self.weights = weights or RankingWeights()
         self._clock = clock
         self._trusted_only = trusted_only
-        self.hides: Callable[[str], bool] = lambda place: False  # whether to hide memories of this place's agents
+        self.hides: Callable[[str], bool] = lambda place: False  # whether to hide memories of this agent's run
         self._hooks = hooks
         self._tell = tell
         self.core_changes = 0
@@ -176,7 +177,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """Store a text. A repeated text counts as used now."""
+        """Store a text. A text that is already stored counts as used now."""
         repeated = [memory for part in texts.parts(text) if (memory := self.store.find(part))]
         now = max([self._clock(), *(memory.t for memory in repeated)])
         id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
@@ -204,13 +205,13 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def _supersede(self, id: int, text: str, source: str) -> None:
         """Link the memories corrected by this one to it, keeping both.
 
-        The user's own and pinned memories give way only to what the user adds. A reverse link is removed.
+        The user's own and pinned memories are superseded only by what the user adds. A reverse link is removed.
         """
         found = self.store.search(text, MAX_COMPARED)
         of_user = "user" in source.split(", ")
         others = {m.id: m for m in (*found.near, *found.worded) if m.id != id and m.kind in DELIBERATE_KINDS}
         replaced = [m for m in others.values() if duplicates.corrects(text, m.text)]
-        if any(_is_users(m) and not of_user for m in replaced):
+        if any(_belongs_to_user(m) and not of_user for m in replaced):
             return
         self.superseded = tuple(m for m in replaced if m.superseded_by != id)
         links = [_linked(m, id) for m in self.superseded]
@@ -223,16 +224,16 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         if len(found) < 2:
             return False
         before, after = found[old], found[new]
-        if before.kind not in DELIBERATE_KINDS or _is_users(before) or (before.trusted and not after.trusted):
+        if before.kind not in DELIBERATE_KINDS or _belongs_to_user(before) or (before.trusted and not after.trusted):
             return False
         return self.store.change([_linked(before, new)]) == 1
 
     def recall(
         self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, wanted: Wanted | None = None
     ) -> Recall:
-        """Return the memories as found, then write the changes to them, without a sync.
+        """Return the matching memories, and then write the changes to them, without a sync.
 
-        If the embedder fails, words alone decide and no candidate fades. A `pushed` memory is strengthened only when
+        If the embedder fails, only words decide, and no candidate fades. A `pushed` memory is strengthened only when
         the agent asks for it or acts on it (`use`).
         """
         if k < 1:
@@ -297,7 +298,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def _evidence(
         self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
     ) -> dict[int, float]:
-        """Return the evidence by id that each memory fits the query, which gates may replace."""
+        """Return by id the evidence that each memory fits the query. Gates may replace it."""
         evidence = {m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / WORDS_ENOUGH, 4) for m in memories}
         for weigh in self._hooks.gates:
             weighed = weigh(query, [replace(memory, evidence=evidence[memory.id]) for memory in memories])
@@ -311,7 +312,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return [replace(m, source=link_to_newer(m.source)) if m.superseded_by in dead else m for m in memories]
 
     def _changes_by_use(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
-        """Return the changes of used memories, omitting a change of the time alone below the grain."""
+        """Return the changes of used memories. Omit a change of only the time that is below the grain."""
         changes = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in used)
         grain = self.rules.grain
         return [change for change in changes if change.level != change.seen[1] or change.t >= change.seen[0] + grain]
@@ -410,7 +411,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return result
 
     def _draw(self, n: int) -> dict[int, RetrievedMemory]:
-        """Draw n random memories that can fade, or a few less among many that cannot."""
+        """Draw n random memories that can fade, or a few less if many cannot."""
         drawn = self.store.sample(DRAWS_PER_MEMORY * n, self.rules.cap + 1)
         return {memory.id: memory for memory in [m for m in drawn if self.rules.fades(m)][:n]}
 
@@ -426,14 +427,16 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def pin(self, memory: int, *, pinned: bool = True, public: bool = False, aside: bool | None = None) -> bool:
         """Pin a memory so that it never fades, or unpin it to level 0. Return False for an unknown id.
 
-        `public`: it may be treated like a goal. `aside`: it is not part of the core (None: as before). A memory that
-        becomes part of it is no longer superseded. Raises StateError for an untrusted text that is to be public or part
-        of the core.
+        With `public`, it may be treated like a goal. With `aside`, it is not part of the core (None: as before). A
+        memory that becomes part of the core is no longer superseded. Raises StateError if an untrusted text would
+        become public or part of the core.
         """
         changes = []
         for m in self.store.of([memory]):
             if (public or aside is False) and not m.trusted:
-                raise StateError(f"Memory {memory} comes from outside; such a text is neither in the core nor public.")
+                raise StateError(
+                    f"Memory {memory} comes from outside; such a text can be neither in the core nor public."
+                )
             level = PINNED if pinned else 0 if m.pinned else m.level
             source = with_mark(m.source, PUBLIC, on=public)
             source = source if aside is None else with_mark(source, SET_ASIDE, on=aside)
@@ -478,7 +481,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return sorted(forecasts, key=lambda f: (not f.now, f.meetings, f.at, f.memory.id))
 
     def consolidate(self) -> list[duplicates.DuplicateGroup]:
-        """Merge near-duplicates: keep the firmest with the sources of all, and move the others to the trash.
+        """Merge near-duplicates: keep the firmest, with the sources of all, and move the others to the trash.
 
         Each group is merged as a whole, or not at all if any member has changed meanwhile.
         """
@@ -501,5 +504,5 @@ def _linked(memory: RetrievedMemory, newer: int | None) -> Change:
     return Change(memory.id, (memory.t, memory.level), memory.t, memory.level, link_to_newer(memory.source, newer))
 
 
-def _is_users(memory: RetrievedMemory) -> bool:
+def _belongs_to_user(memory: RetrievedMemory) -> bool:
     return memory.pinned or memory.kind in ("feedback", USER) or "user" in memory.source.split(", ")

@@ -1,4 +1,4 @@
-"""Provide a memory that keeps nothing, and a clock that counts replies. Both need only the core."""
+"""Provide a memory that stores nothing, and a clock that counts replies. Both need only the core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autoagent.core.protocols import MemoryStore
 
 
 class NoMemory:
-    """Store nothing, recall nothing, and sleep without a dream. Satisfies Memory."""
+    """Store nothing, recall nothing and sleep without a dream. Satisfies Memory."""
 
     store_id = ""
     core_changes = 0
@@ -60,7 +60,7 @@ class NoMemory:
 
 
 class TickClock:
-    """Count each reply with a command as a tick of one run's clock, shared by its agents.
+    """Count each reply with a command as a tick of the clock that a run's agents share.
 
     It continues from the newest time in the memory, so no time passes between runs or while a run waits.
     """

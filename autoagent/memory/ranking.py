@@ -1,10 +1,10 @@
 """Select and order the candidates of a store, with a reason for each omission. A model may put them in another order.
 
-Fit: the weighted sum of meaning, words, and the evidence that the gate weighs, each relative to the best candidate's
-(Bruch et al., An Analysis of Fusion Functions for Hybrid Retrieval, 2023); benchmarks/memory_quality.py agrees that it
-beats reciprocal ranks. Weight: fit times recency (an exponential decay since the last recall) times level, so that no
-memory gets in for being recent alone, as it may in the sum of Park et al., Generative Agents, 2023. Diversity: maximal
-marginal relevance (Carbonell and Goldstein, The Use of MMR, 1998).
+Fit is the weighted sum of meaning, words and evidence, each relative to the best candidate's (Bruch et al., An Analysis
+of Fusion Functions for Hybrid Retrieval, 2023). benchmarks/memory_quality.py confirms that this beats reciprocal ranks.
+The score is fit times recency (an exponential decay since the last recall) times level, so that no memory is selected
+just for being recent, as with the sum of Park et al., Generative Agents, 2023. Diversity is maximal marginal relevance
+(Carbonell and Goldstein, The Use of MMR, 1998).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autoagent.memory.texts import MAX_LINE, fitting_lines
 
 DAY = 86_400.0
 MAX_SEARCHED = 5000  # memories per search
-SUPERSEDED_WEIGHT = 0.5  # of a memory with a newer contradiction
+SUPERSEDED_WEIGHT = 0.5  # of a memory that a newer one contradicts
 MAX_RANKED_CHARACTERS = 12_000  # of all memories shown to a model; the others keep their places at the end
 
 _RANK_TASK = (
@@ -37,8 +37,8 @@ _RANK_TASK = (
 class RankingWeights:
     """Hold the weights of a ranking. `words`, `recency`, `level` and `diversity` range from 0 (ignored) to 1 (alone).
 
-    `breadth`: candidates of each search per requested memory. `words`: their weight against meaning. `evidence`: its
-    weight beside both. `half_life`: seconds.
+    `breadth` is the number of candidates of each search per requested memory. `words` is the weight of words against
+    meaning, and `evidence` the additional weight of evidence. `half_life` is in seconds.
     """
 
     breadth: int = 4
@@ -54,7 +54,7 @@ class RankingWeights:
 class Candidate:
     """Hold a found memory with its nearness in meaning, its score by words, and its evidence, each 0 if unknown.
 
-    `echoes`: it repeats goals, as the record of a run does, so others are not measured by it.
+    `echoes` marks one that repeats goals, such as the record of a run, so that others are not measured by it.
     """
 
     memory: RetrievedMemory
@@ -76,9 +76,9 @@ def rank(
 ) -> Recall:
     """Return at most n candidates, best first, with final scores from 0 to 1, and the others with the reason.
 
-    The candidates' scores may have any scale from 0 on. `now` is in seconds since the epoch. `vectors` are their known
-    unit vectors (float32), all of one dimension. A memory needs `enough` evidence, and `part` of the best score. Of
-    equal scores the older id comes first.
+    The candidates' scores may have any scale from 0 upwards. `now` is in seconds since the epoch. `vectors` are their
+    known unit vectors (float32), all of one dimension. A memory needs `enough` evidence, and `part` of the best score.
+    Of equal scores, the older id comes first.
     """
     shares = (1 - weights.words, weights.words, weights.evidence)
     best = [max(values) or 1.0 for values in zip(*((c.meaning, c.words, c.evidence) for c in found), strict=True)]
@@ -123,7 +123,7 @@ def widened(
 def filtered(best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Wanted | None) -> list[RetrievedMemory]:
     """Return the first k wanted memories of the best MAX_SEARCHED. `best(count)` returns the best `count`.
 
-    Each request asks for as many as should do by the share of wanted memories in the last.
+    Each request asks for as many as should suffice, given the share of wanted memories in the last request.
     """
     count = k
     while True:
@@ -131,7 +131,7 @@ def filtered(best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Wante
         selected = found if wanted is None else [memory for memory in found if wanted(memory)]
         if len(selected) >= k or len(found) < count or count >= MAX_SEARCHED:
             return selected[:k]
-        needed = 2 * count * k // (len(selected) or 1)  # with a margin, as each request begins anew
+        needed = 2 * count * k // (len(selected) or 1)  # with a margin, as each request starts over
         count = max(needed, 2 * count) if needed < MAX_SEARCHED // 4 else max(MAX_SEARCHED, k)
 
 
@@ -183,7 +183,7 @@ def _select(
         row = int((worth - diversity * nearest).argmax())  # the first of equals, which has the better score
         chosen[row] = candidates[row]
         worth[row] = -math.inf
-        cosines = np.vecdot(matrix, matrix[row])  # `@` would have to wake its threads
+        cosines = np.vecdot(matrix, matrix[row])  # unlike `@`, it has no threads to wake
         nearest_of[cosines > nearest] = candidates[row].id
         np.maximum(nearest, cosines, out=nearest)
     others = []

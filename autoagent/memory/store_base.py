@@ -1,6 +1,6 @@
-"""A base class for memory stores: preparing texts, embedding, and searching.
+"""Provide a base class for memory stores, which prepares texts, embeds them and searches.
 
-Extensions with a store use it beside `autoagent.extension`.
+Extensions with a store use it in addition to `autoagent.extension`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
 
     A text longer than `texts.PART` characters becomes several memories, of which `put` returns the first. A memory that
     could not be embedded is kept, found by its words, and embedded at a later search. Each instance belongs to one
-    thread at a time. `listen` receives lines about additional work of the store.
+    thread at a time. `listen` receives messages on additional work of the store.
     """
 
     def __init__(self, embedder: Embedder, listen: Callable[[str], None] = lambda line: None) -> None:
@@ -40,7 +40,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
 
     @abstractmethod
     def _storage(self) -> AbstractContextManager[object]:
-        """Open the storage if needed, and turn its errors into StateError."""
+        """Open the storage if necessary, and turn its errors into StateError."""
 
     @abstractmethod
     def _missing(self, parts: Sequence[str]) -> list[str]:
@@ -57,7 +57,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
 
     @abstractmethod
     def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
-        """Apply changes as MemoryStore.change does. There is something to do."""
+        """Apply changes as MemoryStore.change does, when there is something to do."""
 
     @abstractmethod
     def _without_vector(self, after: int) -> Mapping[int, str]:
@@ -69,15 +69,15 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
 
     @abstractmethod
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
-        """Return the k memories nearest to a nonzero vector, as Found.near."""
+        """Return the k memories nearest to a nonzero vector, for Found.near."""
 
     @abstractmethod
     def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
-        """Return the k memories that share words with the query, as Found.worded."""
+        """Return the k memories that share words with the query, for Found.worded."""
 
     @abstractmethod
     def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        """Return about how many memories contain each of these words, and about how many memories there are."""
+        """Estimate how many memories contain each of these words, and how many memories there are."""
 
     @abstractmethod
     def listed(
@@ -117,7 +117,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         text = valid(query)[: texts.PART]
         near: list[RetrievedMemory] = []
         with self._storage():
-            if k < 1 or not text.strip() or not self.listed(1):  # do not embed the query for nothing
+            if k < 1 or not text.strip() or not self.listed(1):  # do not embed the query in vain
                 return Found((), (), {}, {}, {}, 0)
             words = terms(text)
             counts, total = self._word_counts(words) if words else ({}, 0)

@@ -17,13 +17,13 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.text.quoting import Marks, defuse
 from autoagent.text.sanitize import valid
 
-PART = 8_000  # characters; an embedder reads little more than that, and a prompt has room for little more
+PART = 8_000  # characters; an embedder reads little more, and a prompt has room for little more
 _UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana, Han
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]{2,}"
 )
 MAX_LINE = 400  # characters of a memory in a prompt for a dream or an order
-LONGEST = 500  # characters of a word; PostgreSQL takes no more than 2046 bytes
+MAX_WORD_CHARACTERS = 500  # PostgreSQL takes at most 2046 bytes
 
 
 def hash_of(text: str) -> bytes:
@@ -32,28 +32,28 @@ def hash_of(text: str) -> bytes:
 
 
 def parts(text: str) -> list[str]:
-    """Split a text, made valid, into nonblank pieces of at most PART characters, after a line or word if possible."""
+    """Split a text, made valid, into nonblank pieces of at most PART characters, if possible after a line or word."""
     text = valid(text)
-    found, start = [], 0
+    pieces, start = [], 0
     while start < len(text):
         end = start + PART
         if end < len(text):
-            near = (text.rfind(mark, start + PART // 2, end) for mark in ("\n", " "))
-            end = next((cut for cut in near if cut >= 0), end - 1) + 1
-        found.append(text[start:end])
+            cuts = (text.rfind(mark, start + PART // 2, end) for mark in ("\n", " "))
+            end = next((cut for cut in cuts if cut >= 0), end - 1) + 1
+        pieces.append(text[start:end])
         start = end
-    return [part for part in found if part.strip()]
+    return [part for part in pieces if part.strip()]
 
 
 def spaced(text: str) -> str:
-    """Return the text with each run of a script that sets no spaces as its overlapping pairs of characters."""
+    """Replace each run of a script without spaces by its overlapping pairs of characters."""
     if text.isascii():
         return text
     return _UNSPACED.sub(lambda run: f" {' '.join(map(''.join, itertools.pairwise(run[0])))} ", text)
 
 
 def folded(text: str) -> str:
-    """Return the text without case and diacritics."""
+    """Return the text in lower case and without diacritics."""
     folded = text.casefold()
     if folded.isascii():
         return folded
@@ -62,7 +62,7 @@ def folded(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """Return the words of a text in order, ignoring case and diacritics (see `spaced`)."""
-    return [word[:LONGEST] for word in re.findall(r"\w+", spaced(folded(text)))]
+    return [word[:MAX_WORD_CHARACTERS] for word in re.findall(r"\w+", spaced(folded(text)))]
 
 
 def rarity(count: int, total: int) -> float:
@@ -70,15 +70,15 @@ def rarity(count: int, total: int) -> float:
     return math.log(1 + max(total - count + 0.5, 0.5) / (count + 0.5))
 
 
-def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float]:
+def weights(counts: Mapping[str, int], limit: int, total: int) -> dict[str, float]:
     """Weigh the rarest words by BM25 (Robertson and Zaragoza, 2009), given how many of `total` memories have each.
 
-    The counts of the chosen words add up to at most `most`, but one is always chosen. Common words say little and cost
-    most, as ranking reads every memory that contains a word.
+    The counts of the chosen words add up to at most `limit`, but one word is always chosen. Common words say little and
+    cost most, as ranking reads every memory that contains a word.
     """
     order = sorted(counts, key=lambda word: counts[word])
     sums = itertools.accumulate(counts[word] for word in order)
-    chosen = [word for rank, (word, sum) in enumerate(zip(order, sums, strict=True)) if rank == 0 or sum <= most]
+    chosen = [word for rank, (word, sum) in enumerate(zip(order, sums, strict=True)) if rank == 0 or sum <= limit]
     return {word: rarity(counts[word], total) for word in chosen}
 
 

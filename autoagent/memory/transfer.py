@@ -1,9 +1,9 @@
-"""Export and import a memory as files: FILE holds the texts, FILE.npy their vectors.
+"""Export and import a memory as two files: FILE with the texts, and FILE.npy with their vectors.
 
-FILE is JSON Lines. Its first line is a header with the counts of the rest: the memories from the oldest on, then the
-trash, then the dreams. Row i of FILE.npy is the vector of memory i. A missing vector is a zero row, and the memory says
-`"vector": false`. The header has the sha256 of FILE.npy, to recognize a mismatched file. Exports do not depend on the
-backend, and ids are not kept.
+FILE is JSON Lines. Its first line is a header with the counts of the rest: the memories, the oldest first, then the
+trash, and then the dreams. Row i of FILE.npy is the vector of memory i. A missing vector is a zero row, and its memory
+has `"vector": false`. The header has the sha256 of FILE.npy, to recognize a mismatched file. Exports do not depend on
+the backend, and ids are not kept.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from autoagent.text.text_file import open_regular
 
 VERSION = 1
 BATCH = 500  # memories whose vectors or levels are handled at once
-LONGEST_LINE = 4_000_000  # bytes
-LARGEST_FILE = 1_000_000_000  # bytes, of which a sparse file may lack most
+MAX_LINE = 4_000_000  # bytes
+MAX_FILE = 1_000_000_000  # bytes, including the holes of a sparse file
 
 Listen = Callable[[str], None]
 
@@ -67,9 +67,9 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Count exported or imported items, without those that were already stored.
+    """Count exported or imported items, except those that were already stored.
 
-    `doubted`: items imported as untrusted although the file calls them trusted.
+    `doubted` counts items imported as untrusted although the file calls them trusted.
     """
 
     memories: int
@@ -80,7 +80,7 @@ class Counts:
 
 
 class ImportedVectors(LazyEmbedder):
-    """Use the vectors of a file if they are the embedder's, and ask the embedder for others. Satisfies Embedder."""
+    """Use the vectors of a file if the same embedder made them, and ask the embedder for others. Satisfies Embedder."""
 
     def __init__(self, embedder: Embedder, vectors: Vectors) -> None:
         super().__init__(lambda: embedder)
@@ -99,22 +99,22 @@ class ImportedVectors(LazyEmbedder):
 def export(
     store: MemoryStore, embedder: Embedder, journal: Journal | None, path: Path, listen: Listen = lambda line: None
 ) -> Counts:
-    """Write a memory to `path`, and its vectors by `embedder` beside it. Each file is complete or missing.
+    """Write a memory to `path`, and its vectors by `embedder` next to it. Each file is complete or missing.
 
-    Only their owner can read them. Raises StateError if the memory cannot be read or a file cannot be written.
+    Only their owner can read the files. Raises StateError if the memory cannot be read or a file cannot be written.
     """
     memories = sorted(store.listed(), key=lambda memory: (memory.t, memory.text))
     trash = sorted(store.listed(trash=True), key=lambda memory: (memory.t, memory.text))
     dreams = journal.dreams() if journal is not None else []
-    beside = vectors_path(path)
+    vectors_file = vectors_path(path)
     with _as_state_errors(path), contextlib.ExitStack() as written:
         embedded, known = [False] * len(memories), None
         if memories:
             try:
-                vectors = written.enter_context(replacing(beside))
+                vectors = written.enter_context(replacing(vectors_file))
                 embedded = _write_vectors(store, embedder, memories, vectors)
             except ModelError as error:
-                listen(f"The vectors are left out, as the embedder cannot be asked which they are: {error}")
+                listen(f"The vectors are not exported, as the embedder that identifies them cannot be used: {error}")
         if any(embedded):
             vectors.flush()
             vectors.seek(0)
@@ -136,7 +136,7 @@ def export(
             lines.write(f"{line}\n".encode())
     if known is None:
         with _as_state_errors(path):
-            beside.unlink(missing_ok=True)
+            vectors_file.unlink(missing_ok=True)
     return Counts(len(memories), len(trash), len(dreams), sum(embedded))
 
 
@@ -148,7 +148,7 @@ def vectors_path(path: Path) -> Path:
 def _write_vectors(
     store: MemoryStore, embedder: Embedder, memories: Sequence[RetrievedMemory], file: BufferedRandom
 ) -> list[bool]:
-    """Write the vectors. Return whether each memory has one."""
+    """Write the vectors. Return for each memory whether it has one."""
     npy.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)})
     embedded = []
     for start in range(0, len(memories), BATCH):
@@ -161,12 +161,12 @@ def _write_vectors(
 
 
 _LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
-"""JSON need not escape these, but many programs take them for the end of a line."""
+"""JSON does not require escaping these, but many programs take them for line endings."""
 
 _FIELDS = {"text": str, "kind": str, "source": str, "trusted": bool, "level": int, "run": str, "step": int}
-"""The exported fields of a memory besides its times, with their JSON types."""
+"""The exported fields of a memory other than its times, with their types."""
 
-_LARGEST = 2**31 - 1  # highest level and step that every backend can store
+_MAX_INTEGER = 2**31 - 1  # highest level and step that every backend can store
 
 
 def _fields_of(memory: RetrievedMemory) -> dict[str, Any]:
@@ -189,9 +189,9 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
     """
     with _as_state_errors(path), open_regular(path) as file:
         _check_size(path, file)
-        header = _header(path, file.readline(LONGEST_LINE + 1))
+        header = _header(path, file.readline(MAX_LINE + 1))
         memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
-        lines = enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 2)
+        lines = enumerate(iter(partial(file.readline, MAX_LINE + 1), b""), 2)
         records = ((number, _record(path, number, line)) for number, line in lines)
         kept = [(_memory(path, n, record, "t"), record.get("vector", True)) for n, record in islice(records, memories)]
         lost = [_memory(path, n, record, "forgotten") for n, record in islice(records, trash)]
@@ -199,7 +199,7 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
         for number, _ in records:
             raise StateError(f"{path}, line {number}: the header counts fewer lines. Export again.")
     if (read := len(kept) + len(lost) + len(dreamt)) != (total := memories + trash + dreams):
-        raise StateError(f"{path} ends after {read} of {total} lines; it is not whole. Export again.")
+        raise StateError(f"{path} ends after {read} of {total} lines; it is incomplete. Export again.")
     rows = {memory.text: row for row, (memory, embedded) in enumerate(kept) if embedded}
     vectors = _vectors(path, header["vectors"], len(kept), rows, listen) if header.get("vectors") else None
     return Exported(tuple(memory for memory, _ in kept), tuple(lost), tuple(dreamt), vectors)
@@ -243,7 +243,7 @@ def without_untrusted(exported: Exported) -> Exported:
 
 
 def _labelled_untrusted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
-    """Return the export without the trust that this memory does not share, and how many items lose theirs."""
+    """Return the export with only the trust that this memory shares, and how many items lost theirs."""
 
     def label(memory: RetrievedMemory) -> RetrievedMemory:
         known = store.find(memory.text)
@@ -258,7 +258,7 @@ def _labelled_untrusted(store: MemoryStore, exported: Exported) -> tuple[Exporte
 
 
 def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
-    """Store an exported memory. Return the change that sets its level, if needed."""
+    """Store an exported memory. Return the change that sets its level, if necessary."""
     known = store.find(memory.text)
     newer = known if known is not None and known.t > memory.t else memory
     id = store.put(
@@ -270,8 +270,8 @@ def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
 
 
 def _check_size(path: Path, file: BufferedReader) -> None:
-    if (size := os.fstat(file.fileno()).st_size) > LARGEST_FILE:
-        raise StateError(f"{path} has {size:,} bytes; at most {LARGEST_FILE:,} can be imported.")
+    if (size := os.fstat(file.fileno()).st_size) > MAX_FILE:
+        raise StateError(f"{path} has {size:,} bytes; at most {MAX_FILE:,} can be imported.")
 
 
 def _header(path: Path, line: bytes) -> dict[str, Any]:
@@ -284,17 +284,17 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
             f"{path} was written by a newer autoagent (version {version}, this one reads {VERSION}); update autoagent."
         )
     counts = [record.get(name) for name in ("memories", "trash", "dreams")]
-    if not all(type(count) is int and 0 <= count <= LARGEST_FILE for count in counts):
+    if not all(type(count) is int and 0 <= count <= MAX_FILE for count in counts):
         raise StateError(f"{path}, line 1: the header must count memories, trash and dreams.")
     return record
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    if len(line) > LONGEST_LINE:
-        raise StateError(f"{path}, line {number}: is longer than {LONGEST_LINE:,} bytes.")
+    if len(line) > MAX_LINE:
+        raise StateError(f"{path}, line {number}: is longer than {MAX_LINE:,} bytes.")
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or nested without end
+    except (ValueError, RecursionError) as error:  # invalid JSON, invalid UTF-8, or endless nesting
         raise StateError(f"{path}, line {number}: this is not valid JSON: {error}.") from error
     if not isinstance(record, dict):
         raise StateError(f"{path}, line {number}: this is not a JSON object.")
@@ -306,15 +306,15 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
         if kind is str and name != "text" and record[name] != valid(record[name]):  # texts are made valid when stored
-            raise StateError(f"{path}, line {number}: {name!r} holds half of a character.")
+            raise StateError(f"{path}, line {number}: {name!r} contains half of a character.")
     for when in (time, "stored"):
         t: Any = record.get(when, 0 if when == "stored" else None)  # older exports have none
         if type(t) not in (int, float) or not 0 <= t <= LATEST:
             raise StateError(f"{path}, line {number}: {when!r} must be a time, in seconds since 1970.")
     t, stored = float(record[time]), float(record.get("stored", 0))
-    if not 0 <= record["level"] <= _LARGEST or not record["text"].strip():
+    if not 0 <= record["level"] <= _MAX_INTEGER or not record["text"].strip():
         raise StateError(f"{path}, line {number}: a memory has a text and a level of 0 or more.")
-    if not 0 <= record["step"] <= _LARGEST:
+    if not 0 <= record["step"] <= _MAX_INTEGER:
         raise StateError(f"{path}, line {number}: 'step' must be 0 or more.")
     return RetrievedMemory(id=-1, score=0.0, t=t, stored=stored, **{name: record[name] for name in _FIELDS})
 
@@ -326,23 +326,23 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
     except ValueError as error:
         raise StateError(f"{path}, line {number}: this is not a dream: {error}.") from error
     if dream.problem != valid(dream.problem):  # the text is made valid when stored
-        raise StateError(f"{path}, line {number}: 'problem' holds half of a character.")
+        raise StateError(f"{path}, line {number}: 'problem' contains half of a character.")
     return dream
 
 
 def _vectors(
     path: Path, known: Mapping[str, Any], memories: int, rows: Mapping[str, int], listen: Listen
 ) -> Vectors | None:
-    beside = vectors_path(path)
+    vectors_file = vectors_path(path)
     try:
-        with open_regular(beside) as file:
-            _check_size(beside, file)
+        with open_regular(vectors_file) as file:
+            _check_size(vectors_file, file)
             if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
-                raise ValueError("it is damaged, or of another export")
-        array = np.load(beside, mmap_mode="r", allow_pickle=False)
+                raise ValueError("it is damaged, or from another export")
+        array = np.load(vectors_file, mmap_mode="r", allow_pickle=False)
         if array.shape != (memories, known["dim"]) or array.dtype != np.dtype("<f4"):
             raise ValueError("its shape differs from the header")
         return Vectors(str(known["embedder"]), int(known["dim"]), array, rows)
     except (OSError, ValueError, KeyError, TypeError, StateError) as error:
-        listen(f"The vectors in {beside} cannot be used, so the texts are embedded anew: {error}.")
+        listen(f"The vectors in {vectors_file} cannot be used, so the texts are embedded again: {error}.")
         return None

@@ -16,9 +16,9 @@ from autoagent.memory.living_memory import LivingMemory
 class WiderMemory:
     """Recall from the folder's and the user's memory, storing only the kind USER in the latter. Satisfies Memory.
 
-    `find(make)` opens the user's memory, or returns None if it is missing and not to be made. `refusal(text)` may ask
-    the user, and returns why the text may not be added to it, or ''. `say` reports once why the user's memory cannot be
-    read. The folder's memory is then recalled alone. Recalled memories of the user count as private.
+    `find(create)` opens the user's memory, or returns None if it is missing and not to be created. `refusal(text)` may
+    ask the user, and returns why the text may not be added to it, or ''. If the user's memory cannot be read, `say`
+    reports why, once, and only the folder's is recalled. Recalled memories of the user count as private.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class WiderMemory:
         self._problem = ""
 
     def add(self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **known: Any) -> int | None:
-        """Store a text, of the kind USER in the user's own memory. Raises StateError if not allowed."""
+        """Store a text, in the user's own memory if its kind is USER. Raises StateError if this is not allowed."""
         if kind != USER:
             return self._own.add(text, kind=kind, source=source, trusted=trusted, **known)
         if not trusted:
@@ -45,13 +45,13 @@ class WiderMemory:
             return None
         if reason := self._refusal(text):
             raise StateError(reason)
-        user = self._opened(make=True)
+        user = self._user_memory(create=True)
         assert user is not None
         id = user.add(text, kind=kind, source=source, **{**known, "durable": True})
         return None if id is None else -id
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)  # the rest concerns the folder's memory alone
+        return getattr(self._own, name)  # anything else concerns only the folder's memory
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         return memory >= 0 and self._own.has_lost(memory, run, text)
@@ -60,7 +60,7 @@ class WiderMemory:
         """Search and filter both memories separately, and return the best results."""
         recalls = self._own.recall(query, k, skip=skip, **asked)
         try:
-            user = self._opened()
+            user = self._user_memory()
             of_user = user.recall(query, k, **asked) if user else Recall()
         except (ModelError, StateError) as error:
             if str(error) != self._problem:
@@ -77,12 +77,12 @@ class WiderMemory:
         return replace(recalls, memories=tuple(best[:k]), left_out=tuple(left_out), problem=problem)
 
     def core(self) -> list[RetrievedMemory]:
-        user = self._opened()
+        user = self._user_memory()
         both = (*self._own.core(), *map(_of_user, user.core() if user else ()))
         return sorted(both, key=lambda memory: (memory.core_rank, -memory.t))
 
     def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
-        place = self._own if memory >= 0 else self._opened()
+        place = self._own if memory >= 0 else self._user_memory()
         return place is not None and place.keep_in_core(abs(memory), kept=kept, public=public)
 
     @property
@@ -94,14 +94,14 @@ class WiderMemory:
 
     def use(self, memories: Collection[int]) -> None:
         self._own.use({id for id in memories if id >= 0})
-        theirs = {-id for id in memories if id < 0}
-        if theirs and (user := self._opened()) is not None:
-            user.use(theirs)
+        user_ids = {-id for id in memories if id < 0}
+        if user_ids and (user := self._user_memory()) is not None:
+            user.use(user_ids)
 
     def forget(self, memory: int) -> bool:
         if memory >= 0:
             return self._own.forget(memory)
-        user = self._opened()
+        user = self._user_memory()
         return user is not None and user.forget(-memory)
 
     def take_usage(self) -> Usage:
@@ -116,20 +116,20 @@ class WiderMemory:
         if self._user is not None:
             self._user.close()
 
-    def _opened(self, *, make: bool = False) -> LivingMemory | None:
+    def _user_memory(self, *, create: bool = False) -> LivingMemory | None:
         if self._user is None:
-            self._user = self._find(make)
+            self._user = self._find(create)
         return self._user
 
 
 def _best_evidence(recall: Recall) -> float:
-    """Return the most evidence among the ranked candidates."""
+    """Return the highest evidence among the ranked candidates."""
     found = [memory.evidence for memory in recall.memories]
     return max(found + [other.evidence for other in recall.left_out if other.reason != FROM_OUTSIDE], default=0.0)
 
 
 def _scaled(recall: Recall, top: float) -> Recall:
-    """Scale the scores, relative to the best of one memory, to the evidence `top` of the best of both."""
+    """Scale the scores, which are relative to the best of one memory, to the best of both with the evidence `top`."""
     share = _best_evidence(recall) / top if top else 1.0
     memories = tuple(replace(memory, score=memory.score * share) for memory in recall.memories)
     left_out = tuple(replace(other, score=other.score * share) for other in recall.left_out)

@@ -1,4 +1,4 @@
-"""Play the demo: a scripted agent without a model, whose commands really run in the workspace."""
+"""Play the demo: a scripted agent without a model, whose commands do run in the workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrap a model so that the user can switch it, and a listener so that a run's limits hold during a call."""
+"""Wrap a model so that the user can switch it, and a listener so that a run's limits apply during a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autoagent.core.protocols import Listener, Model
 
 
 class SwitchableModel:
-    """Forward to the current model. Satisfies protocols.Model. Spending of earlier models still counts."""
+    """Forward to the current model. Satisfies protocols.Model. The usage of earlier models still counts."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -31,9 +31,9 @@ class SwitchableModel:
 
 
 class LimitedListener:
-    """Forward to a listener, and enforce limits meanwhile.
+    """Forward to a listener, and enforce limits during the call.
 
-    `heed` returns the remaining seconds, `before_retry` receives the reason for a retry. Both may raise StopRun.
+    `heed` returns the remaining seconds, and `before_retry` receives the reason for a retry. Both may raise StopRun.
     `on_text` receives streamed text, and so does the listener unless `quiet`.
     """
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from autoagent.registry.models import ModelOpening
 
 _QUESTION = "Your reply, as the model:"
-_MORE = "More of the JSON, or an empty line:"
-_FORMS = (
+_CONTINUE = "More of the JSON, or an empty line:"
+_HELP = (
     'Answer with a JSON reply, or in short: command_name {"argument": "value"}, or command_name argument="a value". '
-    "JSON may go over several lines; an empty line ends what is not complete."
+    "JSON may span several lines; an empty line ends it early."
 )
-_SHORT = re.compile(r"\s*([\w.-]+)(?:\s+(.*))?", re.DOTALL)
+_SHORT_FORM = re.compile(r"\s*([\w.-]+)(?:\s+(.*))?", re.DOTALL)
 _ARGUMENT = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 
@@ -46,10 +46,10 @@ class HumanModel:
         self._previous: tuple[Message, ...] = ()
 
     def take_usage(self) -> Usage:
-        return Usage()  # none besides the completions
+        return Usage()  # none other than the completions'
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
-        """Return the person's reply. Raises StopRun at the end of input. It is free and never truncated."""
+        """Return the person's reply, which is free and never truncated. Raises StopRun at the end of the input."""
         messages, commands = without_calls(messages), asked.get("commands")
         for message in messages:
             if message.role != "assistant" and not any(
@@ -65,23 +65,23 @@ class HumanModel:
             raise StopRun(outcome) from error
 
     def _command(self, commands: Sequence[CommandSpec]) -> str:
-        """Ask until the reply is valid JSON, so that a typing error costs no step."""
+        """Ask until the reply is valid JSON, so that a typo does not cost a step."""
         names = {name for spec in commands for name in (spec.name, *spec.aliases)}
         while True:
             answer = self._ask(_QUESTION).strip()
             if answer.startswith(("{", "`")):
-                while not _is_json(answer) and (line := self._ask(_MORE)).strip():
+                while not _is_json(answer) and (line := self._ask(_CONTINUE)).strip():
                     answer += "\n" + line
                 return answer
             reply = parse_short_form(answer)
             if reply is not None and answer.split(maxsplit=1)[0] in names:
                 return reply
-            self._show(f"{_FORMS} The commands are: {', '.join(spec.signature() for spec in commands)}.")
+            self._show(f"{_HELP} The commands are: {', '.join(spec.signature() for spec in commands)}.")
 
 
 def parse_short_form(answer: str) -> str | None:
     """Read `read_file filename=a.txt` or `read_file {"filename": "a.txt"}` as a reply, else return None."""
-    match = _SHORT.fullmatch(answer)
+    match = _SHORT_FORM.fullmatch(answer)
     if match is None:
         return None
     name, rest = match[1], (match[2] or "").strip()

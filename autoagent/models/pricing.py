@@ -1,9 +1,9 @@
-"""Give prices, context lengths and reasoning of hosted models by name.
+"""Look up prices and context lengths of hosted models by name, and whether they reason.
 
-A missing name has an unknown price, never 0. From OpenAI's price list of November 2026, standard processing, without
-discontinued models. Those of other makers as of February 2026: no open weights, which cost what their host asks. Not
-covered: the surcharge for writing to the prompt cache, and long prompts: newer models cost double from 200,000 or
-272,000 tokens on, so their window ends there.
+A model that is not listed has an unknown price, never 0. OpenAI's prices are from its list of November 2026 (standard
+processing, no discontinued models), those of other makers from February 2026. Open weights are not listed, as their
+price depends on the host. Not covered: the surcharge for writing to the prompt cache, and long prompts. Newer models
+cost double from 200,000 or 272,000 tokens on, so their window ends there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autoagent.core.model import Price
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Hold a model's price and its context length in tokens, prompt and reply together."""
+    """Hold a model's price and its context length, for prompt and reply together, in tokens."""
 
     price: Price
     window: int
@@ -53,7 +53,7 @@ _SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 
 
 def names() -> list[str]:
-    """Return the chat models of the table, without embedders."""
+    """Return the names of the chat models in the table, without embedders."""
     return [name for name, row in _TABLE.items() if row[1]]
 
 
@@ -65,7 +65,7 @@ def known(model: str) -> Known | None:
 
 
 def reasons(model: str) -> bool:
-    """Return whether it thinks before it answers: takes `max_completion_tokens` and no temperature."""
+    """Return whether a model thinks before it answers. It then takes `max_completion_tokens` and no temperature."""
     return _REASONING.match(model.rpartition("/")[2].lower()) is not None
 
 

@@ -16,8 +16,8 @@ from autoagent.text.redaction import MASK, holds_mask
 if TYPE_CHECKING:
     from autoagent.registry.models import ModelOpening
 
-WINDOW = 128_000  # tokens, if the recording gives none
-_PIECE = 12  # characters per piece for the listener
+WINDOW = 128_000  # tokens, if the recording does not say
+_CHUNK_CHARACTERS = 12  # characters that the listener receives at a time
 
 
 class ReplayModel:
@@ -52,9 +52,8 @@ class ReplayModel:
         replies: list[str | Completion | ModelError] = []
         for event in recorded:
             if isinstance(event, Thought) and holds_mask(event.call.args):
-                problem = f"The reply of step {event.step} held a secret, which the log has as {MASK}"
-                way_on = "it cannot be given once more. Resume the run with another model."
-                replies.append(ModelError(f"{problem}: {way_on}"))
+                problem = f"The reply of step {event.step} contained a secret, which the log holds as {MASK}"
+                replies.append(ModelError(f"{problem}; it cannot be replayed. Resume the run with another model."))
             elif isinstance(event, Thought):
                 replies.append(event.text)
             elif isinstance(event, Rejected):
@@ -68,7 +67,7 @@ class ReplayModel:
         self._replies = itertools.islice(self._replies, count, None)
 
     def take_usage(self) -> Usage:
-        return Usage()  # none besides the completions
+        return Usage()  # none other than the completions'
 
     def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
         """Return the next reply, whatever the prompt. Raises ModelError at the end of the recording."""
@@ -83,8 +82,8 @@ class ReplayModel:
         self._count += 1
         completion = Completion(reply, Usage()) if isinstance(reply, str) else reply
         if listener := asked.get("listener"):
-            for start in range(0, len(completion.text), _PIECE):
-                listener.text(completion.text[start : start + _PIECE])
+            for start in range(0, len(completion.text), _CHUNK_CHARACTERS):
+                listener.text(completion.text[start : start + _CHUNK_CHARACTERS])
         return completion
 
 

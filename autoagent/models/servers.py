@@ -12,7 +12,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """Describe a provider with an OpenAI-compatible address. `keys` is where keys are made."""
+    """Describe a provider with an OpenAI-compatible address. `keys` is the page where keys are created."""
 
     name: str
     base_url: str
@@ -58,13 +58,13 @@ class ProbeAnswer:
         data = self.body.get("data") if isinstance(self.body, dict) else None
         rows = data if isinstance(data, list) else []
         names = (str(row["id"]) for row in rows if isinstance(row, dict) and row.get("id"))
-        return tuple(name for name in names if name.isprintable())  # others could imitate lines of the program
+        return tuple(name for name in names if name.isprintable())  # others could imitate the program's own output
 
 
 def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: float = 10.0) -> ProbeAnswer:
     """Send a single request without proxies, redirects or retries. POST if there is a body. Never raises.
 
-    `timeout` is in seconds for each wait; the whole takes at most twice as long, even if a server trickles bytes.
+    `timeout` applies to each wait, in seconds. All of it takes at most twice as long, even if a server trickles bytes.
     """
     import http.client
     import socket
@@ -73,15 +73,15 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
     from autoagent.network.connections import Deadline
 
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    text, late = None, False
+    text, timed_out = None, False
     if body is not None:
         text, headers["Content-Type"] = json.dumps(body), "application/json"
     try:
         address = urlsplit(base_url)
-        kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        connection_class = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
         if not address.hostname:
-            return ProbeAnswer(0, problem="the address names no host")
-        connection = kind(address.hostname, address.port)
+            return ProbeAnswer(0, problem="the address has no host name")
+        connection = connection_class(address.hostname, address.port)
         with Deadline(2 * timeout) as deadline, contextlib.closing(connection):
             try:
                 plain = socket.create_connection((connection.host, connection.port), timeout)
@@ -91,20 +91,20 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
                     connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=connection.host)
                 connection.request("POST" if text else "GET", address.path.rstrip("/") + path, text, headers)
                 with connection.getresponse() as response:
-                    raw = response.read(_MAX_BYTES + 1)
+                    content = response.read(_MAX_BYTES + 1)
             finally:
-                late = deadline.passed
-        if late:  # a closed connection looks like the end of the answer
+                timed_out = deadline.passed
+        if timed_out:  # closing the connection looks like the end of the answer
             raise TimeoutError
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an invalid port or host
-        if late or isinstance(error, TimeoutError):
-            return ProbeAnswer(0, problem="no whole answer came in time")
+        if timed_out or isinstance(error, TimeoutError):
+            return ProbeAnswer(0, problem="no complete answer arrived in time")
         return ProbeAnswer(0, problem=str(error) or type(error).__name__)
-    if len(raw) > _MAX_BYTES:
+    if len(content) > _MAX_BYTES:
         return ProbeAnswer(response.status, problem=f"the answer is larger than {_MAX_BYTES // 1_000_000} MB")
     try:
-        return ProbeAnswer(response.status, json.loads(raw))
-    except (ValueError, RecursionError):  # RecursionError: nested too deep to be an honest answer
+        return ProbeAnswer(response.status, json.loads(content))
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply to be genuine
         return ProbeAnswer(response.status, problem="the answer is not JSON")
 
 
@@ -116,7 +116,7 @@ def list_models(base_url: str, key: str = "", timeout: float = 10.0) -> ProbeAns
 def find_servers(ports: dict[str, int] | None = None, timeout: float = 0.3) -> tuple[Server, ...]:
     """Find the model servers on the usual ports of this machine.
 
-    Ports are tried in turn: a closed port refuses at once, and only a silent port costs its `timeout` in seconds.
+    Ports are tried in turn: a closed port refuses at once, and only a silent port takes `timeout` seconds.
     """
     servers = []
     for name, port in (USUAL_PORTS if ports is None else ports).items():

@@ -1,4 +1,4 @@
-"""The guarded way to the web: which addresses may be connected to, and requests that connect nowhere else.
+"""Guard access to the web: decide which addresses may be used, and send requests that reach nothing else.
 
-May import core, text and workspace (a download lies in it). Exports `NetworkGuard`, `HttpClient` and `download`.
+May import core, text and workspace (for downloads). Exports `NetworkGuard`, `HttpClient` and `download`.
 """

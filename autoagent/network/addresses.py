@@ -26,7 +26,7 @@ from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import shown
 
 PORTS = {"http": 80, "https": 443}
-MAX_ADDRESSES = 64  # per name; honest names have a handful
+MAX_ADDRESSES = 64  # per name; genuine names have a handful
 RESOLVE_SECONDS = 10.0
 
 _MAX_URL = 8192  # characters
@@ -58,29 +58,29 @@ class Address:
 def parse(url: str) -> Address:
     """Parse an http or https URL. Raises CommandError, omitting any password."""
     text = url.strip()
-    called = shown(re.sub(r"(?<=://).*@", f"{MASK}@", text, flags=re.DOTALL))  # a password may hold a slash
+    shown_url = shown(re.sub(r"(?<=://).*@", f"{MASK}@", text, flags=re.DOTALL))  # a password may hold a slash
     if len(text) > _MAX_URL:
-        raise CommandError(f"{called} is too long for an address: {len(text):,} characters of at most {_MAX_URL:,}.")
+        raise CommandError(f"{shown_url} is too long for an address: {len(text):,} characters of at most {_MAX_URL:,}.")
     if bad := re.search(r"[^\S ]|[\\\x00-\x1f\x7f\ud800-\udfff]", text):
-        raise CommandError(f"{called} is not an address: it holds {bad.group()!a}.")
+        raise CommandError(f"{shown_url} is not an address: it holds {bad.group()!a}.")
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d)", text)
     if scheme is None:
-        raise CommandError(f"{called} has no scheme; write https:// before it.")
+        raise CommandError(f"{shown_url} has no scheme; write https:// before it.")
     if scheme[1].lower() not in PORTS:
-        raise CommandError(f"{called} has the scheme {scheme[1].lower()}:; only http: and https: are reached.")
+        raise CommandError(f"{shown_url} has the scheme {scheme[1].lower()}:; only http: and https: are reached.")
     if re.match(r"[^/?#]*//[^/?#]*@", text):  # first, as a masked password would break the parsing
-        raise CommandError(f"{called} holds a user name or a password; leave it out.")
+        raise CommandError(f"{shown_url} holds a user name or a password; leave it out.")
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:  # its text quotes the URL, perhaps with a password
-        raise CommandError(f"{called} is not an address: its host or its port cannot be read.") from None
+        raise CommandError(f"{shown_url} is not an address: its host or its port cannot be read.") from None
     try:
         host = normal_host(parts.hostname or "")
     except ValueError as error:
-        raise CommandError(f"{called} is not an address: {error}.") from None
+        raise CommandError(f"{shown_url} is not an address: {error}.") from None
     if port == 0:
-        raise CommandError(f"{called} is not an address: there is no port 0.")
+        raise CommandError(f"{shown_url} is not an address: there is no port 0.")
     target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
     return Address(parts.scheme, host, port or PORTS[parts.scheme], target)
 

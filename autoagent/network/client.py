@@ -173,7 +173,7 @@ def _status(status: int) -> str:
 
 # Downloads: large files, piece by piece to the disk ----------------------------------------------------------------
 
-_AS_IT_IS: Mapping[str, str] = {"Accept-Encoding": "identity"}
+_UNCOMPRESSED: Mapping[str, str] = {"Accept-Encoding": "identity"}
 
 # As in protocols.Web.download.
 Progress = Callable[[int, int | None], None]
@@ -188,14 +188,14 @@ def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progre
 
     Raises CommandError. The part is emptied if it cannot be continued later.
     """
-    with Deadline(DOWNLOAD_SECONDS) as deadline, client.asked(url, _AS_IT_IS, deadline) as first:
+    with Deadline(DOWNLOAD_SECONDS) as deadline, client.asked(url, _UNCOMPRESSED, deadline) as first:
         validator, size = first.validator, first.length
         if size is not None and size > limit:
             raise _too_large(first, limit)
         version = hashlib.sha256(f"{url}\n{validator}\n{size}".encode()).hexdigest()[:16]
         with part(version) as file:
             if not validator or size is None:
-                return _in_one_go(first, file, limit, progress)
+                return _download_whole(first, file, limit, progress)
             if file.seek(0, os.SEEK_END) > size:
                 _empty(file)
             while (before := file.tell()) < size:
@@ -203,7 +203,7 @@ def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progre
                     if before == 0:
                         _receive(first, file, size, progress)
                     else:
-                        headers = {**_AS_IT_IS, "Range": f"bytes={before}-", "If-Range": validator}
+                        headers = {**_UNCOMPRESSED, "Range": f"bytes={before}-", "If-Range": validator}
                         with client.asked(url, headers, deadline, expected=(200, 206)) as rest:
                             if rest.response.status_code != 206 or rest.start != file.tell():
                                 _empty(file)
@@ -217,7 +217,7 @@ def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progre
             return size
 
 
-def _in_one_go(answer: HttpAnswer, file: BinaryIO, limit: int, progress: Progress) -> int:
+def _download_whole(answer: HttpAnswer, file: BinaryIO, limit: int, progress: Progress) -> int:
     _empty(file)
     try:
         _receive(answer, file, limit + 1, progress)

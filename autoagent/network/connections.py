@@ -3,8 +3,8 @@
 The guard is asked when a connection is opened, and the socket connects to an approved address without resolving again.
 TLS is verified against the host in the URL.
 
-No library connects to an address from an earlier check. The libraries requests and urllib3 do the rest. Their errors
-become errors of this program. No message repeats the server's words, which are untrusted.
+No library can connect to an address that was checked earlier, so this is done here. requests and urllib3 do the rest.
+Their errors become errors of this program. No message repeats the server's words, which are untrusted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Connect = Callable[[str, int], socket.socket]  # opens a TCP connection to a hos
 class Deadline:
     """End a conversation after `seconds` by shutting down its sockets, which wakes any waiting thread.
 
-    A limit on each wait is not enough against a server that sends a byte now and then.
+    A limit on each wait does not stop a server that sends a byte now and then.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -93,7 +93,7 @@ def guarded_connect(guard: NetworkGuard, deadline: Deadline) -> Connect:
     return connect
 
 
-def authorities() -> ssl.SSLContext:
+def trusted_context() -> ssl.SSLContext:
     """Return TLS that trusts the authorities of certifi and of the system (also SSL_CERT_FILE and SSL_CERT_DIR)."""
     import ssl
 
@@ -125,7 +125,7 @@ def adapter(connect: Connect) -> HTTPAdapter:
         ConnectionCls = Secure
 
         def __init__(self, host: str, port: int | None = None, **options: Any) -> None:
-            super().__init__(host, port, ssl_context=authorities(), **options)
+            super().__init__(host, port, ssl_context=trusted_context(), **options)
 
     class Adapter(HTTPAdapter):
         def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:

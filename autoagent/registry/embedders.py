@@ -21,7 +21,7 @@ class EmbedderOpening:
 
     settings: ModelSettings
     argument: str  # the text after the name and a colon in EMBEDDING_MODEL
-    listener: Listener | None  # is told of long waits
+    listener: Listener | None  # is notified of long waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ class Provider(Registered):
     """
 
     open: Callable[[ModelOpening], Model]
-    forms: tuple[str, ...] = ()  # its spellings, if an argument may follow the name and a colon
+    forms: tuple[str, ...] = ()  # how to write it, if an argument may follow the name and a colon
     endpoint: bool = False  # it sends prompts to the OpenAI-compatible endpoint of the settings
     sees: bool = False  # it passes images on
     recorded: bool = False  # its replies come in a fixed order, and a resumed run skips those it has used
@@ -134,7 +134,7 @@ class ModelChoice:
 
     @property
     def is_harmless(self) -> bool:
-        """Return whether it opens no file and no run and comes from no plug-in, so that anybody may choose it."""
+        """Return whether it opens no file or run and is not from a plug-in, so that anybody may choose it."""
         return not PROVIDERS.is_added(self.name) and (self.name == OPENAI.name or not self.argument)
 
 

@@ -23,11 +23,11 @@ class UntrustedValue:
     """Hold a value set by a folder, ignored until the user trusts it."""
 
     file: str
-    line: int = 0  # 0: none
+    line: int = 0  # 0 if it has none
     name: str  # in that file
     value: str
     about: str  # its purpose
-    setting: str = ""  # that it affects
+    setting: str = ""  # the setting that it affects, or ''
     secret: bool = False
     never: bool = False  # not even a trusted folder may set it
     additive: bool = False  # a run can proceed without it if nobody can be asked
@@ -49,7 +49,7 @@ class Place:
 
     folder: Path
     setting: Callable[[str], Any]  # returns a setting by its name
-    trusts: Callable[[UntrustedValue], bool]  # returns whether the user trusts the folder with a value, as it is now
+    trusts: Callable[[UntrustedValue], bool]  # returns whether the user trusts the folder with this value as it is now
     variable: Callable[[str], str | None]  # returns a variable, of `.env` before the environment, or None if not set
     specs: Callable[[], Sequence[CommandSpec]]  # returns all declared commands, except those added by a run
     is_named: Callable[[str], bool]  # returns whether the user has named the file or folder of a setting
@@ -59,14 +59,14 @@ class Place:
 
 
 def runs_alone(spec: CommandSpec) -> bool:
-    """Return whether a part of a run may run the command by itself: it stays in the workspace and can be undone."""
+    """Return whether a part of a run may run the command on its own: it stays in the workspace and can be undone."""
     return spec.category == "files" and spec.risk in ("read", "write")
 
 
 class FolderPart(Protocol):
     """Define an extension's hooks in a folder, called whenever settings are loaded. A module can implement them.
 
-    If a hook fails, the program does not start, as it could not know what to ask about or to protect.
+    If a hook fails, the program does not start, as it cannot know what to ask about or to protect.
     """
 
     def asks(self, place: Place) -> Iterable[UntrustedValue]:
@@ -99,7 +99,7 @@ class OfferedCommand:
     command: Any
     name: str  # at the source
     told: str  # the source's whole description; a command with another description is another command
-    remark: str = ""  # for the user alone, and not compared
+    remark: str = ""  # for the user only, and not compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Offer:
     """
 
     source: str  # its name for the user, such as `MCP server shop`
-    written: str  # tells it from other sources of the same name
+    written: str  # distinguishes it from other sources of the same name
     file: Path  # lists the source
     folder: Path  # where the commands are allowed
     allowed_by: str  # the command line by which the user allows them later
@@ -176,7 +176,7 @@ class RunPart:
         return completion
 
     def call(self, call: Call) -> Call:
-        """Return the call to propose in place of this one."""
+        """Return the call to propose instead of this one."""
         return call
 
     def decide(self, proposal: Proposal) -> Verdict | None:

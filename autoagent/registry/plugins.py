@@ -3,7 +3,7 @@
 An entry point of the group `autoagent` names a function, `register(host)`, which registers an extension. Groups such as
 `autoagent.models` and `autoagent.memory` name a single record.
 
-The entry points of every installed distribution are read by hand in a millisecond or two, because the first question
+The entry points of every installed distribution are read directly, in a millisecond or two, because the first question
 waits for it and `importlib.metadata` takes seventy. Single records are imported when requested or listed, parts of
 folders when the settings are loaded, commands when a run starts, and extensions with the first of these.
 """
@@ -34,7 +34,7 @@ class Plugin:
     distribution: str
     version: str
     place: str  # to load it from: `module` or `module:name`
-    record: Any = None  # as an extension has registered it
+    record: Any = None  # as registered by an extension
 
     @property
     def is_ours(self) -> bool:

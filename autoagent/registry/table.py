@@ -1,4 +1,4 @@
-"""Look up named records: our own, and those of plug-ins."""
+"""Look up named records: the program's own, and those of plug-ins."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class Table(Generic[Record]):
 
     def _load(self, plugin: Plugin) -> Record:
         if plugin.name in self._own:
-            raise plugin.refuse("cannot be used: autoagent has this name itself")
+            raise plugin.refuse("cannot be used: autoagent itself has this name")
         if plugin != (first := self._added()[plugin.name]):
-            raise plugin.refuse(f"cannot be used: {first.description} has the name already")
+            raise plugin.refuse(f"cannot be used: {first.description} already has this name")
         record = plugin.load()
         if not isinstance(record, self._kind):
-            raise plugin.refuse(f"cannot be used: it is no {self._kind.__name__}")
+            raise plugin.refuse(f"cannot be used: it is not a {self._kind.__name__}")
         if record.name != plugin.name or record.aliases:
             raise plugin.refuse(f"cannot be used: its record is named {', '.join((record.name, *record.aliases))}")
         return record

@@ -26,13 +26,13 @@ def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Ch
     """
     if completion.truncated:
         raise ReplyError(f"The reply was cut off before its end, so {file} was not written. Write a shorter one.")
-    said = _THINKING.sub("", completion.text)
-    blocks, words = _blocks(said)
-    if document := _document_in_block(said, file):
+    answer = _THINKING.sub("", completion.text)
+    blocks, words = _blocks(answer)
+    if document := _document_in_block(answer, file):
         blocks, words = [document], ""
     # Otherwise the reply is a Markdown document outside of a block.
-    elif not blocks or (PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(said.lstrip("\r\n"))):
-        blocks, words = [said], ""
+    elif not blocks or (PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(answer.lstrip("\r\n"))):
+        blocks, words = [answer], ""
     if len(blocks) > 1:
         raise ReplyError(f"The reply holds {len(blocks)} code blocks; answer with one that holds the whole of {file}.")
     text = blocks[0].strip("\n")
@@ -61,12 +61,12 @@ def _document_in_block(text: str, file: str) -> str:
         fence = _FENCE.fullmatch(line)
         if not inner and fence and fence["mark"].startswith(first["mark"]):
             inner = fence["mark"]
-        elif inner and fence and _ends(fence, inner):
+        elif inner and fence and _closes(fence, inner):
             inner = ""
-    return "\n".join(lines[1:-1]) if not inner and _ends(last, first["mark"]) else ""
+    return "\n".join(lines[1:-1]) if not inner and _closes(last, first["mark"]) else ""
 
 
-def _ends(fence: re.Match[str], mark: str) -> bool:
+def _closes(fence: re.Match[str], mark: str) -> bool:
     return fence["mark"].startswith(mark) and not fence["info"].strip()
 
 
@@ -85,7 +85,7 @@ def _blocks(text: str) -> tuple[list[str], str]:
         if not mark and fence:
             mark = fence["mark"]
             blocks.append([])
-        elif mark and fence and _ends(fence, mark):
+        elif mark and fence and _closes(fence, mark):
             mark = ""
         else:
             (blocks[-1] if mark else words).append(line)

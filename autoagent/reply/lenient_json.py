@@ -4,7 +4,7 @@ Every extension of RFC 8259 has a single meaning: comments (`//`, `#`, `/* */`),
 too few between members, single, triple and typographic quotes, raw line breaks and tabs in strings, Python's `True`,
 `False`, `None` and `\xHH`, unquoted keys, exotic white space, one bracket too many just before `"command"`. Anything
 else is an error at a position: unclosed brackets, expressions, unknown escapes, a key with two values. JSON-repair
-libraries accept those too, and silently change file contents.
+libraries accept these, too, and silently change the contents of files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_DEPTH = 64  # levels of nesting; no command needs more than a few
 class UnreadableJson(ValueError):
     """Report unreadable text with the reason, the position (from 1), and an excerpt.
 
-    `begun`: the outermost object had a first key and its colon, so that it is no prose in braces.
+    With `begun`, the outermost object had a first key and a colon, so it is not prose in braces.
     """
 
     def __init__(self, reason: str, text: str, position: int, *, begun: bool) -> None:

@@ -1,6 +1,6 @@
 """Find the one object of a written reply that holds a command.
 
-The structure of the reply decides, never its words. Thinking is set aside wherever it stands, with the drafts in it.
+The structure of the reply decides, never its words. Thinking is ignored wherever it is, along with any drafts in it.
 The contents of an object's strings are never searched. An object that is cited (in quotation marks, a block quote,
 unknown markup, or a sentence) is not the reply's own. A single other object with a command is accepted, whatever
 surrounds it. Several different ones are refused with a reason for the model. Whether the command may run is decided
@@ -30,7 +30,7 @@ _MARK = re.compile(
     r"|<\|(?P<channel>channel)\|?>",
     re.IGNORECASE,
 )
-_NO_WORDS = re.compile(  # fences, addresses, control tokens, and marks that prompts request around an answer
+_DECORATION = re.compile(  # fences, addresses, control tokens, and marks that prompts request around an answer
     r"```[\w+-]*|\w+://[!-~]+|<\|[^|<>\s]{1,40}\|>|<\uff5c[^\uff5c<>\s]{1,40}\uff5c>"
     r"|[<\[]/?(?:content|answer|final_answer|response|reply|output|result|json|s"
     r"|tools?|tool_calls?|tool_code|function_calls?|function|commands?|actions?)[>\]]",
@@ -83,7 +83,7 @@ def _end_of_thinking(text: str, opening: re.Match[str]) -> int:
 class _Reading:
     """Collect the findings in a reply.
 
-    An end mark without a start (some chat templates swallow it) begins a new reading: all before was a `thought`.
+    An end mark without a start, which some chat templates remove, begins a new reading: all before was a `thought`.
     """
 
     def __init__(self, text: str, thought: _Reading | None = None) -> None:
@@ -96,7 +96,7 @@ class _Reading:
         self._words_before: list[str] = []  # the words before the last command
         self._citation: dict[str, Any] | None = None
         self._braces: int = thought._braces if thought else 0
-        self._doubtful: ReplyError | None = (thought.problem or thought._doubtful) if thought else None
+        self._thinking_problem: ReplyError | None = (thought.problem or thought._thinking_problem) if thought else None
 
     def object(self, start: int) -> int:
         """Process the object at the brace at `start` and return the position after it."""
@@ -146,7 +146,7 @@ class _Reading:
             raise problem from cause
 
     def command(self) -> dict[str, Any]:
-        """Return the object with the command. Raises ReplyError if it may not have been meant."""
+        """Return the object with the command. Raises ReplyError if it may not be intended."""
         if self.problem:
             raise self.problem
         if self._command is None and self._citation is not None:
@@ -163,8 +163,8 @@ class _Reading:
                 raise ReplyError(f"The reply holds no JSON object; {request}.")
             keys = ", ".join(excerpt(key) for key in list(self._other_object)[:5]) or "an empty object"
             raise ReplyError(f"The reply has no 'command', only {keys}; {request}.")
-        if self._doubtful and _plain_words(self.words).strip():  # the end mark of thinking may have been part of a text
-            raise self._doubtful
+        if self._thinking_problem and _plain_words(self.words).strip():  # the end mark may have been part of a text
+            raise self._thinking_problem
         return self._command
 
 
@@ -172,17 +172,17 @@ def _is_cited(text: str, start: int, end: int) -> bool:
     """Return whether an object is in quotation marks, a block quote, markup, or a sentence."""
     above, below = text[max(0, start - _CITATION_RANGE) : start], text[end : end + _CITATION_RANGE]
     line = above.rpartition("\n")[2].lstrip()
-    before, after = _NO_WORDS.sub(" ", line).rstrip(), _NO_WORDS.sub(" ", below.partition("\n")[0]).lstrip()
+    before, after = _DECORATION.sub(" ", line).rstrip(), _DECORATION.sub(" ", below.partition("\n")[0]).lstrip()
     if line.startswith(">") or (before and after and _QUOTES.get(before[-1]) == after[0]):
         return True
-    opened, closed = _OPEN_TAG.search(_NO_WORDS.sub(" ", above)), _CLOSE_TAG.match(_NO_WORDS.sub(" ", below))
+    opened, closed = _OPEN_TAG.search(_DECORATION.sub(" ", above)), _CLOSE_TAG.match(_DECORATION.sub(" ", below))
     if opened and closed and opened[1] == closed[1]:
         return True
     return before[-1:].isalnum() and _is_prose(after)
 
 
 def _plain_words(pieces: Sequence[str]) -> str:
-    return _NO_WORDS.sub(" ", "".join(pieces))
+    return _DECORATION.sub(" ", "".join(pieces))
 
 
 def _is_prose(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Confine the calling process for good, with Landlock, seccomp and no capabilities."""
+"""Confine the calling process permanently, with Landlock, seccomp and no capabilities."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def confine(
         writable: folders with all rights.
         devices: files to be read and written.
         out_of_reach: paths in a writable folder without any rights, whether they exist or not.
-        network: whether it may make sockets.
+        network: whether it may create sockets.
 
     Raises:
-        OSError: a part of the confinement failed. The process must not go on.
+        OSError: a part of the confinement failed. The process must not continue.
     """
     abi = landlock_abi()
     tcp = _TCP if abi >= _ABI_OF_TCP and not network else 0

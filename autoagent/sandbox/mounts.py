@@ -1,4 +1,4 @@
-"""Build a program's view of the machine and its environment from nothing, and so without the agent's keys.
+"""Build a program's view of the machine and its environment from scratch, and so without the agent's keys.
 
 Also find the files that a program must not write to: files of a workspace with hard links elsewhere. They are searched
 for when a sandbox is opened, since none can be made from inside it. Not covered: links that the user makes while it is

@@ -20,7 +20,7 @@ from autoagent.sandbox.mounts import python_places
 from autoagent.sandbox.process import Boundary, Launch, Process, ProcessLimits
 from autoagent.workspace.gate import Workspace, shown
 
-_TRIAL_SECONDS = 30.0  # seconds to try out a kind
+_TRIAL_SECONDS = 30.0  # to try out a kind of sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Running:
 
 
 class Programs:
-    """Run programs in a workspace, within a boundary, under limits. `reasons`: why the boundary is no stronger."""
+    """Run programs in a workspace, within a boundary and limits. `reasons` say why the boundary is not stronger."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Programs:
         self._on_output: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
         self._starting: set[Future[_Running]] = set()
-        self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than `close`
+        self._foreground: set[Process] = set()  # waited for by `run`, perhaps in another thread than `close`
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -82,11 +82,11 @@ class Programs:
             program = Process(
                 launch, self._limits, seconds=seconds, data=data, on_output=self._on_output, between=between
             )
-            self._waited_for.add(program)
+            self._foreground.add(program)
             try:
                 ended = program.wait()
             finally:
-                self._waited_for.discard(program)
+                self._foreground.discard(program)
         finally:
             self._watch.end()
         return replace(ended, put_back=(*self._watch.refused(ended.output), *self._watch.take_report()))
@@ -110,7 +110,7 @@ class Programs:
                     self._started.append(_Running(background, program, ended))
                     begun.set_result(self._started[-1])
                     exit = program.wait()
-                finally:  # before anybody learns of the end
+                finally:  # before anyone learns of the end
                     self._watch.end()
                 ended.set_result(exit)
             except BaseException as error:  # otherwise `start`, `stop` or `close` would wait forever
@@ -147,7 +147,7 @@ class Programs:
 
     def close(self) -> None:
         wait([*self._starting])  # left by Ctrl-C
-        for program in (*self._waited_for, *(started.program for started in self._started)):
+        for program in (*self._foreground, *(started.program for started in self._started)):
             program.end()
         for started in self._started:
             started.ended.result()
@@ -187,7 +187,7 @@ def open_sandbox(
     network: bool = False,
     python: str = "",
 ) -> Sandbox:
-    """Open the sandbox of a kind (see registry.sandbox), or with `auto` the strongest of our own that works here.
+    """Open the sandbox of a kind (see registry.sandbox), or with `auto` the strongest built-in kind that works here.
 
     Each kind is tried by running a program. `python` is the interpreter available to programs, by default the agent's
     own. The `gaps` say why a stronger kind was not used.
@@ -205,7 +205,7 @@ def open_sandbox(
         if required and not tried.confines:
             break
         try:
-            boundary = _working(tried, workspace, limits, python)
+            boundary = _open_working(tried, workspace, limits, python)
         except SetupError as error:
             reasons.append(f"No {tried.name}: {error}")
         else:
@@ -217,7 +217,7 @@ def open_sandbox(
     raise SetupError(" ".join(["No sandbox works here.", *reasons]))
 
 
-def _working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
+def _open_working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
     """Return the boundary after running a test program in it. Raises SetupError."""
     if not sys.platform.startswith("linux"):
         raise SetupError("programs run only on Linux.")

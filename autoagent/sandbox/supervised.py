@@ -24,7 +24,7 @@ _GUARDED = "Programs can change files that later run as your user (.git/config, 
 
 
 class _Supervised:
-    """Share the parts of both kinds. Raises SetupError if programs cannot even be ended."""
+    """Hold the parts common to both kinds. Raises SetupError if programs could not even be ended."""
 
     def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
         if not seccomp.is_known():

@@ -1,8 +1,8 @@
-"""Supervise a program on behalf of the agent, if no PID namespace holds the process tree together.
+"""Supervise a program for the agent if no PID namespace holds its process tree together.
 
 The supervisor adopts orphaned descendants. When the program ends, on SIGTERM, or when the agent dies, it kills all its
-descendants. They form one process group, which the system call filter lets none leave, so a single signal reaches all
-of them. It imports little, since that is repeated for each program. Not covered: a program that may send it SIGKILL.
+descendants. They form one process group, which the system call filter does not let them leave, so a single signal
+reaches all of them. It imports little, as it does so for each program. Not covered: a program that may send it SIGKILL.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def main() -> None:
         return
     program = os.fork()
     if program == 0:
-        _become(options, argv)
+        _exec_program(options, argv)
     status = _wait(program)
-    _end_all(program)
-    _end_as(status)
+    _kill_descendants(program)
+    _exit_like(status)
 
 
-def _become(options: dict[str, Any], argv: list[str]) -> None:
+def _exec_program(options: dict[str, Any], argv: list[str]) -> None:
     try:
         os.setsid()  # a group that excludes the supervisor
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["file"],) * 2)
@@ -81,7 +81,7 @@ def _wait(program: int) -> int:
     return signal.SIGTERM
 
 
-def _end_all(program: int) -> None:
+def _kill_descendants(program: int) -> None:
     """Kill the group, then remaining descendants until no child is left, as orphans become children."""
     with suppress(ProcessLookupError):
         os.killpg(program, signal.SIGKILL)
@@ -95,7 +95,7 @@ def _end_all(program: int) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-def _end_as(status: int) -> None:
+def _exit_like(status: int) -> None:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,5 +1,5 @@
-"""Scenarios: runs of the program that are scripted beforehand, with the results they should have.
+"""Play scenarios: scripted runs of the program with their expected results.
 
-May import the rooms of rank 2 and below. The program is a process of its own to it. Exports `read_scenario` and
+May import the rooms of rank 2 and below. It runs the program as a separate process. Exports `read_scenario` and
 `play`.
 """

@@ -12,8 +12,8 @@ from autoagent.scenarios.process import ProcessOutcome
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
 from autoagent.text.sanitize import escape, shorten, shorten_lines
 
-_DIFFERENCES = 20  # lines of a file's difference
-_WRITTEN = 200  # characters of a part, as quoted
+_MAX_DIFF_LINES = 20  # of a file
+_MAX_PART_CHARACTERS = 200  # of a quoted part
 
 
 def differences(
@@ -98,8 +98,8 @@ def _diff(expected: str, found: str) -> list[str]:
 
 
 def _excerpt(lines: Sequence[str]) -> str:
-    return "\n".join(f"  {escape(line)}" for line in shorten_lines(lines, _DIFFERENCES))
+    return "\n".join(f"  {escape(line)}" for line in shorten_lines(lines, _MAX_DIFF_LINES))
 
 
 def _shown(part: Part) -> str:
-    return repr(shorten(part.written, _WRITTEN))
+    return repr(shorten(part.written, _MAX_PART_CHARACTERS))

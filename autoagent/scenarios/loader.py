@@ -18,13 +18,13 @@ from autoagent.session.permissions import WAY_OUT
 from autoagent.settings import REMOVED, REMOVED_KEYS, all_settings
 from autoagent.text.yaml_file import YamlEntry, read_mapping
 
-RUN = "{run}"  # in a session's arguments: the id of the run that the sessions before it worked on last
+RUN = "{run}"  # in a session's arguments: the id of the run that earlier sessions last worked on
 CONFIG = ".config/autoagent/config.yaml"  # the user's configuration in a scenario's home
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Hold a part to find in a text, as it is `written` at `place` (`file:line`)."""
+    """Hold a part to find in a text, as `written` in the scenario at `place` (`file:line`)."""
 
     place: str
     written: str
@@ -98,9 +98,9 @@ class Scenario:
 
 
 SECONDS = 60.0  # for a scenario, unless it says otherwise
-LONGEST_ANSWER = 1000  # characters; a terminal accepts only a few thousand at once
+MAX_ANSWER = 1000  # characters; a terminal accepts only a few thousand at once
 
-_OF_THE_SCREEN = {"LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
+_SCREEN_VARIABLES = {"LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
 
 _SESSION = ("arguments", "goals", "terminal", "replies", "answers", "expect")
 _SCENARIO = ("about", "files", "settings", "environment", "seconds", *_SESSION, "then")
@@ -132,13 +132,13 @@ def _given_file(name: str, entry: YamlEntry, *, trusted: bool) -> GivenFile:
     if path == CONFIG:
         raise SettingsError(f"{entry.where}: put its content under `settings`.")
     if entry.node.id == "scalar":
-        return GivenFile(path, content=_exactly(entry))
+        return GivenFile(path, content=_exact_text(entry))
     source = entry.members(("from",)).get("from")
     if source is None:
         raise SettingsError(f"{entry.where}: needs a text or `from: FILE`.")
     found = entry.path.parent / source.text()
     if not source.text() or not found.exists():
-        raise SettingsError(f"{source.where}: there is no {found}; put it beside the scenario.")
+        raise SettingsError(f"{source.where}: there is no {found}; put it next to the scenario.")
     folder = entry.path.parent.resolve()
     for file in () if trusted else (found, *(found.rglob("*") if found.is_dir() else ())):
         if not Path(os.path.realpath(file)).is_relative_to(folder):
@@ -158,7 +158,7 @@ def _settings(entry: YamlEntry) -> dict[str, str | list[str]]:
 def _environment(entry: YamlEntry, *, trusted: bool) -> dict[str, str]:
     given = {}
     # Other variables can load programs.
-    own = _OF_THE_SCREEN.union(*(field.metadata["env"] for field in fields(all_settings())))
+    own = _SCREEN_VARIABLES.union(*(field.metadata["env"] for field in fields(all_settings())))
     for name, variable in entry.members().items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise SettingsError(f"{variable.where}: is not the name of a variable.")
@@ -166,7 +166,7 @@ def _environment(entry: YamlEntry, *, trusted: bool) -> dict[str, str]:
             raise SettingsError(f"{variable.where}: is no longer a setting: {REMOVED[name]}.")
         if not (trusted or name in own or name.startswith("LC_")):
             raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
-        given[name] = _exactly(variable)
+        given[name] = _exact_text(variable)
     return given
 
 
@@ -185,7 +185,7 @@ def _session(path: Path, entries: Mapping[str, YamlEntry], *, trusted: bool) -> 
     given = _arguments(entries["arguments"], trusted=trusted) if "arguments" in entries else []
     return ScenarioSession(
         arguments=(*given, *(word for goal in goals for word in ("--ai-goal", goal))),
-        terminal=_truth(entries["terminal"]) if "terminal" in entries else True,
+        terminal=_boolean(entries["terminal"]) if "terminal" in entries else True,
         replies=tuple(_reply(entry) for entry in entries["replies"].items()) if "replies" in entries else (),
         answers=tuple(_answer(entry) for entry in entries["answers"].items()) if "answers" in entries else (),
         expected=_expected(entries["expect"]),
@@ -206,9 +206,9 @@ def _arguments(entry: YamlEntry, *, trusted: bool) -> list[str]:
 
 
 def _reply(entry: YamlEntry) -> str:
-    """Return the reply as the model writes it: a text as it is, a command in the response format."""
+    """Return the reply as the model writes it: a text unchanged, a command in the response format."""
     if entry.node.id == "scalar":
-        return _exactly(entry)
+        return _exact_text(entry)
     parts = entry.members(("thoughts", "command", "args"))
     if "command" not in parts:
         raise SettingsError(f"{entry.where}: the reply has no `command`; a reply without one is a text.")
@@ -224,8 +224,8 @@ def _answer(entry: YamlEntry) -> str:
     if entry.node.id == "scalar" and entry.node.tag.endswith(":null"):
         raise SettingsError(f'{entry.where}: holds an empty item; write "" for Enter alone.')
     answer = entry.text()
-    if not answer.isprintable() or len(answer) > LONGEST_ANSWER:
-        raise SettingsError(f"{entry.where}: an answer is one line of at most {LONGEST_ANSWER} characters to type.")
+    if not answer.isprintable() or len(answer) > MAX_ANSWER:
+        raise SettingsError(f"{entry.where}: an answer is one line of at most {MAX_ANSWER} characters to type.")
     return answer
 
 
@@ -249,7 +249,7 @@ def _part(entry: YamlEntry) -> Part:
     """Read a text, with any white space between its words, or `regex: ...`."""
     if entry.node.id == "mapping" and [key.value for key, _ in entry.node.value] == ["regex"]:
         expression = entry.members()["regex"]
-        return Part(entry.place, _exactly(expression), _pattern(expression))
+        return Part(entry.place, _exact_text(expression), _pattern(expression))
     text = entry.text()
     if not text:
         raise SettingsError(f"{entry.where}: holds an empty item; write out what to look for.")
@@ -258,7 +258,7 @@ def _part(entry: YamlEntry) -> Part:
 
 def _pattern(entry: YamlEntry) -> re.Pattern[str]:
     try:
-        return re.compile(_exactly(entry), re.MULTILINE)
+        return re.compile(_exact_text(entry), re.MULTILINE)
     except re.error as error:
         raise SettingsError(f"{entry.where}: is not a regular expression: {error}.") from None
 
@@ -266,18 +266,18 @@ def _pattern(entry: YamlEntry) -> re.Pattern[str]:
 def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
     path = _inside(name, entry)
     if entry.node.id == "scalar":
-        return ExpectedFile(entry.place, path, content=_exactly(entry))
+        return ExpectedFile(entry.place, path, content=_exact_text(entry))
     entries = entry.members(("regex", "absent"))
     if len(entries) != 1:
         raise SettingsError(f"{entry.where}: holds one of a text, `regex: ...` and `absent: true`.")
     if "regex" in entries:
         return ExpectedFile(entry.place, path, pattern=_pattern(entries["regex"]))
-    if not _truth(entries["absent"]):
+    if not _boolean(entries["absent"]):
         raise SettingsError(f"{entries['absent'].where}: can only be true; `regex: ''` is any file.")
     return ExpectedFile(entry.place, path, absent=True)
 
 
-def _exactly(entry: YamlEntry) -> str:
+def _exact_text(entry: YamlEntry) -> str:
     """Return the text with its spaces and line ends."""
     entry.text()  # raises unless this is text
     return "" if entry.node.tag.endswith(":null") else str(entry.node.value)
@@ -298,7 +298,7 @@ def _count(entry: YamlEntry) -> int:
     return number
 
 
-def _truth(entry: YamlEntry) -> bool:
+def _boolean(entry: YamlEntry) -> bool:
     value = entry.value()
     if not isinstance(value, bool):
         raise SettingsError(f"{entry.where}: must be true or false.")

@@ -25,7 +25,7 @@ from autoagent.session.permissions import BOUNDS_VARIABLE, tighter_bounds
 from autoagent.settings import all_settings
 
 _TRUSTED = (".env", ".autoagent", ".mcp.json", ".agents", ".claude", "AGENTS.md", "ai_settings.yaml")
-"""The first parts of paths that need trust; they are the scenario's own, and its bounds hold all the same."""
+"""The first parts of paths that need trust. These belong to the scenario, whose bounds apply in any case."""
 _WINDOW = 32_000  # tokens: room for every command
 _STATE_DIR = "AUTOAGENT_STATE_DIR"
 
@@ -60,7 +60,7 @@ def play(
         variables = _environment(folder, scenario, held)
         for file in (GivenFile(CONFIG, json.dumps(config, ensure_ascii=False, indent=1)), *scenario.files):
             try:
-                _put(folder / file.path, file)
+                _create_file(folder / file.path, file)
             except OSError as error:
                 raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
         usual = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
@@ -141,7 +141,7 @@ def _folder(keep: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _put(path: Path, file: GivenFile) -> None:
+def _create_file(path: Path, file: GivenFile) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if file.source is None:
         path.write_text(file.content, encoding="utf-8", newline="")

@@ -11,17 +11,17 @@ from typing import Any
 
 from autoagent.core.task import VERIFIER
 
-_POLL = 0.01  # seconds until the server notices that it should stop
-_WAYS = ("tools", "response_format")  # ways of asking that it rejects, leaving plain text
+_POLL_SECONDS = 0.01  # until the server notices that it should stop
+_REJECTED_PARAMETERS = ("tools", "response_format")  # it rejects these ways of asking, which leaves plain text
 
 
 class ScriptedEndpoint:
     """Answer each chat request with the next reply of a script, until `close`.
 
     It offers only chat completions, so that commands are requested in plain text and the messages contain everything
-    the model is told. `prompts` holds them, a text per request, and `replies` the rest of the script. `surplus` counts
-    requests without a reply left: they fail. A verifier is answered without the script, and finds every goal met. Not
-    covered: sub-agents take replies from the same script, in whatever order they ask.
+    the model is told. `prompts` holds these, a text per request, and `replies` the rest of the script. `surplus` counts
+    failed requests, for which no reply was left. A verifier is answered without the script, and finds every goal met.
+    Not covered: sub-agents take replies from the same script, in whatever order they ask.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class ScriptedEndpoint:
         self._lock = threading.Lock()
         self._http = _Listening(("127.0.0.1", 0), _Request)
         self._http.endpoint = self
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(_POLL,), daemon=True)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(_POLL_SECONDS,), daemon=True)
         self._thread.start()
 
     @property
@@ -45,7 +45,7 @@ class ScriptedEndpoint:
 
     def answer(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and JSON answer to a chat request."""
-        if refused := next((name for name in _WAYS if name in body), None):
+        if refused := next((name for name in _REJECTED_PARAMETERS if name in body), None):
             return 400, _error(f"Unsupported parameter: '{refused}' is not supported with this model.", refused)
         if str(body["messages"][0]["content"]).startswith(VERIFIER):
             return 200, _completion(all_met(str(body["messages"][1]["content"])))
@@ -112,6 +112,6 @@ class _Request(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Should-Retry", "false")  # a repeated request would get the same answer
+        self.send_header("X-Should-Retry", "false")  # as a repeated request would get the same answer
         self.end_headers()
         self.wfile.write(body)

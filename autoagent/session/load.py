@@ -219,15 +219,10 @@ def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
 _RENAMED = {"outage": "patience"}  # former names of settings in the user's configuration
 
 _FLAGS = {  # flags whose names differ from their settings
-    "memory_backend": "use-memory",
-    "memory_trust": "memory",
-    "memory_distil": "distil",
-    "workspace": "workspace-directory",
-    "openai_base_url": "base-url",
-    "ai_settings_file": "ai-settings",
-    "prompt_settings_file": "prompt-settings",
-    "plain_output": "plain",
-}
+    "memory_backend": "use-memory", "memory_trust": "memory", "memory_distil": "distil",
+    "workspace": "workspace-directory", "openai_base_url": "base-url", "ai_settings_file": "ai-settings",
+    "prompt_settings_file": "prompt-settings", "plain_output": "plain",
+}  # fmt: skip
 
 HERE = Path()  # the workspace of a wish in a project folder: the folder itself
 AS_WISH = "as_wish"  # the flag for a task given as a wish, not by AutoGPT's flags or files

@@ -1,5 +1,5 @@
-"""Sub-agents: agents that an agent of the run has started, each in a thread of its own while the others go on.
+"""Run sub-agents: agents started by an agent of the run, each in its own thread while the others continue.
 
 May import the loop and all below it. `session` tells it how to build one. Exports `WorkerPool`, whose `mailbox` is
-that of the run's own agent.
+for the run's own agent.
 """

@@ -1,10 +1,10 @@
-"""Manage all sub-agents of a run and the things they share: log, user, and limits on number and depth.
+"""Manage all sub-agents of a run and what they share: the log, the user, and limits on number and depth.
 
 Only the thread of the run's own agent shows events and asks questions, before each of its steps and while it waits for
 others. A sub-agent with a question waits for it.
 
-A sub-agent is stopped by a flag, which it checks before every step, call, command and question, and at every piece of a
-streamed reply. Its own sub-agents stop with it.
+A sub-agent is stopped by a flag, which it checks before every step, call, command and question, and for every piece of
+a streamed reply. Its own sub-agents stop with it.
 
 Not covered: a call or command that does not return in time is abandoned to its thread, which ends with the process and
 can record nothing more. If an agent that has read untrusted text starts another, its task becomes part of the other's
@@ -36,7 +36,7 @@ from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.subagents.worker import Build, Mailbox, PoolActions, RunningWorker
 
-PATIENCE = 3.0  # seconds until a stopping sub-agent is abandoned to its thread
+PATIENCE_SECONDS = 3.0  # until a stopping sub-agent is abandoned to its thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ class WorkerPool:
         *,
         at_once: int,
         depth: int,
-        patience: float = PATIENCE,
+        patience: float = PATIENCE_SECONDS,
         resumes: bool = False,
     ) -> None:
-        self.former: dict[str, SubAgentState] = {}  # by key: those to restart
+        self.former: dict[str, SubAgentState] = {}  # by key, to be restarted
         self._actions = PoolActions(depth, leader.offered, self.former, self.start, self.stop, self.attend)
         self.mailbox = Mailbox(self._actions, None, leader.name, leader.commands, leader.budget)
         self.at_once = at_once
@@ -101,12 +101,12 @@ class WorkerPool:
         self._resumes = resumes
         self._members: list[RunningWorker] = []
         self._lock = threading.Lock()  # for appending sub-agents' events, and for `_members`
-        self._unshown: deque[Event] = deque()
+        self._to_show: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
 
     def __enter__(self) -> Self:
         for event in self.log.events(sub_agents=True):
-            self.mailbox.take_up(event)
+            self.mailbox.add_earlier_event(event)
         if self._resumes:
             self.former.update(self.mailbox.former)
             self.mailbox.former.clear()
@@ -163,8 +163,8 @@ class WorkerPool:
         """Show the sub-agents' events before `seq`, or all of them for None."""
         with self.oversight.held():
             with self._lock:  # all earlier events in the log are in the queue by now
-                count = sum(seq is None or event.seq < seq for event in self._unshown)
-                ready = [self._unshown.popleft() for _ in range(count)]
+                count = sum(seq is None or event.seq < seq for event in self._to_show)
+                ready = [self._to_show.popleft() for _ in range(count)]
             for event in ready:
                 self.oversight.show(event)
 
@@ -286,7 +286,7 @@ class WorkerPool:
             if member.outcome is not None:
                 return
             if member.state.start and member.state.outcome is None:
-                with contextlib.suppress(StateError):  # the run's own agent fails with it too
+                with contextlib.suppress(StateError):  # the run's own agent fails with it, too
                     self._append(member, Ended(status=outcome.status, reason=outcome.reason))
             member.outcome = outcome
         member.budget.give_back()
@@ -301,7 +301,7 @@ class WorkerPool:
             event = replace(event, apart=True)
         stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.state.step)))
         member.state.add(stamped)
-        self._unshown.append(stamped)
+        self._to_show.append(stamped)
         return stamped
 
 

@@ -10,7 +10,7 @@ from autoagent.core.memory import PRIVATE, Origin
 from autoagent.core.protocols import SubAgent
 from autoagent.core.task import Outcome, Status, Task
 
-SAID = 600  # characters of its last message
+MAX_SAID_CHARACTERS = 600  # characters of its last message
 DECIDED = (Status.FINISHED, Status.STUCK)  # ends that another attempt would not change
 
 
@@ -94,6 +94,6 @@ class SubAgentState:
             reason=self.outcome.reason if self.outcome else "",
             steps=self.step,
             seconds=max(0.0, until - start.t) if start else 0.0,
-            said=self.said if len(self.said) <= SAID else f"{self.said[:SAID]}…",
+            said=self.said if len(self.said) <= MAX_SAID_CHARACTERS else f"{self.said[:MAX_SAID_CHARACTERS]}…",
             origin=self.origin,
         )

@@ -23,7 +23,7 @@ from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.workspace.gate import Workspace
 
-SHARE = 0.25  # of its starter's remaining budget, per sub-agent
+BUDGET_SHARE = 0.25  # of its starter's remaining budget, per sub-agent
 MAX_WAIT_SECONDS = 600.0  # of `listed`
 NAME_CHARACTERS = 40  # of a sub-agent, at most
 POLL_SECONDS = 1.0  # at most, until a waiting agent checks again
@@ -56,9 +56,9 @@ class Worker:
 
 
 Build = Callable[["RunningWorker"], AbstractContextManager[Worker]]
-"""Builds a sub-agent in the thread that will run it, and puts away at its end what was opened for it.
+"""Builds a sub-agent in the thread that will run it, and closes at its end what was opened for it.
 
-Raises CommandError, ForUser where it cannot be built.
+Raises CommandError or ForUser if it cannot be built.
 """
 
 
@@ -118,7 +118,7 @@ class Mailbox:
             raise CommandError(
                 f"Agents start others at most {self._pool.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
             )
-        commands_of_its_own, budget = self._commands_for(commands), self._share(SHARE)
+        commands_of_its_own, budget = self._commands_for(commands), self._share_of_budget(BUDGET_SHARE)
         self._started += 1
         key = f"{self._member.key}.{self._started}" if self._member else str(self._started)
         described = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
@@ -166,7 +166,7 @@ class Mailbox:
             outcome, origin = state.outcome, state.origin
         else:
             goal = Goal("\n\n".join(filter(None, (task.strip(), context.strip(), level.ends))))
-            budget = self._share(level.share)
+            budget = self._share_of_budget(level.share)
             commands = tuple(spec for spec in self._pool.offered if level.name in spec.levels)
             described = Task(level.title, level.role, (goal,), budget.limits.usd)
             worker = self._pool.start(self, key, described, commands, budget, origin or Origin(), reports=False)
@@ -186,11 +186,11 @@ class Mailbox:
 
     def take(self) -> Sequence[Event]:
         self._attend()
-        return self._emptied()
+        return self._take_all()
 
     def close(self) -> Sequence[Event]:
         self._pool.stop(list(self.members.values()), "The agent that started it has ended.")
-        return self._emptied()
+        return self._take_all()
 
     def put(self, event: Event) -> None:
         """Leave a message for the agent."""
@@ -202,7 +202,7 @@ class Mailbox:
         if self._wakeups.empty():
             self._wakeups.put(None)
 
-    def take_up(self, event: Event) -> None:
+    def add_earlier_event(self, event: Event) -> None:
         """Apply an event of a sub-agent from an earlier process."""
         self._budget.add_spending(event)
         self.former.setdefault(event.agent, SubAgentState(event.agent)).add(event)
@@ -229,13 +229,13 @@ class Mailbox:
         else:
             self._member.check()
 
-    def _share(self, part: float) -> Budget:
+    def _share_of_budget(self, part: float) -> Budget:
         budget = self._budget.share(part, time.time())
         if budget is None:
             raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
         return budget
 
-    def _emptied(self) -> list[Event]:
+    def _take_all(self) -> list[Event]:
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def _find(self, key: str) -> RunningWorker | SubAgentState:

@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 Tool: TypeAlias = "str | Command | Callable[..., Any]"
 """A tool of a role: the name of a command, a command made by `@command`, or a plain function."""
 
-_PLACE = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
+_PLACEHOLDER = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
 """The placeholders of a prompt: everything the role has read, the news, the newest message, the user's idea."""
 
-_MARKS = " \t*_`#>.!:'\""  # allowed around the text of a condition
+_DECORATION = " \t*_`#>.!:'\""  # ignored around the text of a condition
 
 OUTSIDE = "is outside of the workspace; name a file relative to that, such as notes/a.md."
 
 
 class Action:
-    """An action, to derive from or to use as it is. Its `run` is asynchronous or not, and may call `_aask`.
+    """Define an action. Use it directly, or derive from it. Its `run` may be asynchronous, and may call `_aask`.
 
-    With an `instruction` it needs no subclass: it asks the model with that. With `commands` it works as an agent
-    instead, with these commands or plain functions alone, until it says that it is done. Its last answer is the result.
-    With a `file` the answer is the text of that file. The program writes it as if by write_to_file, and it is the
-    result. A `check` is a shell command that exits 0 once the work is done. Until then the agent goes on. `model` names
-    a model of the endpoint, empty for the role's. The result goes to `send_to`, empty for all. If a line of the result
-    equals a text in `when`, it goes to the receiver named there: a role, or `end`, to end the team's work. With
-    `output`, a pydantic class or a mapping of names to kinds (see llm.KINDS) or to lists of choices, the answer is JSON
-    with these fields and becomes the `instruct_content`. `when` then names values of the fields.
+    With an `instruction` it needs no subclass: it sends that to the model. With `commands`, it works as an agent that
+    has only these commands or plain functions, until it says that it is done. Its last answer is the result. With a
+    `file`, the answer is the text of that file. The program writes it as if by write_to_file, and it is the result. A
+    `check` is a shell command that exits 0 once the work is done. Until then the agent continues. `model` names a model
+    of the endpoint, or is empty for the role's. The result goes to `send_to`, or to all if that is empty. If a line of
+    the result equals a text in `when`, it goes to the receiver named there: a role, or `end`, to end the team's work.
+    With `output`, a pydantic class or a mapping of names to kinds (see llm.KINDS) or to lists of choices, the answer
+    is JSON with these fields and becomes the `instruct_content`. `when` then names values of the fields.
     """
 
     name: str = ""
@@ -56,12 +56,12 @@ class Action:
     config: Any = None
     i_context: Any = None
 
-    def __init__(self, name: str | None = None, context: Any = None, llm: Llm | None = None, **given: Any) -> None:
-        self.role: Any = None  # which imports this module for its own actions
+    def __init__(self, name: str | None = None, context: Any = None, llm: Llm | None = None, **attributes: Any) -> None:
+        self.role: Any = None  # Role cannot be imported here, as it imports this module
         self.context = context
-        self._llm = None if isinstance(llm, Llm) else llm  # ours is the role's, at work
+        self._llm = None if isinstance(llm, Llm) else llm  # an Llm stands for the role's own
         self.cause = name if name and type(self) is Action else ""
-        set_attributes(self, {"name": name, **given})
+        set_attributes(self, {"name": name, **attributes})
         self.name = self.name or type(self).__name__
         self.tools: dict[str, Tool] = {}  # by name
         self.use(self.commands)
@@ -70,19 +70,19 @@ class Action:
             raise SettingsError(f"The file {self.file!r} of {self.name} {OUTSIDE}")
 
     def run(self, *args: Any, **more: Any) -> Any:
-        """Return the result of the action, or an awaitable for it. A subclass may override this.
+        """Return the result of the action, or an awaitable of it. A subclass may override this.
 
-        By default, ask the model or work as an agent, with the instruction and the role's reading: the messages or
-        texts in `args`.
+        By default, ask the model or work as an agent, given the instruction and what the role has read: the messages
+        or texts in `args`.
         """
         return self._by_instruction(args)
 
     async def _by_instruction(self, args: Sequence[Any]) -> Any:
         if not self.instruction:
             raise SettingsError(f"The action {self.name} has no instruction: give it one, or a run of its own.")
-        messages = next((given for given in args if isinstance(given, Sequence) and not isinstance(given, str)), ())
-        texts = [given for given in args if isinstance(given, str)]
-        prompt = self._filled([*messages, *(Message(text) for text in texts)])
+        messages = next((arg for arg in args if isinstance(arg, Sequence) and not isinstance(arg, str)), ())
+        texts = [arg for arg in args if isinstance(arg, str)]
+        prompt = self._fill_in([*messages, *(Message(text) for text in texts)])
         if self.file:
             return await self.write_file(prompt)
         if self.commands:
@@ -90,15 +90,15 @@ class Action:
         return await (filled(self.llm, prompt, self.output, self.name) if self.output else self._aask(prompt))
 
     def use(self, tools: Iterable[Tool]) -> None:
-        """Give it commands, and the program's own functions, to work with."""
+        """Add commands and the program's own functions for it to work with."""
         self.tools |= {name_of(tool): tool for tool in tools}
         self.commands = tuple(self.tools)
 
     async def use_commands(self, task: str, commands: Iterable[Tool] | None = None, check: str | None = None) -> str:
-        """Work on a task as an agent with these commands, or the action's own. Return the agent's last answer.
+        """Work on a task as an agent with these commands, or with the action's own. Return the agent's last answer.
 
-        Each command is guarded, authorized and sandboxed as usual. `check`, or the action's own, is run in the sandbox
-        without a question.
+        Each command is guarded, authorized and sandboxed as usual. `check`, or the action's own, runs in the sandbox
+        without approval.
         """
         return self._work(task, check, tuple(map(name_of, commands or self.commands)), "")
 
@@ -112,7 +112,7 @@ class Action:
 
     def _work(self, task: str, check: str | None, commands: Sequence[str], file: str) -> str:
         goal = Goal(task, (self.check if check is None else check) or None)
-        return str(self._hired.turn.use_commands(goal, commands, self.name, file, self.model))
+        return str(self._own_role.turn.use_commands(goal, commands, self.name, file, self.model))
 
     async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
         """Ask the role's model, with the role's prefix as the system message unless `system_msgs` replace it."""
@@ -120,34 +120,34 @@ class Action:
 
     @property
     def llm(self) -> Llm:
-        """Return the role's model, asked in the name of this action."""
-        found: Llm = self._llm or self._hired.llm_for(self.name, self.model)
+        """Return the role's model, asked on behalf of this action."""
+        found: Llm = self._llm or self._own_role.llm_for(self.name, self.model)
         return found
 
     @property
-    def _hired(self) -> Any:
+    def _own_role(self) -> Any:
         if self.role is None:
-            raise SettingsError(f"The action {self.name} belongs to no role: give it to a role by set_actions.")
+            raise SettingsError(f"The action {self.name} belongs to no role: give it to a role with set_actions.")
         return self.role
 
     def receivers(self, text: str) -> Any:
         """Return the receivers of a result with this text."""
-        said = map(str, json.loads(text).values()) if self.output else text.splitlines()
-        lines = {line.strip(_MARKS).casefold() for line in said}
-        return next((to for name, to in self.when.items() if name.strip(_MARKS).casefold() in lines), self.send_to)
+        texts = map(str, json.loads(text).values()) if self.output else text.splitlines()
+        lines = {line.strip(_DECORATION).casefold() for line in texts}
+        return next((to for name, to in self.when.items() if name.strip(_DECORATION).casefold() in lines), self.send_to)
 
-    def _filled(self, messages: Sequence[Message]) -> str:
-        """Return the instruction with its placeholders filled in. Without any, put all messages before it."""
-        role = self._hired
+    def _fill_in(self, messages: Sequence[Message]) -> str:
+        """Fill in the placeholders of the instruction. If it has none, put all messages before it."""
+        role = self._own_role
         published = role.rc.env.history if role.rc.env else ()
-        found: dict[str, Callable[[], str]] = {
+        values: dict[str, Callable[[], str]] = {
             "{context}": lambda: transcript(messages),
             "{news}": lambda: transcript(role.rc.news or messages[-1:]),
             "{last}": lambda: transcript(messages[-1:]),
             "{idea}": lambda: next((each.content for each in (*messages, *published) if not each.sent_from), ""),
         }
-        parts = _PLACE.split(self.instruction)
-        prompt = "".join(found[part]() if part in found else part for part in parts)
+        parts = _PLACEHOLDER.split(self.instruction)
+        prompt = "".join(values[part]() if part in values else part for part in parts)
         if len(parts) == 1 and messages:
             prompt = f"{transcript(messages)}\n\n{prompt}"
         if not self.when or self.output:
@@ -173,16 +173,16 @@ def model_in(config: Any) -> str:
 
 
 def leaves_workspace(file: str) -> bool:
-    """Return whether a path is absolute, or leads out of its base folder."""
+    """Return whether a path is absolute or leads out of its base folder."""
     return file.startswith(("/", "~")) or posixpath.normpath(file).split("/")[0] == ".."
 
 
 class UserRequirement(Action):
-    """Name the user's requirement, the cause of the first message."""
+    """Represent the user's requirement, the cause of the first message."""
 
 
 def transcript(messages: Iterable[Message]) -> str:
-    """Return messages in sequence, formatted for a model. Mark text from outside."""
+    """Format messages for a model, in order. Mark text from outside."""
     parts = []
     for message in messages:
         source = message.origin.labels.untrusted
@@ -199,9 +199,9 @@ async def maybe_await(value: Any) -> Any:
 
 def set_attributes(thing: Any, given: dict[str, Any]) -> None:
     """Set the given attributes on `thing`. Raises SettingsError for an attribute that its class does not declare."""
-    kind = type(thing)
+    cls = type(thing)
     known: dict[str, Any] = {}
-    for base in reversed(kind.__mro__[:-1]):
+    for base in reversed(cls.__mro__[:-1]):
         known |= dict.fromkeys(vars(base).get("__annotations__", ()))
         known |= {name: value for name, value in vars(base).items() if not callable(value)}
     for name in [name for name in known if name.startswith("_") or isinstance(known[name], property)]:
@@ -211,6 +211,6 @@ def set_attributes(thing: Any, given: dict[str, Any]) -> None:
             setattr(thing, name, default.copy())
     for name, value in given.items():
         if value is not None and name not in known:
-            raise SettingsError(f"{kind.__name__} has no {name!r}; it has {', '.join(known)}.")
+            raise SettingsError(f"{cls.__name__} has no {name!r}; it has {', '.join(known)}.")
         if value is not None:
             setattr(thing, name, value)

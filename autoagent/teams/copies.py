@@ -1,11 +1,11 @@
 """Give each role of a round its own copy of the workspace, and merge the copies once the round ends.
 
-A role that works beside others sees the workspace as it was when the round began, plus its own changes. The copies are
-merged in hiring order, as git merges files. If two roles, or a role and the user, have changed the same file, the first
-change stands. Copies are kept beside the log until then, so that a killed run can continue in them.
+A role that works in parallel to others sees the workspace as it was when the round began, plus its own changes. The
+copies are merged in hiring order, as git merges files. If two roles, or a role and the user, have changed the same
+file, the first change wins. Until then, copies are kept next to the log, so that a killed run can continue in them.
 
-Not covered: roles share a workspace of more than MOST_BYTES or MOST_FILES. Files that no snapshot keeps (see
-workspace/snapshots) stay in the copy, and the roles are told so.
+Not covered: roles share a workspace of more than MAX_BYTES or MAX_FILES. Files that no snapshot keeps (see
+workspace/snapshots) stay in the copy, and the roles are told.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from autoagent.workspace.gate import Workspace
 if TYPE_CHECKING:
     from autoagent.session.drive import OpenedRun
 
-MOST_BYTES = 1 << 30  # of the workspace
-MOST_FILES = 50_000
-_SHOWN = 4_000  # characters of a rejected change
+MAX_BYTES = 1 << 30  # in the workspace
+MAX_FILES = 50_000
+MAX_DIFF = 4_000  # characters shown of a rejected change
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """Hold the merge of a copy: paths changed, paths in conflict (left as others changed them), and paths not kept."""
+class MergeResult:
+    """Hold the result of a merge: the paths changed, in conflict (left as others changed them) and not kept."""
 
     root: Path
     changed: Sequence[str]
     conflicts: Sequence[str]
     not_kept: Sequence[tuple[str, str]]
-    differences: Callable[[str], str]
+    diff_of: Callable[[str], str]
 
 
 class Copies:
@@ -51,7 +51,7 @@ class Copies:
         self._folder = run.log.path.parent / "copies"
         self._snapshots = partial(open_snapshots, run.plan.settings.state_dir)
         self._warn = run.plan.console.warn
-        self._lock = threading.Lock()  # roles ask for their copies in their own threads
+        self._lock = threading.Lock()  # roles request copies from their own threads
         self._warned = False
 
     def open(self, name: str) -> Workspace | None:
@@ -59,20 +59,20 @@ class Copies:
 
         Raises CommandError if the copy cannot be made.
         """
-        place = self._folder / name
+        folder = self._folder / name
         with self._lock:
             if self.has(name):
-                return self.workspace.copied(place / "files")
+                return self.workspace.copied(folder / "files")
             if self._is_too_large():
                 return None
             try:
-                shutil.rmtree(place, ignore_errors=True)
-                place.mkdir(mode=0o700, parents=True)
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(mode=0o700, parents=True)
                 root = self.workspace.root
-                shutil.copytree(root, place / "files", symlinks=True, ignore=self._ignored)
-                copy = self.workspace.copied(place / "files")
-                (place / "new").write_text(self._snapshots(copy).take())
-                (place / "new").rename(place / "base")
+                shutil.copytree(root, folder / "files", symlinks=True, ignore=self._ignored)
+                copy = self.workspace.copied(folder / "files")
+                (folder / "new").write_text(self._snapshots(copy).take())
+                (folder / "new").rename(folder / "base")
             except (OSError, shutil.Error, StateError) as error:
                 raise CommandError(f"the workspace cannot be copied for it ({error})") from error
             return copy
@@ -81,44 +81,44 @@ class Copies:
         """Return whether there is a copy of this name."""
         return (self._folder / name / "base").is_file()
 
-    def merge(self, name: str) -> Merged:
+    def merge(self, name: str) -> MergeResult:
         """Merge the copy of this name into the workspace. A repeated merge changes nothing. Raises StateError."""
-        place = self._folder / name
-        copy, here, base = self.workspace.copied(place / "files"), self._snapshots(self.workspace), self.base(name)
+        folder = self._folder / name
+        copy, here, base = self.workspace.copied(folder / "files"), self._snapshots(self.workspace), self.base(name)
         copy.delete_drafts()  # remove unfinished writes of a killed process
-        own = self._snapshots(copy).take()
-        merged, conflicts = here.merge(base, own, here.take())
+        changed_tree = self._snapshots(copy).take()
+        merged, conflicts = here.merge(base, changed_tree, here.take())
         not_kept = here.restore(merged).reasons
 
-        def differences(path: str) -> str:
-            texts = [(here.read(tree, path) or b"") for tree in (base, own)]
+        def diff_of(path: str) -> str:
+            texts = [(here.read(tree, path) or b"") for tree in (base, changed_tree)]
             if any(b"\0" in text for text in texts):
                 return ""
             old, new = (text.decode("utf-8", "replace").splitlines() for text in texts)
-            return "\n".join(difflib.unified_diff(old, new, path, path, n=1, lineterm=""))[:_SHOWN]
+            return "\n".join(difflib.unified_diff(old, new, path, path, n=1, lineterm=""))[:MAX_DIFF]
 
-        return Merged(copy.root, here.changed(base, own), conflicts, not_kept, differences)
+        return MergeResult(copy.root, here.changed(base, changed_tree), conflicts, not_kept, diff_of)
 
     def base(self, name: str) -> str:
-        """Return the tree that a copy was made from."""
+        """Return the tree from which a copy was made."""
         return (self._folder / name / "base").read_text()
 
     def tree(self) -> str:
-        """Take a snapshot of the workspace itself, and return its tree."""
+        """Take a snapshot of the original workspace, and return its tree."""
         return self._snapshots(self.workspace).take()
 
     def clear(self, keep: str = " ") -> None:
-        """Delete all copies except names that begin with `keep`."""
-        for place in self._folder.glob("*") if self._folder.is_dir() else ():
-            if not place.name.startswith(keep):
-                shutil.rmtree(place, ignore_errors=True)
+        """Delete all copies except those whose name begins with `keep`."""
+        for copy in self._folder.glob("*") if self._folder.is_dir() else ():
+            if not copy.name.startswith(keep):
+                shutil.rmtree(copy, ignore_errors=True)
 
     def _ignored(self, folder: str, names: list[str]) -> list[str]:
-        where = os.path.relpath(folder, self.workspace.root)
+        relative = os.path.relpath(folder, self.workspace.root)
         return [
             name
             for name in names
-            if self.workspace.is_protected(name if where == "." else f"{where}/{name}")
+            if self.workspace.is_protected(name if relative == "." else f"{relative}/{name}")
             or not ((path := Path(folder, name)).is_symlink() or path.is_file() or path.is_dir())
             or not (path.is_symlink() or os.access(path, os.R_OK))
         ]
@@ -127,7 +127,7 @@ class Copies:
         size = count = 0
         for entry in self.workspace.walk():
             size, count = size + entry.size, count + 1
-            if size > MOST_BYTES or count > MOST_FILES:
+            if size > MAX_BYTES or count > MAX_FILES:
                 if not self._warned:
                     self._warn("The workspace is too large to copy for each role, so the roles of a round share it.")
                 self._warned = True
@@ -137,6 +137,6 @@ class Copies:
 
 def conflicting(changed: Mapping[str, str], path: str) -> Iterator[str]:
     """Yield the author of each change to the path, to a path beneath it, or to a folder above it."""
-    for other, who in changed.items():
-        if other == path or other.startswith(f"{path}/") or path.startswith(f"{other}/"):
-            yield who
+    for changed_path, author in changed.items():
+        if changed_path == path or changed_path.startswith(f"{path}/") or path.startswith(f"{changed_path}/"):
+            yield author

@@ -1,4 +1,4 @@
-"""Ask a model as MetaGPT's programs do: a role's model or their own, with answers that fit a schema."""
+"""Let programs written for MetaGPT ask a model, a role's or their own, for text or for fields that fit a schema."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Hold a role's turn in its own thread. All functions raise StopRun if the team is to end.
+    """Hold what a role can do in its turn. Each function raises StopRun if the team is to end.
 
     Attributes:
-        aask: returns the answer to a prompt of this model, '' for the role's, or of the person in its place, given a
-            system message and a purpose. Questions asked at once (asyncio.gather) are answered side by side, each with
-            an equal share of the money left.
-        use_commands: works as an agent on a goal with these commands, for a purpose. Returns the agent's last answer,
-            or the text of its file, '' for none. The last argument is the model.
+        aask: takes a prompt, a system message, a purpose and a model ('' for the role's), and returns the answer of
+            the model or of the person in its place. Simultaneous questions (asyncio.gather) are answered in parallel,
+            each with an equal share of the remaining money.
+        use_commands: takes a goal, commands, a purpose, a file ('' for none) and a model. Works on the goal as an
+            agent, and returns its last answer or the text of the file.
         publish: publishes a message for all to read once the round has ended.
     """
 
@@ -36,16 +36,16 @@ class Turn:
 
 
 WORKING: ContextVar[Turn | None] = ContextVar("WORKING", default=None)
-"""The turn of the calling function."""
+"""The turn in which the calling function runs."""
 
-TRIES = 3  # at an answer that fits a schema
+TRIES = 3  # for an answer that fits a schema
 
 
 class Llm:
     """Ask a role's model for its actions. Raises StopRun if the team is to end, ForUser if the model cannot answer."""
 
     def __init__(self, ask: Callable[[str, str], Awaitable[str]]) -> None:
-        self._ask = ask  # with a prompt and a system message, '' for the role's
+        self._ask = ask  # takes a prompt and a system message, '' for the role's
 
     async def aask(self, msg: str, system_msgs: Sequence[str] | None = None, **_: Any) -> str:
         """Return the answer to a prompt."""
@@ -53,28 +53,28 @@ class Llm:
 
     async def aask_batch(self, msgs: Sequence[str], **_: Any) -> str:
         """Return the answers to several prompts, each asked after the previous prompts and answers."""
-        said: list[dict[str, str]] = []
+        messages: list[dict[str, str]] = []
         for msg in msgs:
-            said.append({"role": "user", "content": msg})
-            said.append({"role": "assistant", "content": await self.acompletion_text(said)})
-        return "\n".join(each["content"] for each in said[1::2])
+            messages.append({"role": "user", "content": msg})
+            messages.append({"role": "assistant", "content": await self.acompletion_text(messages)})
+        return "\n".join(message["content"] for message in messages[1::2])
 
     async def acompletion_text(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
-        """Return the answer to messages of a chat."""
+        """Return the answer to the messages of a chat."""
         system = [each["content"] for each in messages if each["role"] == "system"]
         rest = [each for each in messages if each["role"] != "system"]
         turns = [each["content"] if len(rest) == 1 else f"{each['role']}: {each['content']}" for each in rest]
         return await self.aask("\n\n".join(turns), system)
 
     async def acompletion(self, messages: Sequence[Mapping[str, str]], **_: Any) -> Any:
-        """Return the answer to messages of a chat, in the form of OpenAI."""
-        said = SimpleNamespace(role="assistant", content=await self.acompletion_text(messages))
-        return SimpleNamespace(choices=[SimpleNamespace(message=said)])
+        """Return the answer to the messages of a chat, in OpenAI's format."""
+        reply = SimpleNamespace(role="assistant", content=await self.acompletion_text(messages))
+        return SimpleNamespace(choices=[SimpleNamespace(message=reply)])
 
 
 @dataclass(slots=True)
 class ActionOutput:
-    """Hold the output of an action: a text, and JSON or a pydantic model beside it."""
+    """Hold the output of an action: a text, and the same content as JSON or a pydantic model."""
 
     content: str
     instruct_content: Any = None
@@ -95,7 +95,7 @@ class ActionNode:
         return cls(model, key)
 
     async def fill(self, *, req: str, llm: Llm, **_: Any) -> ActionNode:
-        """Ask a model for the fields, again if its answer does not fit. Raises ModelError if no answer fits."""
+        """Ask a model for the fields, several times if need be. Raises ModelError if no answer fits."""
         found = await filled(llm, req, self._model, self.key)
         self.content, self.instruct_content = found.content, found.instruct_content
         return self
@@ -108,10 +108,10 @@ KINDS: Mapping[str, tuple[str, type[Any] | tuple[type[Any], ...]]] = {
 """The kinds of a field, with their names in JSON Schema and their types."""
 
 
-async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
+async def filled(llm: Llm, req: str, output: Any, owner: str) -> ActionOutput:
     """Have a model fill in the fields of a pydantic class, or of a mapping of names to kinds or lists of choices.
 
-    Ask again if an answer does not fit. Raises ModelError, in the name of `whose`, if none fits.
+    Ask again if an answer does not fit. Raises ModelError, which names `owner`, if none fits.
     """
     if hasattr(output, "model_validate"):
         schema, fit = output.model_json_schema(), output.model_validate
@@ -132,13 +132,13 @@ async def filled(llm: Llm, req: str, output: Any, whose: str) -> ActionOutput:
                     raise ValueError(f"{name} does not fit {json.dumps(kinds[name], ensure_ascii=False)}")
             return found
 
-    form = json.dumps(schema, ensure_ascii=False)
-    asked, problem = f"{req}\n\nAnswer with one JSON object alone, which fits this JSON Schema:\n{form}", ""
+    schema_text = json.dumps(schema, ensure_ascii=False)
+    prompt, problem = f"{req}\n\nAnswer with one JSON object alone, which fits this JSON Schema:\n{schema_text}", ""
     for _attempt in range(TRIES):
-        answer = await llm.aask(f"{asked}{problem}")
+        answer = await llm.aask(f"{prompt}{problem}")
         try:
             found = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
             return ActionOutput(json.dumps(found, ensure_ascii=False), fit(found))
         except ValueError as error:  # from json and from pydantic
             problem = f"\n\nYour last answer does not fit: {error}"
-    raise ModelError(f"{whose}: the model gave no answer that fits in {TRIES} tries.{problem}")
+    raise ModelError(f"{owner}: the model gave no answer that fits in {TRIES} tries.{problem}")

@@ -1,7 +1,7 @@
-"""Run a role in its own thread: it asks its model, works as an agent, and writes messages, all of it logged.
+"""Run a role in its own thread: it asks its model, works as an agent and publishes messages. All of it is logged.
 
-A turn begun by an earlier process starts again from its beginning with the answers in the log. No paid answer is asked
-for again, and no message is written twice. Any other effects of a role's Python function are repeated.
+A turn begun by an earlier process starts over, with the answers from the log. No answer is paid for twice, and no
+message is published twice. Any other effects of a role's Python function are repeated.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from autoagent.teams.copies import Copies
 
 NOTHING_LEFT = Outcome(Status.BUDGET, "The budget is used up.")
-_CARRIED_ON = (*DECIDED, Status.FAILED)  # outcomes of an agent that its role can report
+_REPORTABLE = (*DECIDED, Status.FAILED)  # outcomes of an agent that its role can report
 
 
 @dataclass(slots=True)
-class Round:
-    """Hold a turn: its round, its budget, and the answers and messages of an earlier process.
+class AssignedTurn:
+    """Hold a turn for a role to take: its round, its budget, and the answers and messages of an earlier process.
 
-    `over` is set at the end. `written` then holds the turn's messages, and `problem` the error that has ended it, if
-    any. `given` are all answers so far. `beside`: whether other roles act in the same round.
+    `over` is set at the end. `written` then holds the turn's messages, and `problem` the error that ended it, if any.
+    `given` are all answers received so far. `is_parallel` tells whether other roles act in the same round.
     """
 
     number: int
@@ -65,7 +65,7 @@ class Round:
     given: list[Answered] = field(default_factory=list)
     problem: BaseException | None = None
     over: bool = False
-    beside: bool = False
+    is_parallel: bool = False
 
 
 class Member:
@@ -73,47 +73,47 @@ class Member:
 
     key: str
     worker: RunningWorker
-    now: Round  # the present turn
+    current: AssignedTurn
 
     def __init__(self, role: Role, run: OpenedRun, copies: Copies) -> None:
         self.role = role
         self.turn = Turn(self._aask, self._use_commands, self._publish)
-        self.rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()  # the turns to take; None ends them
+        self.turns: queue.SimpleQueue[AssignedTurn | None] = queue.SimpleQueue()  # the turns to take; None ends them
         self._run = run
         self._copies = copies
         specs = run.plan.registry.specs
         self._writer = next(filter(writes_whole, specs), None)
         self._writing = tuple(spec for spec in specs if writes_whole(spec) or ends_run(spec))
-        self._models: dict[str, list[Model]] = {}  # idle models, by name
-        self._asked: list[tuple[asyncio.Future[str], tuple[str, str, str, str]]] = []  # and not answered yet
-        self._lock = threading.Lock()  # of the answers of an earlier process
-        self._named = self._agents = 0  # messages and agents of this turn
+        self._models: dict[str, list[Model]] = {}  # idle ones, by name
+        self._pending: list[tuple[asyncio.Future[str], tuple[str, str, str, str]]] = []  # unanswered questions
+        self._lock = threading.Lock()  # guards the answers of an earlier process
+        self._message_count = self._agent_count = 0  # in this turn
 
     @contextmanager
     def build(self, worker: RunningWorker) -> Iterator[Worker]:
-        """Take up its worker, in its own thread."""
+        """Attach the role to its worker, in the worker's thread."""
         self.worker, self.key = worker, worker.key
-        worker.when_stopped(lambda: self.rounds.put(None))
+        worker.when_stopped(lambda: self.turns.put(None))
         self.role.at_work = self.turn
         yield Worker(self.run)
 
     def run(self) -> Iterator[Event]:
-        """Take turns until it is stopped. Wake the run's own agent after each.
+        """Take turns until stopped. Wake the run's own agent after each.
 
-        Yield nothing, as events are passed on when they are recorded.
+        Yield nothing: each event is passed on as it is recorded.
         """
         env = self.role.rc.env
         assert env is not None
         env.turns[threading.get_ident()] = self.turn
         with asyncio.Runner() as runner:
-            while (work := self.rounds.get()) is not None:
-                self.now, self._named, self._agents = work, 0, 0
+            while (turn := self.turns.get()) is not None:
+                self.current, self._message_count, self._agent_count = turn, 0, 0
                 try:
                     runner.run(self._turn())
-                except BaseException as error:  # for the TeamRun to decide on
+                except BaseException as error:  # TeamRun decides what to do
                     self.role.rc.memory.undo()
-                    work.problem = error
-                work.over = True
+                    turn.problem = error
+                turn.over = True
                 self._run.pool.mailbox.wake()
         yield from ()
 
@@ -121,62 +121,62 @@ class Member:
         memory = self.role.rc.memory
         WORKING.set(self.turn)
         await self.role.run()
-        self.record(Acted(memory=tuple(self._noted(memory))))
+        self.record(Acted(memory=tuple(self._logged_changes(memory))))
         memory.keep()
         self.role.rc.news.clear()
 
-    def _noted(self, memory: Memory) -> Iterator[dict[str, Any]]:
-        """Yield the changes to the role's memory in the form of the log, with the id alone for a published message."""
+    def _logged_changes(self, memory: Memory) -> Iterator[dict[str, Any]]:
+        """Yield the changes to the role's memory as the log holds them, with only the id of a published message."""
         for kind, message in memory.changes:
             if message is None:
                 yield {"do": kind}
                 continue
             self._identify(message)
-            known = message.id in self.now.written or kind == "delete" or message in self._published
+            known = message.id in self.current.written or kind == "delete" or message in self._published
             yield {"do": kind, "id": message.id} if known else {"do": kind, "message": message.to_json()}
 
     def _publish(self, message: Message) -> None:
         self._identify(message)
-        if message.id in self.now.written or message in self._published:
+        if message.id in self.current.written or message in self._published:
             return
         message.sent_from = message.sent_from or self.role.name
         if message.origin == Origin():
             message.origin = self.role.rc.memory.origin
-        recorded = self.record(published(message))
+        recorded = self.record(event_of(message))
         assert isinstance(recorded, Published)
-        message.content = recorded.content  # as it is in the log: without secrets
-        self.now.written[message.id] = message
+        message.content = recorded.content  # as logged, with secrets masked
+        self.current.written[message.id] = message
 
     async def _aask(self, prompt: str, system: str, purpose: str, model: str) -> str:
         answer = asyncio.get_running_loop().create_future()
-        self._asked.append((answer, (prompt, system, purpose, model)))
-        await asyncio.sleep(0)  # until all simultaneous questions are asked
-        if self._asked:
-            batch, self._asked = self._asked, []
+        self._pending.append((answer, (prompt, system, purpose, model)))
+        await asyncio.sleep(0)  # so that all simultaneous questions arrive
+        if self._pending:
+            batch, self._pending = self._pending, []
             await self._answer(batch)
         return str(await answer)
 
     async def _answer(self, batch: Sequence[tuple[asyncio.Future[str], tuple[str, str, str, str]]]) -> None:
-        """Answer simultaneous questions side by side. Ask again, after the others, those with too little money."""
-        short = list(batch)
+        """Answer simultaneous questions in parallel. Ask those that were short of money again, after the others."""
+        unaffordable = list(batch)
         if len(batch) > 1 and not self.role.is_human:
-            shares = [self.now.budget.share(1 / (len(batch) - number), time.time()) for number in range(len(batch))]
-            asked = [asyncio.to_thread(self._ask, *asks, share) for (_, asks), share in zip(batch, shares, strict=True)]
-            found = await asyncio.gather(*asked, return_exceptions=True)
+            shares = [self.current.budget.share(1 / (len(batch) - number), time.time()) for number in range(len(batch))]
+            calls = [asyncio.to_thread(self._ask, *args, share) for (_, args), share in zip(batch, shares, strict=True)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
             for share in filter(None, shares):
                 share.give_back()
-            short = []
-            for (answer, asks), said in zip(batch, found, strict=True):
-                if isinstance(said, NoMoneyException):
-                    short.append((answer, asks))
-                elif isinstance(said, BaseException):
-                    answer.set_exception(said)
+            unaffordable = []
+            for (answer, args), result in zip(batch, results, strict=True):
+                if isinstance(result, NoMoneyException):
+                    unaffordable.append((answer, args))
+                elif isinstance(result, BaseException):
+                    answer.set_exception(result)
                 else:
-                    answer.set_result(said)
-        for answer, asks in short:
+                    answer.set_result(result)
+        for answer, args in unaffordable:
             try:
-                answer.set_result(self._ask(*asks, self.now.budget))
-            except (Exception, StopRun) as error:  # raised where the answer is awaited
+                answer.set_result(self._ask(*args, self.current.budget))
+            except (Exception, StopRun) as error:  # to be raised where the answer is awaited
                 answer.set_exception(error)
 
     def _ask(self, prompt: str, system: str, purpose: str, model: str, budget: Budget | None) -> str:
@@ -184,20 +184,20 @@ class Member:
         prompt, system = self.worker.log.masked(prompt), self.worker.log.masked(system)
         sha256 = hashlib.sha256(json.dumps([system, prompt]).encode("utf-8", "backslashreplace")).hexdigest()
         with self._lock:
-            if known := next((answer for answer in self.now.answers if answer.sha256 == sha256), None):
-                self.now.answers.remove(known)
-                self.now.given.append(known)
-                return known.text
+            if logged := next((answer for answer in self.current.answers if answer.sha256 == sha256), None):
+                self.current.answers.remove(logged)
+                self.current.given.append(logged)
+                return logged.text
         if budget is None:
             raise NoMoneyException(NOTHING_LEFT)
         if self.role.is_human:
             console, unanswered = self._run.plan.console, self._run.plan.settings.unanswered_text
-            said = self._run.pool.ask_user(self.worker, lambda: ask_person(console, self.role, prompt, unanswered))
-            answer = Answered(purpose=purpose, sha256=sha256, text=str(said), usage=Usage(), human=True)
+            text = self._run.pool.ask_user(self.worker, lambda: ask_person(console, self.role, prompt, unanswered))
+            answer = Answered(purpose=purpose, sha256=sha256, text=str(text), usage=Usage(), human=True)
         else:
-            found = self._complete(prompt, system, model or self.role.model, budget)
+            reply = self._complete(prompt, system, model or self.role.model, budget)
             answer = Answered(
-                purpose=purpose, sha256=sha256, text=found.text, usage=found.usage, truncated=found.truncated
+                purpose=purpose, sha256=sha256, text=reply.text, usage=reply.usage, truncated=reply.truncated
             )
         recorded = self.record(answer, budget)
         assert isinstance(recorded, Answered)
@@ -205,12 +205,12 @@ class Member:
 
     def _use_commands(self, goal: Goal, commands: Sequence[str], purpose: str, file: str, model: str) -> str:
         if self.role.is_human:
-            yours = f"\n\n{file} is yours to write, in the workspace." if file else ""
-            return self._ask(f"{goal.text}{yours}", self.role.prefix, purpose, "", self.now.budget)
-        if file and self._writer is None:  # a file that its action names is looked at before the team begins
+            note = f"\n\n{file} is yours to write, in the workspace." if file else ""
+            return self._ask(f"{goal.text}{note}", self.role.prefix, purpose, "", self.current.budget)
+        if file and self._writer is None:  # the file of an action is checked before the team starts
             raise SettingsError(f"{self.role}, {purpose}: {NO_WRITER}")
-        self._agents += 1
-        key = f"{self.key}.{self.now.number}.{self._agents}"
+        self._agent_count += 1
+        key = f"{self.key}.{self.current.number}.{self._agent_count}"
         state = self._run.pool.former.get(key)
         if state is not None and state.is_decided:
             outcome = state.outcome
@@ -222,16 +222,16 @@ class Member:
         assert outcome is not None
         if outcome.status == Status.BUDGET:
             raise NoMoneyException(outcome)
-        if outcome.status not in _CARRIED_ON:
+        if outcome.status not in _REPORTABLE:
             raise StopRun(outcome)
         return self._result(state, outcome.status, outcome.reason)
 
     def record(self, event: Event, budget: Budget | None = None) -> Event:
-        """Write an event of this role. Charge its cost to the turn's budget, or to this share of it."""
-        recorded = self.worker.log.append(replace(event, step=self.now.number))
-        (budget or self.now.budget).add(recorded)
+        """Log an event of this role. Charge its cost to the turn's budget, or to `budget`, a share of it."""
+        recorded = self.worker.log.append(replace(event, step=self.current.number))
+        (budget or self.current.budget).add(recorded)
         if isinstance(recorded, Answered):
-            self.now.given.append(recorded)
+            self.current.given.append(recorded)
         return recorded
 
     @property
@@ -240,87 +240,87 @@ class Member:
         return self.role.rc.env.history
 
     def _identify(self, message: Message) -> None:
-        """Give a message its id, the same if the turn is repeated."""
+        """Give a message an id that stays the same if the turn is repeated."""
         if not message.id:
-            self._named += 1
-            self.role.rc.memory.name(message, f"{self.now.number}.{self.key}.{self._named}")
+            self._message_count += 1
+            self.role.rc.memory.name(message, f"{self.current.number}.{self.key}.{self._message_count}")
 
-    def _complete(self, prompt: str, system: str, named: str, budget: Budget) -> Completion:
-        """Ask the model of this name within the remaining budget. Raises ModelError for a prompt too long for it."""
-        plan, free = self._run.plan, self._models.setdefault(named, [])
-        model = free.pop() if free else build.model_of_worker(plan.settings, plan.console, plan.model, self.key, named)
+    def _complete(self, prompt: str, system: str, name: str, budget: Budget) -> Completion:
+        """Ask the model of this name within the remaining budget. Raises ModelError if the prompt is too long."""
+        plan, idle = self._run.plan, self._models.setdefault(name, [])
+        model = idle.pop() if idle else build.model_of_worker(plan.settings, plan.console, plan.model, self.key, name)
         count = counter(model.name)
         messages = [PromptMessage("system", system)] * bool(system) + [PromptMessage("user", prompt)]
-        sent = sum(count(message.content) + PER_MESSAGE for message in messages)
+        size = sum(count(message.content) + PER_MESSAGE for message in messages)
         room = min(plan.settings.reply_tokens, model.window // 2) or reply_tokens(model.window)
-        if sent + room > model.window:
+        if size + room > model.window:
             raise ModelError(
-                f"The prompt of {self.role} has {sent:,} tokens; the window of {model.name} holds {model.window:,}, of "
+                f"The prompt of {self.role} has {size:,} tokens; the window of {model.name} holds {model.window:,}, of "
                 f"which {room:,} are for the answer. Let it read fewer messages, or use a model with a larger window."
             )
         reply = min(room + model.reasoning_room, budget.expected_reply)
-        budget.check(sent, reply, model.price, time.time())
+        budget.check(size, reply, model.price, time.time())
 
         def charge() -> None:
-            """Record the usage paid for besides the answers."""
+            """Record usage that was paid for outside of the answers."""
             if (usage := model.take_usage()) != Usage():
                 self.record(Spent(purpose=CUT_SHORT, usage=usage), budget)
 
         def before_retry(reason: str) -> None:
             charge()
-            budget.check_size(sent, reply, model.price)
+            budget.check_size(size, reply, model.price)
 
-        hear, heed = partial(plan.console.overhear, self.role.name), lambda: budget.check_time(time.time())
+        show_text, check_time = partial(plan.console.overhear, self.role.name), lambda: budget.check_time(time.time())
         try:
             return model.complete(
                 messages,
                 max_tokens=room,
-                at_most=budget.allowance(sent, model.price),
-                listener=LimitedListener(self.worker.listener, heed, before_retry, on_text=hear),
+                at_most=budget.allowance(size, model.price),
+                listener=LimitedListener(self.worker.listener, check_time, before_retry, on_text=show_text),
             )
         finally:  # a reply cut short by a stop was paid for, too
             charge()
-            free.append(model)
+            idle.append(model)
 
     def _hire(self, key: str, goal: Goal, commands: Sequence[str], file: str, model: str) -> RunningWorker:
-        """Start an agent under this role, with the whole remaining budget of the turn."""
-        budget = self.now.budget.share(1.0, time.time())
+        """Start an agent under this role, with all of the turn's remaining budget."""
+        budget = self.current.budget.share(1.0, time.time())
         if budget is None:
             raise NoMoneyException(NOTHING_LEFT)
-        offered = self._writing if file else specs_of(self._run.plan.registry, commands)
-        role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
-        described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file, model)
+        specs = self._writing if file else specs_of(self._run.plan.registry, commands)
+        description = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
+        task = Task(self.role.name, f"{self.role.profile}; {description}", (goal,), budget.limits.usd, file, model)
         try:
             self.worker.mailbox.apart = TOGETHER
-            if self.now.beside:  # the work of other roles in this round is hidden from it
-                number, changes = self.now.number, any(spec.risk != "read" for spec in offered)
+            if self.current.is_parallel:  # hide the work of the round's other roles from it
+                number, changes = self.current.number, any(spec.risk != "read" for spec in specs)
                 copy = self._copies.open(f"{number}.{self.key}") if changes else None
                 others = re.compile(rf"{re.escape(self.worker.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
                 self.worker.mailbox.apart = Apart(copy, lambda place: others.fullmatch(place) is not None)
             origin = self.role.rc.memory.origin
-            return self._run.pool.start(self.worker.mailbox, key, described, offered, budget, origin)
+            return self._run.pool.start(self.worker.mailbox, key, task, specs, budget, origin)
         except CommandError as error:
             budget.give_back()
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None
 
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
-        """Return the result of an agent of this role, in words. Add the origin of its reading to the role's memory."""
+        """Describe the result of an agent of this role. Add the origin of what it read to the role's memory."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
-        said = f"{state.said}{files}" if status == Status.FINISHED else f"This was not done ({status}): {reason}{files}"
+        text = f"{state.said}{files}" if status == Status.FINISHED else f"This was not done ({status}): {reason}{files}"
         writer = self._writer
-        wrote = state.done.get(writer.name, {}) if state.task.file and writer else {}
-        if writer and (text := str(wrote.get(writer.parameters[1].name, ""))):
+        arguments = state.done.get(writer.name, {}) if state.task.file and writer else {}
+        if writer and (file_text := str(arguments.get(writer.parameters[1].name, ""))):
             problem = "" if status == Status.FINISHED else f"This is not right yet ({status}): {reason}"
-            said = file_message(state, text, problem)
+            text = file_message(state, file_text, problem)
         if state.origin != Origin():
-            noted = Message(said, self.role.profile, "commands", self.role)
-            noted.origin = state.origin
-            self.role.rc.memory.add(noted)
-        return said
+            note = Message(text, self.role.profile, "commands", self.role)
+            note.origin = state.origin
+            self.role.rc.memory.add(note)
+        return text
 
 
 def file_message(state: SubAgentState, text: str, problem: str) -> str:
-    """Return the file written by an agent, with the results of its checks, or the `problem` with it."""
+    """Return the file written by an agent, with the results of its checks and the `problem` with it, if any."""
     lines = [f"{state.task.file}:", in_block(text), problem]
     for number, goal in enumerate(state.task.goals):
         check, said = state.checked.get(number), "was not run."
@@ -330,8 +330,8 @@ def file_message(state: SubAgentState, text: str, problem: str) -> str:
     return "\n".join(filter(None, lines))
 
 
-def published(message: Message) -> Published:
-    """Return the event of a message."""
+def event_of(message: Message) -> Published:
+    """Return the event that publishes a message."""
     return Published(
         id=message.id,
         content=message.content,
@@ -346,9 +346,9 @@ def published(message: Message) -> Published:
 
 # A person in the place of a role's model ------------------------------------------------------------------------------
 
-LEAVING = ("exit", "quit")
+EXIT_WORDS = ("exit", "quit")
 QUOTES = '"""'
-_HOW = f"Your answer; an empty line ends it, or {QUOTES} if it began with {QUOTES}. `exit` saves and ends."
+_INSTRUCTIONS = f"Your answer; an empty line ends it, or {QUOTES} if it began with {QUOTES}. `exit` saves and ends."
 
 
 def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> str:
@@ -365,21 +365,23 @@ def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> st
     asked = Question(text=prompt)
     while True:
         try:
-            text = console.ask(f"You are {role.name}, {role.profile}. {_HOW}", question=asked, goes_on=_goes_on)
+            text = console.ask(
+                f"You are {role.name}, {role.profile}. {_INSTRUCTIONS}", question=asked, goes_on=_is_unfinished
+            )
         except EOFError:
             reason = f"{role} is a person, and nobody is there to answer; run it in a terminal, or pipe the answer in."
             raise StopRun(Outcome(Status.UNANSWERED, reason)) from None
         except TimeoutError:
             return unanswered
-        if text.strip().lower() in LEAVING:
+        if text.strip().lower() in EXIT_WORDS:
             raise StopRun(Outcome(Status.STOPPED, f"Ended by {role}."))
         text = text.strip()
         if answer := text.removeprefix(QUOTES).removesuffix(QUOTES).strip() if text.startswith(QUOTES) else text:
             return answer
 
 
-def _goes_on(text: str) -> bool:
+def _is_unfinished(text: str) -> bool:
     begun = text.strip()
     if begun.startswith(QUOTES):
         return not begun.removeprefix(QUOTES).endswith(QUOTES)
-    return begun.lower() not in ("", *LEAVING) and bool(text.rpartition("\n")[2].strip())
+    return begun.lower() not in ("", *EXIT_WORDS) and bool(text.rpartition("\n")[2].strip())

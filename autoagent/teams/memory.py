@@ -1,7 +1,7 @@
 """Hold the messages that a role has read and written, in order, with the operations of MetaGPT's memory.
 
-A role's changes to its memory in a turn are logged, since they do not follow from the published messages. Its reading
-of the environment does follow.
+The changes that a role makes to its memory in a turn are logged, as they cannot be derived from the published
+messages. What it reads from the environment can.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Change = tuple[Literal["add", "delete", "clear"], Message | None]
 
 
 class Memory:
-    """Messages, oldest first, each once. `origin` is the joint origin of all messages it has ever held."""
+    """Hold messages, oldest first, each once. `origin` is the joint origin of all messages it has ever held."""
 
     def __init__(self) -> None:
-        self._messages: dict[int, Message] = {}  # by identity of the object: an id may come later
+        self._messages: dict[int, Message] = {}  # by the identity of the object, as its id may be set later
         self._ids: dict[str, Message] = {}
         self._by_cause: dict[str, list[Message]] = {}
         self._cleared: list[tuple[dict[int, Message], dict[str, Message], dict[str, list[Message]]]] = []
@@ -40,7 +40,7 @@ class Memory:
             self.add(message)
 
     def delete(self, message: Message) -> None:
-        """Delete a message, if it is there."""
+        """Delete a message, if the memory holds it."""
         if message in self:
             self._forget(message)
             self.changes.append(("delete", message))
@@ -59,7 +59,7 @@ class Memory:
         self.changes.append(("clear", None))
 
     def read(self, message: Message) -> None:
-        """Add a published message without noting a change. Ignore a known message."""
+        """Add a published message without recording a change. Ignore a known message."""
         if message in self:
             return
         self._messages[id(message)] = message
@@ -72,7 +72,7 @@ class Memory:
         self._by_cause.setdefault(message.cause_by, []).append(message)
 
     def get(self, k: int = 0) -> list[Message]:
-        """Return the newest k messages, or all with 0, oldest first."""
+        """Return the newest k messages, or all if k is 0, oldest first."""
         return list(islice(reversed(self._messages.values()), k or None))[::-1]
 
     def get_by_role(self, role: str) -> list[Message]:
@@ -92,7 +92,7 @@ class Memory:
         return [message for action in dict.fromkeys(map(cause_of, actions)) for message in self.get_by_action(action)]
 
     def find_news(self, observed: Iterable[Message], k: int = 0) -> list[Message]:
-        """Return the observed messages that are not among the newest k here, or not here at all with 0."""
+        """Return the observed messages that are not among the newest k, or, if k is 0, among any of these."""
         known = self.get(k) if k else self
         return [message for message in observed if message not in known]
 
@@ -126,19 +126,19 @@ class Memory:
     def __bool__(self) -> bool:
         return True  # even if empty
 
-    def name(self, message: Message, found: str) -> None:
-        """Give an id to a message, whether or not the memory holds it already."""
-        message.id = found
+    def name(self, message: Message, id_: str) -> None:
+        """Give a message its id, whether or not the memory already holds it."""
+        message.id = id_
         if id(message) in self._messages:
-            self._ids[found] = message
+            self._ids[id_] = message
 
     def keep(self) -> None:
-        """Keep the changes of a turn."""
+        """Make the changes of a turn permanent."""
         self.changes.clear()
         self._cleared.clear()
 
     def undo(self) -> None:
-        """Undo the changes of a turn that was cut short. Deleted messages come back as the newest."""
+        """Undo the changes of an interrupted turn. Deleted messages return as the newest."""
         for kind, message in reversed(self.changes):
             if kind == "clear" or message is None:
                 self._messages, self._ids, self._by_cause = self._cleared.pop()
@@ -149,7 +149,7 @@ class Memory:
         self.keep()
 
     def _forget(self, message: Message) -> None:
-        here = message if id(message) in self._messages else self._ids[message.id]
-        del self._messages[id(here)]
-        self._ids.pop(here.id, None)
-        self._by_cause[here.cause_by].remove(here)
+        held = message if id(message) in self._messages else self._ids[message.id]
+        del self._messages[id(held)]
+        self._ids.pop(held.id, None)
+        self._by_cause[held.cause_by].remove(held)

@@ -1,4 +1,4 @@
-"""Define a message between roles, and the keys to find it by: the causing action and the receivers."""
+"""Define a message between roles, and the keys that select its readers: the causing action and the receivers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import Origin
 
-ALL = "<all>"  # the receiver of a message to everybody
-NOBODY = "<none>"  # the receiver of a message for the history alone
+ALL = "<all>"  # the receiver of a message to everyone
+NOBODY = "<none>"  # the receiver of a message that only the history keeps
 END = "end"  # the receiver of a message that ends the work of the team
 REQUIREMENT = "UserRequirement"  # the cause of the user's requirement
-CONFLICT = "Conflict"  # the cause of the notice that roles of a round have changed the same file
+CONFLICT = "Conflict"  # the cause of a notice that several roles changed the same file in a round
 
-_NAMED = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # the fields that the log holds unchanged
+_LOGGED_FIELDS = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # held unchanged by the log
 
 
 class Addresses(set[str]):
@@ -32,11 +32,11 @@ class Addresses(set[str]):
 class Message:
     """Hold a message of a role or of the user.
 
-    Two are equal if they share an `id`, or, without ids, are the same object. `role` is the writer's profile and
-    `sent_from` the name. `cause_by` names the causing action, and `send_to` the receivers. `instruct_content` is
-    further content from the writer: JSON, or a pydantic model, restored in a resumed run. `metadata` is for the
-    program's own notes, in JSON. `origin` is the origin of all that the writer has read. Raises SettingsError for
-    contents that the log cannot keep.
+    Two messages are equal if they share an `id`, or are the same object. `role` is the writer's profile, and
+    `sent_from` is its name. `cause_by` names the causing action, and `send_to` the receivers. `instruct_content` holds
+    structured content: JSON, or a pydantic model, which a resumed run restores. `metadata` holds the program's own
+    notes as JSON. `origin` is the joint origin of everything that the writer has read. Raises SettingsError for
+    content that the log cannot hold.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Message:
         self.origin = Origin()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. Accept actions and roles themselves in place of their names. Raises SettingsError."""
+        """Set an attribute. Accept an action or role in place of its name. Raises SettingsError."""
         if name == "cause_by":
             value = cause_of(value or REQUIREMENT)
         elif name == "sent_from":
@@ -70,34 +70,34 @@ class Message:
         elif name == "send_to":
             value = Addresses(addresses_of(value or ALL))
         elif name in ("instruct_content", "metadata"):
-            _packed(name, value)
+            _to_json(name, value)
         super().__setattr__(name, value)
 
     def is_for(self, addresses: Iterable[str]) -> bool:
-        """Return whether it is for everybody, or for one of these addresses."""
+        """Return whether it is for everyone, or for one of these addresses."""
         return ALL in self.send_to or not self.send_to.isdisjoint(addresses)
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Return its content besides the text, in the form of the log."""
+        """Return its content other than the text, as the log holds it."""
         found = {"instruct_content": self.instruct_content, "metadata": self.metadata}
-        return {name: _packed(name, value) for name, value in found.items() if value not in (None, {})}
+        return {name: _to_json(name, value) for name, value in found.items() if value not in (None, {})}
 
     def restore(self, extra: Mapping[str, Any]) -> None:
-        """Restore the content besides the text from the log. Raises StateError for a class no longer defined."""
+        """Restore the content other than the text from the log. Raises StateError for a class that is not defined."""
         if "instruct_content" in extra:
-            self.instruct_content = _unpacked(extra["instruct_content"])
+            self.instruct_content = _from_json(extra["instruct_content"])
         self.metadata = dict(extra.get("metadata", {}).get("value", {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it in the form of the log."""
-        named = {name: getattr(self, name) for name in _NAMED} | {"send_to": sorted(self.send_to)}
-        return {**named, "source": self.origin.source, "trusted": self.origin.trusted, "extra": self.extra}
+        """Return it as the log holds it."""
+        fields = {name: getattr(self, name) for name in _LOGGED_FIELDS} | {"send_to": sorted(self.send_to)}
+        return {**fields, "source": self.origin.source, "trusted": self.origin.trusted, "extra": self.extra}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Message:
-        """Return the message of its form in the log."""
-        message = cls(**{name: found[name] for name in _NAMED})
+        """Return the message that the log holds in this form."""
+        message = cls(**{name: found[name] for name in _LOGGED_FIELDS})
         message.origin = Origin(str(found.get("source", "")), bool(found.get("trusted", True)))
         message.restore(found.get("extra", {}))
         return message
@@ -105,7 +105,7 @@ class Message:
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Message) and self.id != "" and self.id == other.id)
 
-    __hash__ = None  # type: ignore[assignment]  # the id may come later
+    __hash__ = None  # type: ignore[assignment]  # the id may be set later
 
     def __str__(self) -> str:
         return f"{self.role}: {self.content}"
@@ -114,16 +114,16 @@ class Message:
 
 
 def cause_of(action: Any) -> str:
-    """Return the name by which messages of an action are found: the name of its class, or its own if it has no class.
+    """Return the name that identifies an action's messages: the name of its class, or its own if it has no class.
 
-    The name of a user's class includes its module, to tell classes of the same name apart.
+    For a user's class it includes the module, to distinguish classes of the same name.
     """
     if isinstance(action, str):
         return action
     if cause := getattr(action, "cause", ""):
         return str(cause)
-    kind = action if isinstance(action, type) else type(action)
-    return kind.__name__ if kind.__module__.startswith("autoagent.") else f"{kind.__module__}.{kind.__name__}"
+    cls = action if isinstance(action, type) else type(action)
+    return cls.__name__ if cls.__module__.startswith("autoagent.") else f"{cls.__module__}.{cls.__name__}"
 
 
 def address_of(receiver: Any) -> str:
@@ -142,40 +142,40 @@ def addresses_of(receivers: Any) -> set[str]:
     return {address_of(receivers)}
 
 
-def _packed(name: str, value: Any) -> dict[str, Any]:
+def _to_json(name: str, value: Any) -> dict[str, Any]:
     """Return a value as JSON, with the class of a pydantic model. Raises SettingsError for any other value."""
-    kind = type(value)
+    cls = type(value)
     try:
-        if not hasattr(kind, "model_validate"):
+        if not hasattr(cls, "model_validate"):
             if json.loads(json.dumps(value, allow_nan=False)) != value:
-                raise ValueError("JSON has no tuples, and only texts as keys")
+                raise ValueError("JSON has no tuples, and only strings as keys")
             return {"value": value}
-        plain = value.model_dump(mode="json")
-        kind.model_validate(plain)
+        fields = value.model_dump(mode="json")
+        cls.model_validate(fields)
     except (TypeError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise SettingsError(
-            f"{name} holds a {kind.__name__} that a resumed run could not have: {reason}. Use JSON or a pydantic model."
+            f"{name} holds a {cls.__name__} that a resumed run could not have: {reason}. Use JSON or a pydantic model."
         ) from None
-    return {"class": f"{kind.__module__}:{kind.__qualname__}", "value": plain}
+    return {"class": f"{cls.__module__}:{cls.__qualname__}", "value": fields}
 
 
-def _unpacked(found: Mapping[str, Any]) -> Any:
-    """Return a value from its form in the log. Import no class: use only the program's own. Raises StateError."""
+def _from_json(found: Mapping[str, Any]) -> Any:
+    """Restore a value from the log. Import nothing: use only classes that the program defines. Raises StateError."""
     if "class" not in found:
         return found["value"]
     pydantic = sys.modules.get("pydantic")
-    kinds = _subclasses(pydantic.BaseModel) if pydantic else ()
-    kind = next((kind for kind in kinds if f"{kind.__module__}:{kind.__qualname__}" == found["class"]), None)
-    if kind is None:
+    models = _subclasses(pydantic.BaseModel) if pydantic else ()
+    model = next((model for model in models if f"{model.__module__}:{model.__qualname__}" == found["class"]), None)
+    if model is None:
         raise StateError(f"A message holds a {found['class']}, which is not defined: define it before you resume.")
     try:
-        return kind.model_validate(found["value"])
+        return model.model_validate(found["value"])
     except ValueError as error:
         raise StateError(f"A message holds a {found['class']} that does not fit its class any more: {error}") from None
 
 
-def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
-    for each in kind.__subclasses__()[::-1]:
-        yield each
-        yield from _subclasses(each)
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    for subclass in cls.__subclasses__()[::-1]:
+        yield subclass
+        yield from _subclasses(subclass)

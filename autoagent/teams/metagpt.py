@@ -2,7 +2,7 @@
 
     from autoagent.teams.metagpt import Action, Environment, Message, Role, Team, UserRequirement, logger
 
-docs/teams.md says what differs.
+docs/teams.md lists the differences.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ logger = logging.getLogger("autoagent.teams")
 
 
 class Context:
-    """Accept a context as MetaGPT's programs pass it to their roles. It has no effect."""
+    """Accept a context that a program passes to its roles. It has no effect."""
 
-    def __init__(self, **given: Any) -> None:
-        vars(self).update(given)
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
 
 
 class Config(Context):
-    """Hold a configuration as MetaGPT's programs make it. Its `llm.model` sets the model of its role or action."""
+    """Hold a configuration in MetaGPT's form. Its `llm.model` sets the model of a role or action."""
 
     @classmethod
     def default(cls) -> Config:
-        """Return a configuration without a model."""
+        """Return a configuration that sets no model."""
         return cls(llm=SimpleNamespace(model=""))
 
 
 class LLM(Llm):
     """Ask a model without a role. In a turn, use the working role's model. Elsewhere, start a run for each question.
 
-    The default investment of a team limits the cost of all its questions together.
+    A team's default investment limits the total cost of its questions.
     """
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -86,13 +86,13 @@ class Team(_Team):
         """Work for `n_round` rounds, or until nobody has news. Return all messages.
 
         Args:
-            resume: the id, or its beginning, of a run of this same team to continue.
-            flags: as `autoagent team` takes them: model="local", continuous=True, workspace="folder" …
+            resume: the id of an earlier run of this team to continue, or the beginning of the id.
+            flags: the flags of `autoagent team`, such as model="local", continuous=True, workspace="folder".
 
         Raises:
             NoMoneyException: the investment is used up. The run is saved.
-            RunEnded: the user, a failure or a limit other than `n_round` has ended it. The run is saved.
-            ForUser: it cannot begin.
+            RunEnded: the user, a failure or a limit other than `n_round` ended the run. It is saved.
+            ForUser: the run cannot begin.
         """
         from autoagent.teams.opening import run_in_program
 
@@ -110,12 +110,12 @@ class Environment(_Environment):
         self.context = context
 
     async def run(self, k: int = 1) -> None:
-        """Run its roles for k rounds, as a team. Raises as Team.run."""
+        """Run its roles as a team, for k rounds. Raises the same errors as Team.run."""
         await Team(env=self).run(k)
 
 
 class Role(_Role):
-    """Act as a role, even alone in a team of its own."""
+    """Act as a role, even outside of a team."""
 
     context: Any = None
     config: Any = None
@@ -127,13 +127,13 @@ class Role(_Role):
         self.model = self.model or model_in(self.config)
 
     def put_message(self, message: Message | None) -> None:
-        """Send it a message that nobody else reads."""
+        """Send it a message that no other role reads."""
         if message is not None:
             message.send_to = {self.name}
             (self.rc.env or Environment(roles=[self])).publish_message(message)
 
     async def run(self, with_message: Any = None) -> Message | None:
-        """Take a turn, or, without a running team, the single turn of a team of its own. Return its last message."""
+        """Take a turn, in a team of its own if no team is running. Return its last message."""
         if self.at_work:
             return await super().run()
         team = Team(self.name, self.rc.env, () if self.rc.env else [self])

@@ -1,4 +1,4 @@
-"""Open the parts of a team's run from the settings, and run it, for the command line or a user's program."""
+"""Set up and run a team, for the command line or a user's program."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.drive import OpenedRun, drive
 from autoagent.session.earlier_runs import report_lost_events
-from autoagent.session.plan import (
-    RunPlan,
-    limits_of,
-    load_guidance,
-    logged_settings,
-    open_parts,
-    shape,
-)
+from autoagent.session.plan import RunPlan, limits_of, load_guidance, logged_settings, open_parts, shape
 from autoagent.session.session import Session, claimed_state
 from autoagent.teams.tools import commands_of, registry_of, writes_whole
 from autoagent.terminal.console import Console
@@ -38,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class OutOfMoney(NoMoneyException, RunEnded):
-    """Report that the investment is used up."""
+    """Report to a program that the team's investment is used up."""
 
 
 @dataclasses.dataclass(slots=True)
 class TeamPlan:
     """Describe a team that is about to run.
 
-    `until`: its last round. `began`: the start of the run to resume, if any.
+    `until` is its last round. `began` is the start of the run to resume, if any.
     """
 
     team: Team
@@ -56,23 +49,23 @@ class TeamPlan:
     running: TeamRun | None = None
 
     def drive(self, open_log: Callable[[TaintedFiles], EventLog] | None = None) -> int:
-        """Run the team to its end. Return the exit code. Raises ForUser."""
+        """Run the team until it ends. Return the exit code. Raises ForUser."""
         settings, console, team = self.session.settings, self.console, self.team
         provider = settings.model_choice.provider
         if provider.recorded or provider.one_agent:
             hint = "; set `is_human: yes` for the role of a person" if provider.one_agent else ""
             raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
         roles = f"a team of {', '.join(map(str, team.env.roles))}"
-        left = max(0.0, team.investment - (0.0 if self.began else team.spent))
-        task = Task(team.name, roles, (Goal(team.idea),) if team.idea else (), left)
+        remaining = max(0.0, team.investment - (0.0 if self.began else team.spent))
+        task = Task(team.name, roles, (Goal(team.idea),) if team.idea else (), remaining)
         with open_parts(self.session, console) as parts:
             model = build.open_model(settings, console)
             _, _, added = shape(parts.extensions, task, load_guidance(settings))
-            others = (*parts.commands, *added)
-            known = [spec.name for spec in selection.all_specs()] + [each.spec.name for each in others]
+            added_commands = (*parts.commands, *added)
+            names = [spec.name for spec in selection.all_specs()] + [command.spec.name for command in added_commands]
             tools = [tool for role in team.env.roles for action in role.actions for tool in action.tools.values()]
-            registry = registry_of(team.env.roles, settings, (*others, *commands_of(tools, known)))
-            start = _described(self, task, model, registry)
+            registry = registry_of(team.env.roles, settings, (*added_commands, *commands_of(tools, names)))
+            start = _start_event(self, task, model, registry)
             attended = build.is_attended(settings)
             plan = RunPlan(
                 start, model, registry, settings, console, attended, parts.texts, parts.extensions,
@@ -92,7 +85,7 @@ class TeamPlan:
 
 
 def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, Any]) -> None:
-    """Run a team for the program that defines it. Raises as Team.run."""
+    """Run a team for the program that defines it. Raises the same errors as Team.run."""
     try:
         session = Session.open(flags)
         console = build.console_of(session)
@@ -106,7 +99,7 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
             else:
                 plan = TeamPlan(team, session, console, team.env.round + n_round)
                 plan.drive()
-    except StopRun as stop:  # before the run began, as at the question whether to trust the folder
+    except StopRun as stop:  # before the run began, such as when the folder is not trusted
         raise RunEnded(stop.outcome) from stop
     running = plan.running
     assert running is not None
@@ -125,22 +118,23 @@ def plan_of_run(
 ) -> tuple[TeamPlan, EventLog]:
     """Return the plan for this team to resume a run, and the run's log, locked.
 
-    Grant a run at the end of its rounds `n_round` more, 0 for as many as before. Raises StateError if the run is not a
-    team's.
+    If its rounds are over, grant the run `n_round` more, or as many as before with 0. Raises StateError if it is not
+    the run of a team.
     """
     settings = session.settings
     events = list(read(settings.state_dir, run, (RunStarted, Resumed, RoundBegan, Ended)))
-    own = [event for event in events if not event.agent]
-    starts = [event for event in own if isinstance(event, RunStarted)]
+    team_events = [event for event in events if not event.agent]
+    starts = [event for event in team_events if isinstance(event, RunStarted)]
     if not starts or "team" not in starts[-1].settings:
         raise StateError(f"The run {run} is not the run of a team.")
     began = dataclasses.replace(starts[-1], workspace=session.flags.get("moved_to", starts[-1].workspace))
-    made = began.settings["team"]
+    team_settings = began.settings["team"]
     team.idea = team.idea or (began.task.goals[0].text if began.task.goals else "")
-    rounds = max((event.step for event in own if isinstance(event, RoundBegan)), default=0)
-    until = int(made["until"])
-    if isinstance(own[-1], Ended) and own[-1].status in (Status.LIMIT, Status.FINISHED) and rounds >= until:
-        until = rounds + (n_round or int(made["n_round"]))
+    last_round = max((event.step for event in team_events if isinstance(event, RoundBegan)), default=0)
+    until = int(team_settings["until"])
+    last = team_events[-1]
+    if isinstance(last, Ended) and last.status in (Status.LIMIT, Status.FINISHED) and last_round >= until:
+        until = last_round + (n_round or int(team_settings["n_round"]))
     log = EventLog.open(settings.state_dir, run, mask=build.mask_of(settings))
     log.on_replay(console.pass_over)
     for event in report_lost_events(log, console.warn):
@@ -148,13 +142,13 @@ def plan_of_run(
     return TeamPlan(team, session, console, until, began), log
 
 
-def _described(plan: TeamPlan, task: Task, model: Model, registry: Registry) -> RunStarted:
-    """Return the event that begins or resumes the run of a team."""
+def _start_event(plan: TeamPlan, task: Task, model: Model, registry: Registry) -> RunStarted:
+    """Return the event that begins or resumes a team's run."""
     team, settings, began = plan.team, plan.session.settings, plan.began
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
     if any(action.file for role in team.env.roles for action in role.actions):
         names |= {spec.name for spec in registry.specs if writes_whole(spec)}
-    made = {
+    team_settings = {
         "definition": team.definition,
         "investment": task.budget,
         "n_round": plan.until - team.env.round,
@@ -162,7 +156,7 @@ def _described(plan: TeamPlan, task: Task, model: Model, registry: Registry) -> 
         "person": any(role.is_human for role in team.env.roles),
     }
     if began:
-        made = {**made, "n_round": began.settings["team"]["n_round"], "person": began.settings["team"]["person"]}
+        team_settings |= {name: began.settings["team"][name] for name in ("n_round", "person")}
     return (Resumed if began else RunStarted)(
         version=__version__,
         task=task,
@@ -174,6 +168,6 @@ def _described(plan: TeamPlan, task: Task, model: Model, registry: Registry) -> 
         asking="text",
         commands=tuple(spec.name for spec in registry.specs if spec.name in names),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings={**logged_settings(settings, began, plan.session), "team": made},
+        settings={**logged_settings(settings, began, plan.session), "team": team_settings},
         limits=dataclasses.asdict(limits_of(settings, task)),
     )

@@ -1,4 +1,4 @@
-"""Define the plan of a role that plans and acts: interdependent tasks, done in order, each reviewed."""
+"""Define the plan of a role that plans and acts: dependent tasks, done in order, each reviewed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from autoagent.teams.llm import Llm
 from autoagent.teams.message import Message
 
-TRIES = 3  # at a plan that can be used
-REVISIONS = 3  # of the plan, in one turn
+TRIES = 3  # for a usable plan
+MAX_REVISIONS = 3  # of the plan, in one turn
 
 _FORM = """\
 Answer with JSON alone, a list of tasks, such as
@@ -45,28 +45,28 @@ class Task:
         return planned if self.result is None else f"{planned}\n{self.result}"
 
 
-def in_order(tasks: list[Task], done: Collection[str]) -> list[Task]:
-    """Return tasks sorted so that each follows its dependencies. `done` are ids of finished tasks.
+def sort_by_dependencies(tasks: list[Task], done: Collection[str]) -> list[Task]:
+    """Return tasks sorted so that each follows its dependencies. `done` are the ids of finished tasks.
 
     Raises ValueError for a duplicate task, a missing dependency or a circular one.
     """
     names = [task.task_id for task in tasks]
     if len(set(names)) < len(names):
         raise ValueError("a task_id stands there twice")
-    found: list[Task] = []
-    left = list(tasks)
-    while left:
-        have = {*done, *(task.task_id for task in found)}
-        ready = next((task for task in left if have.issuperset(task.dependent_task_ids)), None)
+    ordered: list[Task] = []
+    remaining = list(tasks)
+    while remaining:
+        available = {*done, *(task.task_id for task in ordered)}
+        ready = next((task for task in remaining if available.issuperset(task.dependent_task_ids)), None)
         if ready is None:
-            raise ValueError(f"task {left[0].task_id} needs a task that is not there, or that needs it")
-        found.append(ready)
-        left.remove(ready)
-    return found
+            raise ValueError(f"task {remaining[0].task_id} needs a task that is not there, or that needs it")
+        ordered.append(ready)
+        remaining.remove(ready)
+    return ordered
 
 
 def tasks_in(answer: str, done: Collection[str]) -> list[Task]:
-    """Return the unfinished tasks of an answer in order. `done` are ids of finished tasks. Raises ValueError."""
+    """Return the unfinished tasks of an answer in order. `done` are the ids of finished tasks. Raises ValueError."""
     start, end = answer.find("["), answer.rfind("]")
     if not 0 <= start < end:
         raise ValueError("there is no list in it")
@@ -74,7 +74,7 @@ def tasks_in(answer: str, done: Collection[str]) -> list[Task]:
     tasks = [_task(number, each) for number, each in enumerate(found, 1)]
     if not tasks:
         raise ValueError("the list is empty")
-    return [task for task in in_order(tasks, done) if task.task_id not in done]
+    return [task for task in sort_by_dependencies(tasks, done) if task.task_id not in done]
 
 
 def _task(number: int, found: Any) -> Task:
@@ -89,25 +89,25 @@ def _task(number: int, found: Any) -> Task:
     return Task(str(found.get("task_id", number)), instruction.strip(), tuple(str(name) for name in needs))
 
 
-async def carry_out(
+async def run_plan(
     context: str, llm_for: Callable[[str], Llm], work: Callable[[str, list[Message]], Awaitable[str]]
 ) -> str:
-    """Have the model write a plan for the messages it read, work on each task, review the result and revise the plan.
+    """Have the model write a plan for `context`, work on each task, review the result and revise the plan.
 
-    `work` receives a task and the results that it needs, and returns its result. Return the plan with all results.
+    `work` takes a task and the results that it needs, and returns its result. Return the plan with all results.
     """
     waiting = deque(await _tasks(llm_for, _WRITE.format(context=context), whole=context))
     done: dict[str, Task] = {}
     revisions = 0
     while waiting:
         task = waiting.popleft()
-        needed = [each for each in done.values() if each.task_id in task.dependent_task_ids]
-        results = [Message(each.result or "", f"result of task {each.task_id}") for each in needed]
+        dependencies = [other for other in done.values() if other.task_id in task.dependent_task_ids]
+        results = [Message(other.result or "", f"result of task {other.task_id}") for other in dependencies]
         task.result = await work(task.instruction, results)
         done[task.task_id] = task
         review = await llm_for("review").aask(_REVIEW.format(instruction=task.instruction, result=task.result))
         objection = re.search(r"\brevise\b:?(.*)", review, re.IGNORECASE | re.DOTALL)
-        if objection and revisions < REVISIONS:
+        if objection and revisions < MAX_REVISIONS:
             revisions += 1
             plan = "\n".join(map(str, (*done.values(), *waiting)))
             prompt = _REVISE.format(context=context, plan=plan, review=objection[1].strip() or review)
@@ -116,7 +116,7 @@ async def carry_out(
 
 
 async def _tasks(llm_for: Callable[[str], Llm], prompt: str, done: Collection[str] = (), whole: str = "") -> list[Task]:
-    """Return the tasks planned by the model, or, without a usable plan, `whole` as a single task if it is not empty."""
+    """Return the tasks planned by the model. Without a usable plan, return `whole`, if any, as a single task."""
     problem = ""
     for _ in range(TRIES):
         answer = await llm_for("plan").aask(prompt + problem)

@@ -15,7 +15,7 @@ from autoagent.teams.action import Action, Tool, UserRequirement, maybe_await, s
 from autoagent.teams.llm import Llm, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message, cause_of
-from autoagent.teams.plan import carry_out
+from autoagent.teams.plan import run_plan
 
 _NUMBER = re.compile(r"-?\d+")
 _CHOICE = """\
@@ -34,7 +34,7 @@ Which of them comes next? Answer with its number alone, from 0 to {last}, or wit
 
 
 class RoleReactMode(StrEnum):
-    """Name the order in which a role takes its actions."""
+    """Select the order in which a role takes its actions."""
 
     REACT = "react"
     BY_ORDER = "by_order"
@@ -42,7 +42,7 @@ class RoleReactMode(StrEnum):
 
     @classmethod
     def of(cls, name: str, problem: str) -> RoleReactMode:
-        """Return the mode of this name. Raises SettingsError, whose text begins with `problem`, for any other name."""
+        """Return the mode of this name. Raises SettingsError, which begins with `problem`, for any other name."""
         *most, last = cls
         if name not in (*most, last):
             raise SettingsError(f"{problem} is unknown; use {', '.join(most)} or {last}.")
@@ -53,7 +53,7 @@ class RoleReactMode(StrEnum):
 class RoleContext:
     """Hold the state of a role.
 
-    `news` are its watched messages not acted on yet. `state` is the number of `todo`, -1 for none.
+    `news` are the watched messages that it has not acted on yet. `state` is the number of `todo`, -1 for none.
     """
 
     memory: Memory = field(default_factory=Memory)
@@ -78,16 +78,16 @@ class RoleContext:
 
 
 class Role:
-    """Act as a role of a team. Derive from it, or use it as it is.
+    """Act as a role of a team. Use it directly, or derive from it.
 
     Args:
-        desc: a replacement for the whole sentence that describes it.
-        is_human: a person answers in the place of its model.
+        desc: replaces the whole sentence that describes the role.
+        is_human: whether a person answers instead of its model.
         actions, watch: as `set_actions` and `watch` take them.
         react_mode: `react`, `by_order` or `plan_and_act`.
-        max_react_loop: the most actions in a turn, by `react`.
-        model: the endpoint's model that answers, or empty for the run's.
-        tools: commands, and the program's own functions, for all its actions with an instruction and without a file.
+        max_react_loop: the maximum number of actions in a turn with `react`.
+        model: the endpoint's model that answers, empty for the run's model.
+        tools: commands and the program's own functions, for all its actions that have an instruction but no file.
     """
 
     name: str = ""
@@ -98,7 +98,7 @@ class Role:
     is_human: bool = False
     model: str = ""
     tools: tuple[Tool, ...] = ()
-    observe_all_msg_from_buffer: bool = True  # else it remembers its news alone
+    observe_all_msg_from_buffer: bool = True  # otherwise it remembers only its news
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Role:
         self.actions: list[Action] = []
         self.states: list[str] = []
         self.at_work: Turn | None = None  # its turn, while its team runs
-        self.messages_seen = 0  # of the environment
+        self.messages_seen = 0  # how many of the environment's
         actions, watch = given.pop("actions", ()), given.pop("watch", (UserRequirement,))
         mode, loop = given.pop("react_mode", RoleReactMode.REACT), given.pop("max_react_loop", 1)
         own = {"name": name, "profile": profile, "goal": goal, "constraints": constraints, "desc": desc}
@@ -132,20 +132,20 @@ class Role:
             return self.desc
         goal = f", your goal is {self.goal}" if self.goal else ""
         constraints = f", and the constraint is {self.constraints}" if self.constraints else ""
-        said = f"You are a {self.profile}, named {self.name}{goal}{constraints}"
+        sentence = f"You are a {self.profile}, named {self.name}{goal}{constraints}"
         if self.rc.env is None or not self.rc.env.desc:
-            return said
+            return sentence
         others = ", ".join(name for name in self.rc.env.role_names() if name != self.name)
-        return f"{said}. You are in {self.rc.env.desc}{f', with {others}' if others else ''}."
+        return f"{sentence}. You are in {self.rc.env.desc}{f', with {others}' if others else ''}."
 
     @property
     def addresses(self) -> set[str]:
-        """Return the names by which messages reach it."""
+        """Return the addresses at which messages reach it."""
         return {self.name, self.profile, cause_of(type(self))}
 
     @property
     def llm(self) -> Llm:
-        """Return its model, asked in the name of its next action."""
+        """Return its model, asked on behalf of its next action."""
         return self.llm_for(self.rc.todo.name if self.rc.todo else self.profile)
 
     def llm_for(self, purpose: str, model: str = "") -> Llm:
@@ -172,7 +172,7 @@ class Role:
         self.set_actions([*self.actions, action])
 
     def watch(self, actions: Iterable[Any]) -> None:
-        """Let it watch for the messages caused by these actions."""
+        """Make it watch for messages caused by these actions."""
         self.rc.watch = {cause_of(action) for action in actions}
 
     def set_react_mode(self, react_mode: str, max_react_loop: int = 1) -> None:
@@ -181,64 +181,64 @@ class Role:
         self.rc.max_react_loop = max_react_loop
 
     def get_memories(self, k: int = 0) -> list[Message]:
-        """Return the newest k messages that it has read or written, or all with 0."""
+        """Return the newest k messages that it has read or written, or all if k is 0."""
         return self.rc.memory.get(k)
 
     async def run(self) -> Message | None:
-        """Take a turn: act if there is news, and publish the result. Return it, or None without a result."""
+        """Take a turn: act if there is news, and publish the result. Return the result, or None if there is none."""
         if not await maybe_await(self._observe()):
             return None
-        said: Message | None = await maybe_await(self.react())
+        result: Message | None = await maybe_await(self.react())
         self._set_state(-1)
-        if said is not None:
-            self.publish_message(said)
-        return said
+        if result is not None:
+            self.publish_message(result)
+        return result
 
     async def _observe(self) -> int:
-        """Return the number of its news: new messages that it watches for or that name it."""
+        """Return how many news items it has: new messages that it watches for or that are addressed to it."""
         return len(self.rc.news)
 
     async def react(self) -> Message | None:
-        """Act by its mode. Return the result of the last action, None for no action."""
+        """Act according to its mode. Return the result of the last action, or None if there was none."""
         if self.rc.react_mode == RoleReactMode.BY_ORDER:
             return await self._act_by_order()
         if self.rc.react_mode == RoleReactMode.PLAN_AND_ACT:
             return await self._plan_and_act()
-        said: Message | None = await maybe_await(self._react())
-        return said
+        result: Message | None = await maybe_await(self._react())
+        return result
 
     async def _react(self) -> Message | None:
         """Choose and take actions until none is left to take, or `max_react_loop` is reached."""
-        said = None
+        result = None
         for _ in range(self.rc.max_react_loop):
             if not await maybe_await(self._think()):
                 break
-            said = await maybe_await(self._act())
-        return said
+            result = await maybe_await(self._act())
+        return result
 
     async def _act_by_order(self) -> Message | None:
         """Take each action once, in order."""
-        said = None
+        result = None
         for state in range(max(self.rc.state, 0), len(self.actions)):
             self._set_state(state)
-            said = await maybe_await(self._act())
-        return said
+            result = await maybe_await(self._act())
+        return result
 
     async def _plan_and_act(self) -> Message | None:
         """Have a plan written, work on its tasks, and have each result reviewed."""
         if not self.actions:
             return None
-        plan = await carry_out(transcript(self.rc.history), self.llm_for, self._work_on)
-        said = self.said(plan, self.actions[-1])
-        self.rc.memory.add(said)
-        return said
+        plan = await run_plan(transcript(self.rc.history), self.llm_for, self._work_on)
+        result = self.said(plan, self.actions[-1])
+        self.rc.memory.add(result)
+        return result
 
     async def _work_on(self, task: str, results: list[Message]) -> str:
         """Work on a task of a plan with the action that fits it. Return its result as text."""
-        about = [*self.rc.news, *results, Message(task, "task")]
-        self._set_state(0 if len(self.actions) == 1 else max(0, await self.choose(transcript(about))))
+        messages = [*self.rc.news, *results, Message(task, "task")]
+        self._set_state(0 if len(self.actions) == 1 else max(0, await self.choose(transcript(messages))))
         assert self.rc.todo is not None
-        return self.said(await maybe_await(self.rc.todo.run(about)), self.rc.todo).content
+        return self.said(await maybe_await(self.rc.todo.run(messages)), self.rc.todo).content
 
     async def _think(self) -> bool:
         """Choose the next action, by the model if there are several. Return whether there is an action to take."""
@@ -260,9 +260,9 @@ class Role:
     async def _act(self) -> Message:
         """Take the chosen action. Remember its result and return it."""
         assert self.rc.todo is not None
-        said = self.said(await maybe_await(self.rc.todo.run(self.rc.history)), self.rc.todo)
-        self.rc.memory.add(said)
-        return said
+        result = self.said(await maybe_await(self.rc.todo.run(self.rc.history)), self.rc.todo)
+        self.rc.memory.add(result)
+        return result
 
     def said(self, result: Any, action: Action) -> Message:
         """Return the result of an action as a message of this role."""
@@ -288,7 +288,7 @@ class Role:
 
     @property
     def turn(self) -> Turn:
-        """Return its present turn. Raises SettingsError outside a running team."""
+        """Return its current turn. Raises SettingsError outside of a running team."""
         if self.at_work is None:
             raise SettingsError(f"{self.name} is not at work: hire it into a team, and run the team.")
         return self.at_work
@@ -296,7 +296,7 @@ class Role:
     def read(self, published: Sequence[Message]) -> bool:
         """Read the newly published messages. Return whether there may be something to act on.
 
-        Leave the decision to a class that overrides `_observe`.
+        A class that overrides `_observe` decides for itself.
         """
         new = [message for message in published[self.messages_seen :] if message.is_for(self.addresses)]
         self.messages_seen = len(published)
@@ -311,7 +311,7 @@ class Role:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it has nothing to act on, in its news or among the published messages."""
+        """Return whether neither its news nor the published messages give it anything to do."""
         published = self.rc.env.history.get()[self.messages_seen :] if self.rc.env else []
         mine = [message for message in published if message.is_for(self.addresses)]
         if type(self)._observe is Role._observe:
@@ -336,9 +336,9 @@ class Role:
 
 
 class Environment:
-    """Hold roles in hiring order, and their published messages in order.
+    """Hold roles in hiring order, and the messages they published.
 
-    `round` is the number of the last round. `turns` holds the turns under way by thread.
+    `round` is the number of the last round. `turns` holds the current turns by thread.
     """
 
     def __init__(self, desc: str = "", roles: Iterable[Role] = ()) -> None:
@@ -362,9 +362,9 @@ class Environment:
             self.add_role(role)
 
     def get_role(self, name: str) -> Role | None:
-        """Return the role of this name, else of this profile, or None if there is none."""
+        """Return the role of this name, or else of this profile, or None."""
         return next(
-            (role for found in ("name", "profile") for role in self.roles if getattr(role, found) == name), None
+            (role for attribute in ("name", "profile") for role in self.roles if getattr(role, attribute) == name), None
         )
 
     def role_names(self) -> list[str]:
@@ -379,7 +379,7 @@ class Environment:
     def publish_message(self, message: Message, peekable: bool = True) -> bool:
         """Publish a message for all to read once the round has ended.
 
-        Ignore a message that is already published, and `peekable`, as MetaGPT does.
+        Ignore `peekable`, and a message that is already published, as MetaGPT does.
         """
         turn = self.turns.get(threading.get_ident())
         if turn is not None:

@@ -1,6 +1,6 @@
 """Run a team, round by round.
 
-In a round, every role reads the messages published before it. The roles act at once, each in its own thread. Their
+In a round, every role reads the messages published before it. The roles act in parallel, each in its own thread. Their
 messages are published when the round ends, in hiring order, so the result does not depend on their speed. The team's
 remaining budget is divided equally among the acting roles, and unspent money returns to it.
 """
@@ -19,8 +19,8 @@ from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsE
 from autoagent.core.memory import Origin
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.subagents.worker import POLL_SECONDS
-from autoagent.teams.copies import Copies, Merged, conflicting
-from autoagent.teams.member import Member, Round, published
+from autoagent.teams.copies import Copies, MergeResult, conflicting
+from autoagent.teams.member import AssignedTurn, Member, event_of
 from autoagent.teams.message import CONFLICT, END, Message, addresses_of
 from autoagent.teams.role import Environment, Role
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Unfinished:
-    """Hold an unfinished round: its acting roles, and the work of an earlier process by role."""
+class _OpenRound:
+    """Hold the unfinished round: its acting roles, and what each did in an earlier process."""
 
     acts: tuple[str, ...]
     answers: dict[str, deque[events.Answered]] = field(default_factory=dict)
@@ -41,8 +41,8 @@ class _Unfinished:
 class TeamRun:
     """Run the rounds of a team. `until` is the last round of this process.
 
-    `outcome` is the end of the run. `rounds_over`: it ended with the last round, and news is left. `error` is the
-    exception raised by a Python function of a role.
+    `outcome` tells how the run ended, and `rounds_over` whether it ended with its last round while there still was
+    news. `error` is an exception raised by a role's Python function.
     """
 
     def __init__(self, env: Environment, run: OpenedRun, *, until: int) -> None:
@@ -53,16 +53,16 @@ class TeamRun:
         self._run, self._start, self._log, self._budget = run, run.plan.start, run.log, run.budget
         self._copies = Copies(run)
         self._until = until
-        self._open: _Unfinished | None = None
-        self._ender: Message | None = None  # ended the work
-        self._shares: dict[str, Budget] = {}  # the last of each role
-        self._spoken: set[str] = set()  # ids of messages from outside of the roles
+        self._open: _OpenRound | None = None
+        self._end_message: Message | None = None  # the message that ended the work
+        self._shares: dict[str, Budget] = {}  # by role, from its last turn
+        self._announced: set[str] = set()  # ids of messages that no role wrote
         self._members = {str(number): Member(role, run, self._copies) for number, role in enumerate(env.roles, 1)}
 
     def run(self) -> Iterator[events.Event]:
         """Yield the run's own events as they happen, up to an `Ended`. Raises StateError."""
         try:
-            yield from self._begin()
+            yield from self._start_team()
             yield from self._rounds()
         except StopRun as stop:
             self.outcome = stop.outcome
@@ -72,7 +72,7 @@ class TeamRun:
             raise
         except (ForUser, ForModel) as error:
             self.outcome = Outcome(Status.SETUP if isinstance(error, SetupError) else Status.FAILED, str(error))
-        except Exception as error:  # of a function of a role: the run is saved, and the error the caller's
+        except Exception as error:  # from a role's function: save the run, and let the caller raise it
             self.error = error
             self.outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
         assert self.outcome is not None
@@ -82,15 +82,15 @@ class TeamRun:
         outcome = self.outcome
         yield self._record(events.Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))
 
-    def _begin(self) -> Iterator[events.Event]:
+    def _start_team(self) -> Iterator[events.Event]:
         """Restore the run from the log, record the start, hire the roles, and publish the user's requirement."""
         if not self._members:
             raise SettingsError("The team has no roles: hire one first.")
-        before, first = self._env.history.get(), self._env.round
+        earlier, first_round = self._env.history.get(), self._env.round
         self._env.history.clear()
         if isinstance(self._start, events.Resumed):
             for member in self._members.values():
-                member.role.messages_seen = 0  # what its memory holds is no news
+                member.role.messages_seen = 0  # what it remembers is not news
         hired = self._restore()
         yield self._record(self._start)
         for key, member in self._members.items():
@@ -103,11 +103,11 @@ class TeamRun:
                 ))  # fmt: skip
             elif (hired[key].name, hired[key].profile) != (role.name, role.profile):
                 raise StateError(f"The run was begun with {hired[key].name} ({hired[key].profile}) in place of {role}.")
-        for number, message in enumerate(before, 1):
-            message.id = message.id or f"user.{first}.{number}"
-            if message.id not in self._spoken:
-                self._ender = None
-                yield from self._tell(message.id, message)
+        for number, message in enumerate(earlier, 1):
+            message.id = message.id or f"user.{first_round}.{number}"
+            if message.id not in self._announced:
+                self._end_message = None
+                yield from self._announce(message.id, message)
         self._copies.clear(f"{self._env.round}." if self._open else " ")
         for key, member in self._members.items():
             task, pool = Task(member.role.name, member.role.profile, ()), self._run.pool
@@ -122,10 +122,10 @@ class TeamRun:
                 case events.Hired():
                     hired[event.agent] = event
                 case events.Published() if not event.agent:
-                    self._spoken.add(event.id)
+                    self._announced.add(event.id)
                     self._env.history.read(message_of(event))
                 case events.RoundBegan():
-                    self._env.round, self._open = event.step, _Unfinished(event.acts)
+                    self._env.round, self._open = event.step, _OpenRound(event.acts)
                     self._read()
                 case events.Answered() if self._open and role:
                     self._open.answers.setdefault(event.agent, deque()).append(event)
@@ -158,13 +158,13 @@ class TeamRun:
 
     def _rounds(self) -> Iterator[events.Event]:
         if self._budget.limits.usd <= 0 and self._start.settings["team"]["investment"] <= 0:
-            raise self._no_money()
+            raise self._out_of_money()
         if self._open is not None:
             yield from self._finish([key for key in self._open.acts if key not in self._open.acted])
         planned = self._start.settings["team"]["definition"].get("n_round", 0)
         while True:
             acts = self._read()
-            if not acts or self._ender is not None:
+            if not acts or self._end_message is not None:
                 rounds = f"round {self._env.round}" if self._env.round else "the beginning"
                 yield from self._end(f"After {rounds} nobody has news to act on.")
                 continue
@@ -176,39 +176,39 @@ class TeamRun:
                 reason = f"The last of {self._until} rounds (--n-round) is over; there is news for {names}."
                 raise StopRun(Outcome(Status.LIMIT, reason))
             self._env.round += 1
-            waits = {key: sorted(member.role.rc.watch) for key, member in self._members.items() if key not in acts}
-            yield self._record(events.RoundBegan(acts=tuple(acts), waits=waits))
-            self._open = _Unfinished(tuple(acts))
+            idle = {key: sorted(member.role.rc.watch) for key, member in self._members.items() if key not in acts}
+            yield self._record(events.RoundBegan(acts=tuple(acts), waits=idle))
+            self._open = _OpenRound(tuple(acts))
             yield from self._finish(acts)
 
     def _end(self, reason: str, *, planned: bool = False) -> Iterator[events.Event]:
-        """End the work by the verdict on it, as unverified if no action allowed to end it has done so. Raises StopRun.
+        """End the work with the verdict on it, or as unverified if actions could end it and none did. Raises StopRun.
 
-        If the user, or once the verifier, names missing work instead, publish that.
+        If the user, or (once) the verifier, names missing work instead, publish that and return.
         """
-        if self._ender is not None:
-            reason = f"Ended by {self._ender.sent_from} in round {self._env.round}."
+        if self._end_message is not None:
+            reason = f"Ended by {self._end_message.sent_from} in round {self._env.round}."
         judges = [
             f"{role} ({action})"
             for role in self._env.roles
             for action in role.actions
             if any(END in addresses_of(to) for to in action.when.values())
         ]
-        if judges and self._ender is None:
+        if judges and self._end_message is None:
             reason = f"{reason} {', '.join(judges)} did not say that the work is done."
             raise StopRun(Outcome(Status.UNVERIFIED, reason))
         from autoagent.teams.verdict import verdict
 
         history = self._env.history.get()
-        told = self._env.round >= self._until or any(id.startswith("Verifier.") for id in self._spoken)
+        told = self._env.round >= self._until or any(id.startswith("Verifier.") for id in self._announced)
         outcome, missing = yield from verdict(
             self._run, self._env.round, history[-1].content if history else "", reason,
-            planned=planned or self._ender is not None, told=told,
+            planned=planned or self._end_message is not None, told=told,
         )  # fmt: skip
         if missing is None:
             raise StopRun(outcome)
-        self._ender = None
-        yield from self._tell(f"{missing.role}.{self._env.round}.{len(self._spoken)}", missing)
+        self._end_message = None
+        yield from self._announce(f"{missing.role}.{self._env.round}.{len(self._announced)}", missing)
 
     def _read(self) -> list[str]:
         """Let every role read the new messages. Return the keys of the roles with something to act on."""
@@ -221,18 +221,18 @@ class TeamRun:
         written = {key: self._open.written.get(key, {}) for key in self._members}
         pending = list(acts)
         while pending:
-            works = self._begin_turns(pending, written)
-            self._wait(works)
-            for work in works.values():
-                work.budget.give_back()
-            short = [key for key, work in works.items() if isinstance(work.problem, NoMoneyException)]
-            for work in works.values():
-                if work.problem is not None and not isinstance(work.problem, NoMoneyException):
-                    raise work.problem
-            if len(short) == len(pending):  # the others' unspent money is not enough either
-                raise self._no_money()
-            self._open.answers = {key: deque(works[key].given) for key in short}
-            pending = short
+            turns = self._begin_turns(pending, written)
+            self._wait(turns)
+            for turn in turns.values():
+                turn.budget.give_back()
+            unaffordable = [key for key, turn in turns.items() if isinstance(turn.problem, NoMoneyException)]
+            for turn in turns.values():
+                if turn.problem is not None and not isinstance(turn.problem, NoMoneyException):
+                    raise turn.problem
+            if len(unaffordable) == len(pending):  # even the others' unspent money is not enough
+                raise self._out_of_money()
+            self._open.answers = {key: deque(turns[key].given) for key in unaffordable}
+            pending = unaffordable
         yield from self._merge()
         yield self._record(events.RoundEnded())
         self._publish(written)
@@ -240,7 +240,7 @@ class TeamRun:
         self._copies.clear()
 
     def _merge(self) -> Iterator[events.Event]:
-        """Merge the roles' changes from their copies of the workspace, in hiring order. Tell them of conflicts."""
+        """Merge the roles' changes from their copies of the workspace, in hiring order. Announce conflicts."""
         copies, changed = self._copies, dict[str, str]()
         for key in self._members:
             name = f"{self._env.round}.{key}"
@@ -251,19 +251,19 @@ class TeamRun:
             merged = copies.merge(name)
             self._run.tainted.inherit(merged.root, (), 0)
             if merged.conflicts or merged.not_kept:
-                yield from self._tell(f"merge.{name}", self._conflict(key, merged, changed))
+                yield from self._announce(f"merge.{name}", self._conflict_message(key, merged, changed))
             changed |= dict.fromkeys(merged.changed, key)
         if changed:
             yield self._record(events.Snapshot(tree=copies.tree()))
 
-    def _conflict(self, key: str, merged: Merged, changed: Mapping[str, str]) -> Message:
-        """Return the message on the rejected changes of a role, to it and to the authors of the conflicting changes."""
+    def _conflict_message(self, key: str, merged: MergeResult, changed: Mapping[str, str]) -> Message:
+        """Return a message about rejected changes, to their role and to the authors of the conflicting changes."""
         role = self._members[key].role
         first = {path: next(conflicting(changed, path), "") for path in merged.conflicts}
         others = [self._members[other].role for other in dict.fromkeys(first.values()) if other]
         lines = [
             f"{role} has changed {path}, and so has {self._members[by].role if by else 'somebody else'} in the same "
-            f"round, whose change stands. This was not taken:\n{merged.differences(path) or '(no text)'}"
+            f"round, whose change stands. This was not taken:\n{merged.diff_of(path) or '(no text)'}"
             for path, by in first.items()
         ]
         lines += [f"{role} has changed {path}, which was not taken: {why}" for path, why in merged.not_kept]
@@ -272,44 +272,44 @@ class TeamRun:
         message.origin = role.rc.memory.origin
         return message
 
-    def _tell(self, id: str, message: Message) -> Iterator[events.Event]:
-        """Publish a message from outside of the roles, unless an earlier process has."""
+    def _announce(self, id: str, message: Message) -> Iterator[events.Event]:
+        """Publish a message that no role wrote, unless an earlier process already did."""
         message.id = id
-        if id in self._spoken:
+        if id in self._announced:
             return
-        self._spoken.add(id)
-        event = self._record(published(message))
+        self._announced.add(id)
+        event = self._record(event_of(message))
         yield event
         assert isinstance(event, events.Published)
-        message.content = event.content  # as it is in the log: without secrets
+        message.content = event.content  # as logged, with secrets masked
         self._env.history.read(message)
 
-    def _begin_turns(self, keys: Sequence[str], written: Mapping[str, dict[str, Message]]) -> dict[str, Round]:
-        """Have these roles take their turns, each with an equal share of the remaining budget."""
+    def _begin_turns(self, keys: Sequence[str], written: Mapping[str, dict[str, Message]]) -> dict[str, AssignedTurn]:
+        """Start the turns of these roles, each with an equal share of the remaining budget."""
         assert self._open is not None
-        works = {}
+        turns = {}
         for number, key in enumerate(keys):
             budget = self._budget.share(1 / (len(keys) - number), time.time())
             if budget is None:
-                raise self._no_money()
+                raise self._out_of_money()
             if key in self._shares:
                 budget.adopt_estimate(self._shares[key])
             self._shares[key] = budget
-            works[key] = Round(
+            turns[key] = AssignedTurn(
                 self._env.round, budget, self._open.answers.pop(key, deque()), written[key],
-                beside=len(self._open.acts) > 1,
+                is_parallel=len(self._open.acts) > 1,
             )  # fmt: skip
-        for key, work in works.items():
-            self._members[key].rounds.put(work)
-        return works
+        for key, turn in turns.items():
+            self._members[key].turns.put(turn)
+        return turns
 
-    def _wait(self, works: Mapping[str, Round]) -> None:
-        """Wait until all turns are over. Meanwhile show events and put questions to the user."""
+    def _wait(self, turns: Mapping[str, AssignedTurn]) -> None:
+        """Wait until all turns are over. Meanwhile, show events and ask the user the roles' questions."""
         pool = self._run.pool
-        while not all(work.over for work in works.values()):
+        while not all(turn.over for turn in turns.values()):
             with self._run.interrupts.allowed():
                 pool.mailbox.pause(POLL_SECONDS)
-            for key in works:
+            for key in turns:
                 if (outcome := self._members[key].worker.outcome) is not None:
                     raise StopRun(outcome)
         pool.attend()
@@ -318,11 +318,11 @@ class TeamRun:
         for key in self._members:
             for message in written.get(key, {}).values():
                 self._env.history.read(message)
-                self._ender = message if END in message.send_to else self._ender
-        if any(id.startswith(f"merge.{self._env.round}.") for id in self._spoken):
-            self._ender = None  # a role with a rejected change gets a turn before the end
+                self._end_message = message if END in message.send_to else self._end_message
+        if any(id.startswith(f"merge.{self._env.round}.") for id in self._announced):
+            self._end_message = None  # a role with a rejected change gets a turn before the end
 
-    def _no_money(self) -> NoMoneyException:
+    def _out_of_money(self) -> NoMoneyException:
         investment = self._start.settings["team"]["investment"]
         reason = f"Insufficient funds: {self._budget.limits.usd or investment:g}"
         return NoMoneyException(Outcome(Status.BUDGET, reason), self._budget.usd)
@@ -335,7 +335,7 @@ class TeamRun:
 
 
 def message_of(event: events.Published) -> Message:
-    """Return the message of an event."""
+    """Return the message that an event published."""
     meta = event.meta
     source = ", ".join(filter(None, ("private" if meta.private else "", meta.untrusted)))
     message = Message(event.content, event.role, event.cause_by, event.sent_from, set(event.send_to), id=event.id)

@@ -1,4 +1,4 @@
-"""Define a team: its roles, its investment, its idea, and the environment of its work."""
+"""Define a team: its roles, its investment, its idea and its environment."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from autoagent.core.errors import SettingsError
 from autoagent.teams.message import ALL, REQUIREMENT, Message
 from autoagent.teams.role import Environment, Role
 
-INVESTMENT = 10.0  # USD, where nobody says another
-ROUNDS = 3
+INVESTMENT = 10.0  # USD, by default
+ROUNDS = 3  # by default
 
 
 class Team:
     """Hold roles that work together on the user's idea.
 
-    `investment` is the most that their models may cost, `spent` their cost so far, both in USD. `definition` is the
-    content of the team's file, to resume a run without a program.
+    `investment` is the most that their models may cost, and `spent` their cost so far, both in USD. `definition` is
+    the content of the team's file, from which a run can be resumed without a program.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Team:
         self.investment = investment
 
     def run_project(self, idea: str, send_to: Any = "") -> None:
-        """Publish the user's idea to all roles, or to some."""
+        """Publish the user's idea to all roles, or to those in `send_to`."""
         self.idea = idea
         self.env.publish_message(Message(idea, "Human", REQUIREMENT, send_to=send_to or ALL))
 

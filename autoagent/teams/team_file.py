@@ -29,7 +29,7 @@ ACTION_KEYS = ("name", "instruction", "commands", "file", "check", "model", "sen
 
 
 def read_team(path: Path) -> dict[str, Any]:
-    """Return the definition in a file, as `team_of` takes it. Raises SettingsError naming file, line and key."""
+    """Return the team's definition, for `team_of`. Raises SettingsError with the file, line and key of the problem."""
     if not path.is_file():
         raise SettingsError(f"{path}: no such file; examples are in examples/teams.")
     entries = read_mapping(path, TEAM_KEYS, "key of a team")
@@ -49,23 +49,23 @@ def read_team(path: Path) -> dict[str, Any]:
 
 
 def change_warning(began: RunStarted) -> str:
-    """Return a warning that the file of a run's team has changed or cannot be read any more, '' if neither."""
-    made = began.settings["team"]["definition"]
-    if "sha256" not in made:
+    """Return a warning if the file of a run's team has changed or can no longer be read, else ''."""
+    definition = began.settings["team"]["definition"]
+    if "sha256" not in definition:
         return ""
     try:
-        if read_team(Path(made["file"]))["sha256"] == made["sha256"]:
+        if read_team(Path(definition["file"]))["sha256"] == definition["sha256"]:
             return ""
-        changed = f"{made['file']} has changed since this run began."
+        problem = f"{definition['file']} has changed since this run began."
     except SettingsError as error:
-        changed = f"The file of this team can no longer be read: {error}"
-    return f"{changed} The run goes on with the old team; `autoagent team` begins a run with the new file."
+        problem = f"The file of this team can no longer be read: {error}"
+    return f"{problem} The run goes on with the old team; `autoagent team` begins a run with the new file."
 
 
 def team_of(definition: Mapping[str, Any], *, human: bool = False) -> Team:
-    """Return the team of a definition. With `human` a person takes the roles marked for it.
+    """Return the team of a definition. With `human`, a person takes the roles that are marked for it.
 
-    Raises SettingsError if no role is marked so.
+    Raises SettingsError if no role is marked.
     """
     if human and not any(role["may_be_human"] or role["is_human"] for role in definition["roles"]):
         raise SettingsError(
@@ -73,76 +73,76 @@ def team_of(definition: Mapping[str, Any], *, human: bool = False) -> Team:
         )
     roles = []
     for role in definition["roles"]:
-        given = {key: value for key, value in role.items() if key != "may_be_human"}
-        given["actions"] = [Action(**action) for action in role["actions"]]
-        given["is_human"] = role["is_human"] or (human and role["may_be_human"])
-        roles.append(Role(**given))
+        options = {key: value for key, value in role.items() if key != "may_be_human"}
+        options["actions"] = [Action(**action) for action in role["actions"]]
+        options["is_human"] = role["is_human"] or (human and role["may_be_human"])
+        roles.append(Role(**options))
     team = Team(definition["name"], roles=roles)
     team.definition = dict(definition)
     return team
 
 
 def team_of_run(run: str, began: RunStarted) -> Team:
-    """Return the team of a run from its log. Raises StateError if a Python program has made the team."""
-    made = began.settings["team"]
-    if not made["definition"]:
+    """Return the team of a run from its log. Raises StateError if a Python program created the team."""
+    team_settings = began.settings["team"]
+    if not team_settings["definition"]:
         raise StateError(f"The run {run} was begun by a Python program; resume it there: team.run(resume={run!r}).")
-    team = team_of(made["definition"], human=made["person"])
+    team = team_of(team_settings["definition"], human=team_settings["person"])
     team.name = began.task.name
     for goal in began.task.goals:
-        team.run_project(goal.text)  # unless it is published already
-    team.invest(made["investment"])
+        team.run_project(goal.text)  # a known goal is ignored
+    team.invest(team_settings["investment"])
     return team
 
 
 def _role(entry: YamlEntry) -> dict[str, Any]:
-    found = entry.members(ROLE_KEYS, "key of a role")
-    role: dict[str, Any] = {key: found[key].text() for key in ROLE_TEXTS if key in found}
+    entries = entry.members(ROLE_KEYS, "key of a role")
+    role: dict[str, Any] = {key: entries[key].text() for key in ROLE_TEXTS if key in entries}
     for key in ("name", "profile"):
         if not role.get(key):
             raise SettingsError(f"{entry.place}: a role has no {key}; add `{key}: ...`.")
     for key in ("is_human", "may_be_human"):
-        role[key] = _truth(found[key]) if key in found else False
+        role[key] = _boolean(entries[key]) if key in entries else False
     role["react_mode"] = RoleReactMode.REACT.value
-    if mode := found.get("react_mode"):
+    if mode := entries.get("react_mode"):
         role["react_mode"] = RoleReactMode.of(mode.text(), f"{mode.where}: {mode.text()!r}").value
-    loop = found.get("max_react_loop")
+    loop = entries.get("max_react_loop")
     role["max_react_loop"] = _number(loop, "a number of actions, 1 or more", int, 1) if loop else 1
-    role["watch"] = found["watch"].texts() if "watch" in found else [REQUIREMENT]
-    if "actions" not in found or not found["actions"].items():
+    role["watch"] = entries["watch"].texts() if "watch" in entries else [REQUIREMENT]
+    if "actions" not in entries or not entries["actions"].items():
         raise SettingsError(f"{entry.place}: {role['name']} has no actions; list them under `actions:`.")
-    role["actions"] = [_action(item) for item in found["actions"].items()]
+    role["actions"] = [_action(item) for item in entries["actions"].items()]
     return role
 
 
 def _action(entry: YamlEntry) -> dict[str, Any]:
-    found = entry.members(ACTION_KEYS, "key of an action")
-    action: dict[str, Any] = {key: found[key].text() if key in found else "" for key in ("name", "instruction")}
+    entries = entry.members(ACTION_KEYS, "key of an action")
+    action: dict[str, Any] = {key: entries[key].text() if key in entries else "" for key in ("name", "instruction")}
     if missing := next((key for key, value in action.items() if not value), None):
         raise SettingsError(f"{entry.place}: an action has no {missing}; add `{missing}: ...`.")
-    action |= {key: found[key].text() for key in ("model", "file", "check") if key in found}
-    action |= {key: found[key].texts() for key in ("send_to", "commands") if key in found}
-    if "when" in found:
-        if "file" in found:
-            raise SettingsError(f"{found['when'].where}: an action with a file cannot have it.")
-        action["when"] = {said: to.texts() for said, to in found["when"].members().items()}
-    if "output" in found:
+    action |= {key: entries[key].text() for key in ("model", "file", "check") if key in entries}
+    action |= {key: entries[key].texts() for key in ("send_to", "commands") if key in entries}
+    if "when" in entries:
+        if "file" in entries:
+            raise SettingsError(f"{entries['when'].where}: an action with a file cannot have it.")
+        action["when"] = {condition: receivers.texts() for condition, receivers in entries["when"].members().items()}
+    if "output" in entries:
         action["output"] = {}
-        for name, kind in found["output"].members().items():
+        for name, kind in entries["output"].members().items():
             action["output"][name] = kind.texts() if kind.is_list else kind.text()
             if not (kind.is_list or kind.text() in KINDS):
                 raise SettingsError(
                     f"{kind.where}: {kind.text()!r} is not a kind; use {', '.join(KINDS)} or a list of choices."
                 )
-        if "commands" in found or "file" in found:
-            raise SettingsError(f"{found['output'].where}: an action with commands or a file cannot have it.")
-    if "file" in found:
-        if "commands" in found:
-            raise SettingsError(f"{found['file'].where}: an action has commands or a file, not both.")
+        if "commands" in entries or "file" in entries:
+            raise SettingsError(f"{entries['output'].where}: an action with commands or a file cannot have it.")
+    if "file" in entries:
+        if "commands" in entries:
+            raise SettingsError(f"{entries['file'].where}: an action has commands or a file, not both.")
         if leaves_workspace(action["file"]):
-            raise SettingsError(f"{found['file'].where}: {action['file']!r} {OUTSIDE}")
-    if "check" in found and "commands" not in found and "file" not in found:
-        raise SettingsError(f"{found['check'].where}: only an action with commands or a file can have a check.")
+            raise SettingsError(f"{entries['file'].where}: {action['file']!r} {OUTSIDE}")
+    if "check" in entries and "commands" not in entries and "file" not in entries:
+        raise SettingsError(f"{entries['check'].where}: only an action with commands or a file can have a check.")
     return action
 
 
@@ -160,7 +160,7 @@ def _check_receivers(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
 
 
 def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
-    """Raise SettingsError for a role that watches for an unknown action, or that nothing can wake."""
+    """Raise SettingsError for a role that watches for an unknown action, or that no message can wake."""
     names = {action["name"] for role in roles for action in role["actions"]} | {REQUIREMENT}
     for role, place in zip(roles, entry.items(), strict=True):
         if unknown := [name for name in role["watch"] if name not in names]:
@@ -169,14 +169,14 @@ def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
                 f"{place.place}: {role['name']} watches for {unknown[0]!r}, which no role does; there are {known}."
             )
     woken: list[dict[str, Any]] = []
-    published, named = {REQUIREMENT}, set[str]()
+    published, addressed = {REQUIREMENT}, set[str]()
     while new := [
-        role for role in roles if role not in woken and (role["name"] in named or published & set(role["watch"]))
+        role for role in roles if role not in woken and (role["name"] in addressed or published & set(role["watch"]))
     ]:
         woken += new
-        for role in new:  # but for react, the last action's result alone is published
+        for role in new:  # except for react, only the last action's result is published
             for action in role["actions"] if role["react_mode"] == RoleReactMode.REACT else role["actions"][-1:]:
-                named.update(action.get("send_to", ()), *action.get("when", {}).values())
+                addressed.update(action.get("send_to", ()), *action.get("when", {}).values())
                 published.update(() if action.get("send_to") else (action["name"],))
     if not woken:
         raise SettingsError(
@@ -192,17 +192,17 @@ def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
             )
 
 
-def _number(entry: YamlEntry, what: str, kind: type[Any], least: float = 0) -> Any:
+def _number(entry: YamlEntry, wanted: str, kind: type[Any], minimum: float = 0) -> Any:
     try:
         number = kind(entry.text())
     except ValueError:
         number = math.nan
-    if not (math.isfinite(number) and number >= least):
-        raise SettingsError(f"{entry.where}: must be {what}, not {entry.text()!r}.")
+    if not (math.isfinite(number) and number >= minimum):
+        raise SettingsError(f"{entry.where}: must be {wanted}, not {entry.text()!r}.")
     return number
 
 
-def _truth(entry: YamlEntry) -> bool:
+def _boolean(entry: YamlEntry) -> bool:
     text = entry.text().lower()
     if text not in BOOLEANS:
         raise SettingsError(f"{entry.where}: must be yes or no, not {text!r}.")

@@ -22,25 +22,25 @@ NO_WRITER = "no file can be written here; `autoagent commands` says why."
 
 
 def command_of(tool: Command | Callable[..., Any]) -> Command:
-    """Return the command of a function: its name, the first line of its docstring, its typed arguments.
+    """Return a command for a function, with its name, the first line of its docstring and its typed arguments.
 
-    It declares no effects, so each call needs approval, and its result counts as text from outside and as private.
-    Raises SettingsError for an argument without a type that a model can give.
+    The command declares no effects, so each call needs approval, and its result counts as private text from outside.
+    Raises SettingsError for an argument whose type a model cannot provide.
     """
     if isinstance(tool, Command):
         return tool
 
     @functools.wraps(tool)
-    def run(context: Context, **given: Any) -> str:
+    def run(context: Context, **arguments: Any) -> str:
         try:
-            found = tool(**given)
-            return str(asyncio.run(found) if inspect.iscoroutine(found) else found)
-        except Exception as error:  # the model is told, and may go on
+            result = tool(**arguments)
+            return str(asyncio.run(result) if inspect.iscoroutine(result) else result)
+        except Exception as error:  # the model is told, and may continue
             raise CommandError(f"{type(error).__name__}: {error}") from error
 
     signature = inspect.signature(tool)
-    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    vars(run)["__signature__"] = signature.replace(parameters=[first, *signature.parameters.values()])
+    context_parameter = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    vars(run)["__signature__"] = signature.replace(parameters=[context_parameter, *signature.parameters.values()])
     label = (inspect.getdoc(tool) or tool.__name__.replace("_", " ")).splitlines()[0].rstrip(".")
     try:
         return command(tool.__name__, label, risk="write", category="tools")(run)
@@ -52,7 +52,7 @@ def command_of(tool: Command | Callable[..., Any]) -> Command:
 
 
 def commands_of(tools: Iterable[Tool], known: Iterable[str]) -> list[Command]:
-    """Return the commands of the tools not given by name, each once.
+    """Return the commands for the tools that are not given by name, each once.
 
     Raises SettingsError for two tools of the same name, or for a name in `known`.
     """
@@ -65,9 +65,9 @@ def commands_of(tools: Iterable[Tool], known: Iterable[str]) -> list[Command]:
 
 
 def registry_of(roles: Sequence[Role], settings: Settings, more: Sequence[Command]) -> Registry:
-    """Return all available commands that agents of these roles may use. `more` are those of skills and extensions.
+    """Return the available commands that agents of these roles may use. `more` are those of skills and extensions.
 
-    Raises SettingsError for a role's command that is not among them.
+    Raises SettingsError if a role names a command that is not among them.
     """
     registry = hooked_registry(selection.available(settings, more))
     asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
@@ -83,7 +83,7 @@ def registry_of(roles: Sequence[Role], settings: Settings, more: Sequence[Comman
 
 
 def writes_whole(spec: CommandSpec) -> bool:
-    """Return whether a command writes a file as a whole."""
+    """Return whether a command writes a whole file."""
     return spec.effects is not None and spec.effects.writes_whole
 
 
@@ -92,10 +92,10 @@ def ends_run(spec: CommandSpec) -> bool:
     return spec.effects is not None and spec.effects.ends_run
 
 
-def specs_of(registry: Registry, names: Sequence[str], whose: str = "") -> tuple[CommandSpec, ...]:
-    """Return the specs of these commands and of any command that ends a run. Raises SettingsError for unknown names."""
+def specs_of(registry: Registry, names: Sequence[str], prefix: str = "") -> tuple[CommandSpec, ...]:
+    """Return the specs of these commands and of those that end a run. Raises SettingsError for an unknown name."""
     known = {name: spec.name for spec in registry.specs for name in (spec.name, *spec.aliases)}
     if unknown := [name for name in names if name not in known]:
-        raise SettingsError(f"{whose}there is no command {unknown[0]!r} here; `autoagent commands` says why.")
+        raise SettingsError(f"{prefix}there is no command {unknown[0]!r} here; `autoagent commands` says why.")
     chosen = {known[name] for name in names}
     return tuple(spec for spec in registry.specs if spec.name in chosen or ends_run(spec))

@@ -34,8 +34,8 @@ def moment(text: str, now: float) -> float:
     """
     text = text.strip()
     try:
-        found = _after(text, now) or _next(text, now) or datetime.fromisoformat(text).timestamp()
-        datetime.fromtimestamp(found)  # a time that the calendar has
+        found = _from_now(text, now) or _next_occurrence(text, now) or datetime.fromisoformat(text).timestamp()
+        datetime.fromtimestamp(found)  # raises for a time beyond the calendar
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is not a time; write 18:00, 2026-11-23T08:00, or 2h30m from now") from None
     if found <= now:
@@ -43,14 +43,14 @@ def moment(text: str, now: float) -> float:
     return found
 
 
-def _after(text: str, now: float) -> float | None:
+def _from_now(text: str, now: float) -> float | None:
     found = _DURATION.fullmatch(text)
     if not text or found is None:
         return None
     return now + sum(float(number) * unit for number, unit in zip(found.groups("0"), _UNITS, strict=True))
 
 
-def _next(text: str, now: float) -> float | None:
+def _next_occurrence(text: str, now: float) -> float | None:
     """Return the next occurrence of a time of day, or None for any other text."""
     found = re.fullmatch(r"(\d{1,2}):(\d\d)", text)
     if found is None:

@@ -9,7 +9,6 @@ import codecs
 import hashlib
 import json
 import re
-import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,20 +27,20 @@ def form_error(path: str, text: str) -> str:
     name = form_of(path, text)
     if not name:
         return ""
-    wrong = _FORMS[PurePosixPath(path).suffix.lower()][1]
+    find_error = _FORMS[PurePosixPath(path).suffix.lower()][1]
     try:
-        what = wrong(text.removeprefix("\ufeff"))
+        error = find_error(text.removeprefix("\ufeff"))
     except (RecursionError, MemoryError):
         return ""
-    return f"is not valid {name}: {what}" if what else ""
+    return f"is not valid {name}: {error}" if error else ""
 
 
 def digest(path: str, text: str | None) -> str:
     """Return a digest of a file's meaning, or ''.
 
-    The layout of Python and JSON does not count, nor do spaces at the ends of lines.
+    It ignores the layout of Python and JSON, and spaces at the ends of lines.
     """
-    return "" if text is None else hashlib.sha256(_said(path, text).encode("utf-8", "replace")).hexdigest()[:16]
+    return "" if text is None else hashlib.sha256(_normalized(path, text).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def definitions_lost(path: str, old: str, new: str) -> list[str]:
@@ -50,27 +49,7 @@ def definitions_lost(path: str, old: str, new: str) -> list[str]:
     return [name for name in _DEFINITION.findall(old) if name not in kept] if path.endswith(".py") else []
 
 
-def missing_imports(code: str) -> list[str]:
-    """Return the standard modules whose attributes a Python program uses without importing them."""
-    import ast
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the text's own escapes
-            nodes = list(ast.walk(ast.parse(code)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in nodes):
-        return []  # nothing may precede it
-    used = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    bound |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
-    bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    return sorted((used - bound) & sys.stdlib_module_names)
-
-
-def _said(path: str, text: str) -> str:
+def _normalized(path: str, text: str) -> str:
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         match form_of(path, text):
             case "JSON":
@@ -98,7 +77,7 @@ def form_of(path: str, text: str) -> str:
     return "" if len(text) > LONGEST or not text.strip() else name
 
 
-def _wrong_in_json(text: str) -> str:
+def _json_error(text: str) -> str:
     try:
         json.loads(text, parse_int=float)  # unlike int, without a limit of digits
     except json.JSONDecodeError as error:
@@ -106,7 +85,7 @@ def _wrong_in_json(text: str) -> str:
     return ""
 
 
-def _wrong_in_python(text: str) -> str:
+def _python_error(text: str) -> str:
     import ast
 
     try:
@@ -120,7 +99,7 @@ def _wrong_in_python(text: str) -> str:
     return ""
 
 
-def _wrong_in_toml(text: str) -> str:
+def _toml_error(text: str) -> str:
     import tomllib
 
     try:
@@ -131,7 +110,7 @@ def _wrong_in_toml(text: str) -> str:
     return ""
 
 
-def _wrong_in_yaml(text: str) -> str:
+def _yaml_error(text: str) -> str:
     import yaml
 
     try:
@@ -146,11 +125,11 @@ def _wrong_in_yaml(text: str) -> str:
 
 
 _FORMS: dict[str, tuple[str, Callable[[str], str]]] = {
-    ".json": ("JSON", _wrong_in_json),
-    ".py": ("Python", _wrong_in_python),
-    ".toml": ("TOML", _wrong_in_toml),
-    ".yaml": ("YAML", _wrong_in_yaml),
-    ".yml": ("YAML", _wrong_in_yaml),
+    ".json": ("JSON", _json_error),
+    ".py": ("Python", _python_error),
+    ".toml": ("TOML", _toml_error),
+    ".yaml": ("YAML", _yaml_error),
+    ".yml": ("YAML", _yaml_error),
 }
 
 

@@ -8,7 +8,7 @@ The ID is a digest of the run, the step, the source and the text itself, so a te
 to close its marks. Prompts built again from the log have the same marks. Lookalikes of marks and of control tokens of
 chat formats are defused.
 
-Not covered: a model may follow quoted instructions. The guard and the sandbox limit the effect. Control tokens of
+Not covered: a model may follow quoted instructions (the guard and the sandbox limit the effect), and control tokens of
 unlisted chat formats.
 """
 
@@ -50,7 +50,7 @@ _QUOTED = re.compile(
     rf'(?P<opening><(?P<tag>{WORD}-[0-9a-f]{{{_DIGITS}}}) from "[^"\n]*">)\n(?P<text>.*?)\n(?P<closing></(?P=tag)>)',
     re.DOTALL,
 )
-_TAGS = re.compile("[\U000e0000-\U000e0fff]+")  # invisible letters, which a model reads and a person does not see
+_TAGS = re.compile("[\U000e0000-\U000e0fff]+")  # invisible letters, which a model reads but a person does not see
 
 
 @dataclass(frozen=True, slots=True)

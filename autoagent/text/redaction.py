@@ -1,11 +1,11 @@
-"""Mask secrets in everything stored or shown: known secrets by value, others by shape.
+"""Mask secrets in everything stored or shown: known secrets by their value, others by their shape.
 
 Arguments of commands and contents of files are never masked, only reports about them.
 
 Not covered: encoded secrets (base64, hex), secrets split over several texts, unlisted shapes, and keys of up to three
 plain words (see is_placeholder).
 
-detect-secrets scans files for a report. Every shown or stored text passes here, many at each step.
+detect-secrets is not used: it scans files for a report, while every shown or stored text passes here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MASK = "[masked]"
 # The note for the model where something was masked.
 TOLD = f"{MASK} stands for a secret that is shown nowhere; files and programs have it as it was written."
 
-SHORTEST = 8  # characters; a shorter value would mask ordinary words
+MIN_CHARACTERS = 8  # characters; a shorter value would mask ordinary words
 _LONGEST_WORD = 14  # letters; a longer run may be random
-_FEW_WORDS = 3  # more of them may be a passphrase
+_FEW_WORDS = 3  # more of these may be a passphrase
 _STAND_INS = frozenset({
     "your", "my", "key", "keys", "token", "secret", "password", "pass", "api", "auth", "not", "none", "no", "required",
     "needed", "dummy", "fake", "sample", "example", "test", "placeholder", "change", "changeme", "insert", "replace",
@@ -62,14 +62,14 @@ _VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|[$%]?\{+[\w.: -]*\}+|<[\w.: -]*>|%\(
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value is a placeholder and no secret: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
+    """Return whether a value is a placeholder, not a secret: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
 
     Placeholders are short or consist of few plain words without a digit. More words need a telling word among them.
     """
-    return len(value) < SHORTEST or _stands_in(value)
+    return len(value) < MIN_CHARACTERS or _is_made_of_placeholders(value)
 
 
-def _stands_in(value: str) -> bool:
+def _is_made_of_placeholders(value: str) -> bool:
     """Return whether a value of any length consists of placeholder words."""
     words = re.findall(r"[^\W_]+", value)
     plain = all(_is_plain(word) for word in words)
@@ -103,7 +103,7 @@ class Redactor:
         self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))
 
     def mask(self, text: str) -> str:
-        return self._pattern.sub(_mask_of, text) if self._may_hold_one(text) else text
+        return self._pattern.sub(_mask_of, text) if self._may_contain_secret(text) else text
 
     def mask_json(self, value: Any) -> Any:
         """Mask every text in a JSON value, including keys. Return the same object if nothing changes.
@@ -111,9 +111,9 @@ class Redactor:
         Names of changed files are kept.
         """
         # One search over all texts is far quicker than one for each.
-        return self._masked(value) if self._may_hold_one(_written(value)) else value
+        return self._masked(value) if self._may_contain_secret(_written(value)) else value
 
-    def _may_hold_one(self, text: str) -> bool:
+    def _may_contain_secret(self, text: str) -> bool:
         return any(sign in text for sign in self._signs) or _SIGN_IN_ANY_CASE in text.lower()
 
     def _masked(self, value: Any) -> Any:
@@ -128,11 +128,11 @@ class Redactor:
 
 def _mask_of(found: re.Match[str]) -> str:
     if found["password"]:
-        return found[0] if _is_no_password(found["user"], unquote(found["password"])) else MASK
-    return found[0] if found["parameter"] and _stands_in(unquote(found["parameter"])) else MASK
+        return found[0] if _is_placeholder_password(found["user"], unquote(found["password"])) else MASK
+    return found[0] if found["parameter"] and _is_made_of_placeholders(unquote(found["parameter"])) else MASK
 
 
-def _is_no_password(user: str, password: str) -> bool:
+def _is_placeholder_password(user: str, password: str) -> bool:
     """Return whether the password in an address is a placeholder: `postgres:postgres`, `me:${DB_PASSWORD}`.
 
     Stricter than for a key: a password that a person chose is often a word or two.

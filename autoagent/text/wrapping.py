@@ -16,7 +16,7 @@ _WIDE = r"[\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\U00
 _STAYS = r"[\u0300-\u036f\ufe0e\ufe0f\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f]"
 _PART = re.compile(rf"\n|[ \t]+|{_WIDE}{_STAYS}*|(?:(?!{_WIDE})[^ \t\n])+")
 
-NARROWEST = 20  # columns; a narrower terminal wraps by itself
+MIN_COLUMNS = 20  # a narrower terminal wraps lines itself
 
 
 class Flow:
@@ -26,11 +26,11 @@ class Flow:
     """
 
     def __init__(self, columns: int, *, at: int = 0, indent: int = 2) -> None:
-        self._columns = max(columns, NARROWEST)
+        self._columns = max(columns, MIN_COLUMNS)
         self._indent = " " * indent
         self._at = at  # columns written on this line
         self._space = ""  # pending before the next word, dropped at a line break
-        self._word = ""  # not written yet: the next piece may continue it
+        self._word = ""  # not written yet, as the next piece may continue it
 
     @property
     def column(self) -> int:
@@ -86,7 +86,7 @@ def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_space
     Further lines are indented by `hanging`, so that none passes for a line of its own. With `at_spaces`, cut at the
     last space instead of a full line, and drop the spaces there.
     """
-    columns = max(columns, NARROWEST)
+    columns = max(columns, MIN_COLUMNS)
     further = before + " " * hanging
     piece, at = "", width(before)
     for char in escape(line.expandtabs(4)):
@@ -105,7 +105,7 @@ def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_space
 
 
 _UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"))
-_DATED = 60 * 86_400.0  # seconds, beyond that a date is clearer
+_DATED = 60 * 86_400.0  # seconds, beyond which a date is clearer
 
 
 def ago(then: float, now: float) -> str:

@@ -128,11 +128,7 @@ def read_mapping(
 
 
 def mapping_of(
-    text: str,
-    path: Path,
-    known: Collection[str] | None,
-    noun: str = "setting",
-    removed: Mapping[str, str] = NO_KEYS,
+    text: str, path: Path, known: Collection[str] | None, noun: str = "setting", removed: Mapping[str, str] = NO_KEYS
 ) -> dict[str, YamlEntry]:
     """Read the top level of the file's text, as `read_mapping` does. `known` None accepts any key."""
     import yaml

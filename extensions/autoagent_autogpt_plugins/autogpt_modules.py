@@ -1,4 +1,4 @@
-"""The modules that plug-ins import from AutoGPT itself, served in their process: thin, and mapped to this program.
+"""Provide the modules that plug-ins import from AutoGPT, in their process: thin, and mapped to this program.
 
 docs/plugins.md lists each name and what it maps to. What is not here raises ModuleNotFoundError, which says so.
 """
@@ -20,29 +20,29 @@ from typing import Any
 
 Serve = Callable[..., Any]
 Command = tuple[str, str, Mapping[str, Any], Any]
-"""Label, name, arguments, function."""
+"""A command: its label, name, arguments and function."""
 
 _LISTS = ("goals", "constraints", "resources", "performance_evaluation")
 
 
 class Singleton(abc.ABCMeta, type):
-    """The metaclass of what there is once."""
+    """Make classes of which only one instance exists."""
 
     _instances: dict[type, Any] = {}  # noqa: RUF012 - of the metaclass
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Return the one instance."""
+        """Return the only instance."""
         if cls not in cls._instances:
             cls._instances[cls] = super().__call__(*args, **kwargs)
         return cls._instances[cls]
 
 
 class AbstractSingleton(abc.ABC, metaclass=Singleton):
-    """A class with one instance."""
+    """Have only one instance."""
 
 
 class CommandRegistry:
-    """Takes what a plug-in registers beside the prompt generator."""
+    """Hold the commands that a plug-in registers without the prompt generator."""
 
     def __init__(self) -> None:
         self.commands: dict[str, Any] = {}
@@ -52,12 +52,12 @@ class CommandRegistry:
         self.commands[command.name] = command
 
     def unregister(self, command: Any) -> None:
-        """Take a command out again."""
+        """Remove a command."""
         self.commands.pop(getattr(command, "name", command), None)
 
 
 class PromptGenerator:
-    """The parts of the prompt, as AutoGPT's plug-ins know them."""
+    """Hold the parts of the prompt, in the form that AutoGPT's plug-ins expect."""
 
     def __init__(self) -> None:
         self.constraints: list[str] = []
@@ -71,18 +71,18 @@ class PromptGenerator:
         self.response_format: Any = {}
 
     def take(self, state: Mapping[str, Any]) -> None:
-        """Begin with what the prompt has."""
+        """Start with the parts of the prompt."""
         for key in _LISTS:
             setattr(self, key, list(state[key]))
         self.name, self.role, self.response_format = state["name"], state["role"], state["response_format"]
 
     def state(self) -> dict[str, Any]:
-        """Return what the prompt has now."""
+        """Return the current parts of the prompt."""
         lists = {key: [str(one) for one in getattr(self, key) or ()] for key in _LISTS}
         return {**lists, "name": str(self.name or ""), "role": str(self.role or "")}
 
     def added(self) -> Iterator[Command]:
-        """Yield the commands that were added, in whatever way."""
+        """Yield all commands that were added, however this was done."""
         for one in self.commands:
             yield str(one.get("label", "")), str(one["name"]), one.get("args") or {}, one.get("function")
         for name, command in self.command_registry.commands.items():
@@ -116,13 +116,13 @@ class PromptGenerator:
         self.commands.append({"label": command_label, "name": command_name, "args": args, "function": function})
 
     def generate_prompt_string(self, *_: Any, **__: Any) -> str:
-        """Return the prompt in short: the program's own is made elsewhere."""
+        """Return a short prompt. The real one is built elsewhere."""
         parts = {"Constraints": self.constraints, "Resources": self.resources, "Goals": self.goals}
         return "\n\n".join(f"{title}:\n" + "\n".join(lines) for title, lines in parts.items())
 
 
 class Logger:
-    """`autogpt.logs.logger`: what it is told goes to the plug-in's log."""
+    """Stand in for `autogpt.logs.logger`, and write to the plug-in's log."""
 
     def __init__(self) -> None:
         self.chat_plugins: list[Any] = []
@@ -139,7 +139,7 @@ class Logger:
 
 
 class _Config(SimpleNamespace):
-    """AutoGPT's settings, as far as they mean something here. Any other is None."""
+    """Hold those of AutoGPT's settings that have a meaning here. Any other is None."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -161,13 +161,13 @@ def install(
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `autogpt` and what is in it, and nothing else."""
+    """Find `autogpt` and its modules, and nothing else."""
 
     def __init__(self, modules: Mapping[str, Mapping[str, Any]]) -> None:
         self._modules = modules
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a served module. Raises ModuleNotFoundError for one of AutoGPT's that is not served."""
+        """Return the spec of a provided module. Raises ModuleNotFoundError for any other module of AutoGPT."""
         if name.partition(".")[0] != "autogpt" and name not in self._modules:
             return None
         below = any(known.startswith(f"{name}.") for known in self._modules)
@@ -176,7 +176,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        """Leave it to the machinery."""
+        """Use the default."""
         return None
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -194,7 +194,7 @@ def _modules(
     settings = _Config(**{**facts, "plugins_config": plugins, "plugins": []})
 
     class Config:
-        """`Config()` is the settings."""
+        """Return the settings."""
 
         def __new__(cls, *_: Any, **__: Any) -> Any:
             return settings
@@ -246,11 +246,11 @@ def _modules(
 
 def _ai_config(prompt: Callable[[], PromptGenerator]) -> type:
     class AIConfig(SimpleNamespace):
-        """A record. `load` returns one that shows the run's own name, role and goals, once they are known."""
+        """Hold a name, a role and goals. `load` returns those of the run, once they are known."""
 
         @classmethod
         def load(cls, *_: Any, **__: Any) -> Any:
-            """Return the run's; which file is named makes no difference."""
+            """Return the record of the run, whichever file is named."""
             return cls()
 
         def __getattr__(self, name: str) -> Any:
@@ -263,11 +263,11 @@ def _ai_config(prompt: Callable[[], PromptGenerator]) -> type:
 
 def _openai_chat(chat: Callable[..., Any]) -> type:
     class ChatCompletion:
-        """Answers with the run's model, whichever model is named. Its cost is part of the run's."""
+        """Answer with the run's model, whichever model is named. The cost is part of the run's."""
 
         @staticmethod
         def create(messages: Any = (), **_: Any) -> Any:
-            """Return a response of one choice."""
+            """Return a response with one choice."""
             message = _Response(role="assistant", content=chat(messages))
             return _Response(choices=[_Response(index=0, message=message, finish_reason="stop")])
 
@@ -275,7 +275,7 @@ def _openai_chat(chat: Callable[..., Any]) -> type:
 
 
 class _Response(dict[str, Any]):
-    """A response as openai 0.27 returned it: its values are items and attributes."""
+    """Hold a response as openai 0.27 returned it, with its values as items and attributes."""
 
     __getattr__ = dict.__getitem__
 
@@ -331,7 +331,7 @@ def _decorator(name: str, description: str = "", *_: Any, **__: Any) -> Callable
 
 
 class _Spinner:
-    """Turns nothing."""
+    """Show no spinner."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         logging.getLogger(__name__)
@@ -344,7 +344,7 @@ class _Spinner:
 
 
 def _inside(facts: Mapping[str, Any], path: Any) -> Path:
-    """Return a path in the workspace. Raises ValueError for one that leads out."""
+    """Return a path in the workspace. Raises ValueError for a path that leads out of it."""
     root = Path(str(facts.get("workspace_path", "."))).resolve()
     joined = Path(root, path).resolve()
     if not joined.is_relative_to(root):
@@ -354,7 +354,7 @@ def _inside(facts: Mapping[str, Any], path: Any) -> Path:
 
 def _workspace(facts: Mapping[str, Any]) -> type:
     class Workspace:
-        """The workspace of the run."""
+        """Give access to the run's workspace."""
 
         root = Path(str(facts.get("workspace_path", ".")))
 

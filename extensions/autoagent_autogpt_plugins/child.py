@@ -1,4 +1,4 @@
-"""The program in a plug-in's process. It loads the plug-in and does what it is asked, a line of JSON each way.
+"""Run in a plug-in's process: load the plug-in and answer requests, each a line of JSON.
 
 It needs nothing but the standard library, so that it runs in the plug-ins' own environment too.
 """
@@ -40,19 +40,19 @@ _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", list:
 
 
 def main() -> None:
-    """Serve the socket whose number is the last argument, to its end."""
+    """Serve the socket whose number is the last argument, until it closes."""
     channel = _Channel(socket.socket(fileno=int(sys.argv[-1])))
     child = _Child(channel)
     while True:
         message = channel.receive()
         try:
             channel.send({"result": child.do(message)})
-        except BaseException as error:  # the code of others: whatever it raises, SystemExit too, is its answer
+        except BaseException as error:  # foreign code: whatever it raises, even SystemExit, is its answer
             channel.send({"error": child.reason(error)})
 
 
 class _Channel:
-    """The way to the program. A thread reads it, so that the process ends with the program whatever it does."""
+    """Connect to the program. A thread reads, so that the process ends with the program whatever it is doing."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -65,11 +65,11 @@ class _Channel:
         return message
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message. What is no JSON is sent as text."""
+        """Send a message. Values that are not JSON are sent as text."""
         self._socket.sendall(json.dumps(message, default=str).encode() + b"\n")
 
     def serve(self, what: str, **given: Any) -> Any:
-        """Ask the program for something. Raises RuntimeError where it refuses."""
+        """Ask the program for something. Raises RuntimeError if it refuses."""
         self.send({"serve": what, "given": given})
         answer = self.receive()["served"]
         if "error" in answer:
@@ -84,14 +84,14 @@ class _Channel:
 
 
 class _Alone(MetaPathFinder):
-    """Finds one package of a folder, and nothing beside it: that is not what the user was asked about."""
+    """Find one package in a folder, and nothing else there, as the user was asked only about this."""
 
     def __init__(self, root: str, package: str) -> None:
         self._root = root
         self._names = (package, f"{_PACKAGE}.{package}")
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> Any:
-        """Return where the package is; see importlib."""
+        """Return the location of the package; see importlib."""
         return PathFinder.find_spec(name, [self._root]) if name in self._names else None
 
 
@@ -129,7 +129,7 @@ class _Child:
         return f"it needs the module {missing}, which is not installed ({brings})"
 
     def do(self, message: dict[str, Any]) -> Any:
-        """Do what is asked for. Whatever the plug-in raises comes out."""
+        """Carry out a request. Raises whatever the plug-in raises."""
         what = message.pop("ask")
         known: dict[str, Callable[..., Any]] = {
             "load": self._load, "about": self._about, "prompt": self._prompt, "hook": self._hook,
@@ -151,9 +151,9 @@ class _Child:
         self._module, self._missing = module, facts["missing"]
         kinds_of_limits = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE)
         for limit, most in zip(kinds_of_limits, limits, strict=True):
-            with suppress(ValueError, OSError):  # it is lower already, or this system has none
+            with suppress(ValueError, OSError):  # it is already lower, or this system has no such limit
                 resource.setrlimit(limit, (most, most))
-        sys.pycache_prefix = f"{os.devnull}/none"  # what is compiled there need not be what was looked at
+        sys.pycache_prefix = f"{os.devnull}/none"  # compiled files might differ from the source that was checked
         sys.path += [path for path in paths if path not in sys.path]
         if root:  # under a package of their own, as one may be called like a module of Python's (`email`)
             package = types.ModuleType(_PACKAGE)
@@ -170,11 +170,11 @@ class _Child:
         kinds: list[Any] = [kind for _, kind in inspect.getmembers(loaded, inspect.isclass)]
         for kind in kinds:
             if issubclass(kind, template) and kind is not template:
-                kind.__abstractmethods__ = frozenset()  # a hook that it has not does nothing
+                kind.__abstractmethods__ = frozenset()  # a missing hook does nothing
                 self._plugins.append(kind())
 
     def _about(self) -> list[dict[str, Any]]:
-        """Return what the plug-ins' classes are and can do now."""
+        """Describe the plug-ins' classes and what they can currently handle."""
         return [
             {
                 "name": str(getattr(plugin, "_name", type(plugin).__name__)),
@@ -186,15 +186,15 @@ class _Child:
         ]
 
     def _prompt(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Let the plug-ins change what the prompt is made of. Return that, and the commands that they add."""
+        """Let the plug-ins change the parts of the prompt. Return these, and the commands that they add."""
         generator, failed = PromptGenerator(), ""
         generator.take(state)
         for plugin in self._plugins:
             try:
                 changed = plugin.post_prompt(generator) if _handles(plugin, "post_prompt", {}) else None
                 generator = changed if isinstance(changed, PromptGenerator) else generator
-            except Exception as error:  # the code of others
-                failed = self.reason(error)  # what it added before that is kept
+            except Exception as error:  # foreign code
+                failed = self.reason(error)  # keep what it added before that
         self._generator = generator
         commands = []
         for label, name, params, function in generator.added():
@@ -204,7 +204,7 @@ class _Child:
         return {**generator.state(), "commands": commands, "failed": failed, "about": self._about()}
 
     def _hook(self, hook: str, given: dict[str, Any]) -> Any:
-        """Ask every plug-in that can handle it, one after the other: each has what the one before it made of it."""
+        """Ask every plug-in that can handle a hook in turn. Each receives the result of the previous one."""
         result: Any = None
         for plugin in self._plugins:
             if not _handles(plugin, hook, given if hook in _TRIED_WITH else {}):
@@ -214,7 +214,7 @@ class _Child:
         return result
 
     def _one(self, plugin: Any, hook: str, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return what one says to a hook (None: nothing), and what the next one is given."""
+        """Return a plug-in's answer to a hook, or None, and the arguments for the next plug-in."""
         if hook == "on_planning":
             said = plugin.on_planning(self._generator, given["messages"])
             return said or None, given
@@ -232,13 +232,13 @@ class _Child:
 
 
 _TEMPLATES_NAME = frozenset(HOOKS) - {"chat_completion", "text_embedding"}
-_PASSED_ON = {  # the argument that the next plug-in has the result of the one before in
+_PASSED_ON = {  # the argument in which the next plug-in receives the previous result
     "post_planning": "response", "post_instruction": "response", "post_command": "response", "on_response": "response",
 }  # fmt: skip
 
 
 def _handles(plugin: Any, hook: str, given: Mapping[str, Any]) -> bool:
-    """Return whether it can handle a hook. Without a method that says so, it cannot."""
+    """Return whether a plug-in says that it can handle a hook."""
     can = getattr(plugin, f"can_handle_{hook}", None)
     return can is not None and bool(_called(can, given))
 
@@ -247,12 +247,12 @@ def _may_handle(plugin: Any, hook: str) -> bool:
     """Return whether it may handle a hook: one that fails to say so is asked again, and may fail, at its time."""
     try:
         return _handles(plugin, hook, _TRIED_WITH.get(hook, {}))
-    except Exception:  # the code of others: what it says of one hook is no reason to lose the others
+    except Exception:  # foreign code: a failure with one hook must not disable the others
         return True
 
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """Call a function by the names of what is given, else in its order, else with nothing: its signature decides."""
+    """Call a function with these arguments by name, by position or not at all, as its signature requires."""
     signature = inspect.signature(function)
     for args, kwargs in (((), given), (tuple(given.values()), {}), ((), {})):
         with suppress(TypeError):

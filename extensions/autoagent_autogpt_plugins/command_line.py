@@ -1,4 +1,4 @@
-"""`autoagent plugins`: the plug-ins there are, and why some are not used."""
+"""Define `autoagent plugins`, which lists the plug-ins, and why some are not used."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _row(state: State, place: Place) -> dict[str, Any]:
 
 
 def _looked_at(state: State, place: Place) -> dict[str, Any]:
-    """Return the description of a used plug-in by itself."""
+    """Return how a plug-in in use describes itself."""
     problems: list[str] = []
     with closing(started(place, [state], problems.append)) as hooks:
         about = hooks.loaded[state.plugin.name]

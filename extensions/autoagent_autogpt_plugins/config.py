@@ -1,4 +1,4 @@
-"""`plugins_config.yaml`: which of AutoGPT's plug-ins are enabled, with which configuration and environment."""
+"""Read `plugins_config.yaml`: which plug-ins are enabled, with which configuration and environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autoagent.text.yaml_file import YamlEntry, read_mapping
 if TYPE_CHECKING:
     from autoagent.extension import Place
 
-SECONDS = 30.0  # that a plug-in may take for one thing
+SECONDS = 30.0  # that a plug-in may take for one request
 _KEYS = ("enabled", "config", "env", "seconds", "requirements")
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
 class PluginEntry:
-    """The entry of a plug-in in the file.
+    """Hold the entry of a plug-in in the file.
 
     `env`: its variables, each with a value, or None for the value in `.env` or the environment. `seconds`: the time
     limit of one call. `requirements`: those that its requirements.txt lacks.
@@ -51,7 +51,7 @@ def configured(place: Place) -> dict[str, PluginEntry]:
 def with_lists(
     entries: Mapping[str, PluginEntry], allowed: Sequence[str], denied: Sequence[str]
 ) -> dict[str, PluginEntry]:
-    """Apply ALLOWLISTED_PLUGINS and DENYLISTED_PLUGINS to the entries. The latter win."""
+    """Apply ALLOWLISTED_PLUGINS and DENYLISTED_PLUGINS to the entries, which they override."""
     found = {name: PluginEntry(name, enabled=True) for name in allowed} | dict(entries)
     return found | {name: PluginEntry(name) for name in denied}
 

@@ -1,4 +1,4 @@
-"""Find plug-ins, in PLUGINS_DIR and among what is installed. Nothing of them is imported.
+"""Find plug-ins in PLUGINS_DIR and among the installed packages, without importing them.
 
 What a plug-in is called is read from its source: the folder, zip or package, and its classes.
 """
@@ -29,12 +29,12 @@ from autoagent_autogpt_plugins.config import PluginEntry, configured
 TEMPLATE = "auto_gpt_plugin_template"
 BASE = "AutoGPTPluginTemplate"
 
-_SOURCE = 2_000_000  # bytes of one file that is looked at
-_WHOLE = 100_000_000  # bytes of a plug-in
-_ALL = 300_000_000  # bytes of all in the folder: looking at them takes some seconds
+_MAX_SOURCE_BYTES = 2_000_000  # of a file that is read
+_MAX_PLUGIN_BYTES = 100_000_000  # of a plug-in
+_MAX_TOTAL_BYTES = 300_000_000  # of all plug-ins in the folder, which take a few seconds to read
 _FILES = 5_000
 _UNREADABLE = (OSError, ValueError, EOFError, RuntimeError)
-_DEPTH = 5  # folders down to a package: REPOSITORY-main/src/autogpt_plugins/NAME
+_MAX_DEPTH = 5  # folders down to a package: REPOSITORY-main/src/autogpt_plugins/NAME
 _TOOLS = frozenset({  # what builds, checks and tests a plug-in; it runs without them, unless its source imports one
     "black", "build", "coverage", "flake8", "isort", "mypy", "pre-commit", "pylint", "pytest", "pytest-asyncio",
     "pytest-cov", "pytest-mock", "requests-mock", "setuptools", "sourcery", "tox", "twine", "wheel",
@@ -65,11 +65,11 @@ class FoundPlugin:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that it can be called in plugins_config.yaml."""
+        """Return all names that plugins_config.yaml may use for it."""
         return (self.name, *self.classes, self.module, self.name.removesuffix(".zip"))
 
     def entry(self, entries: Mapping[str, PluginEntry]) -> PluginEntry:
-        """Return what is configured for it, under any of its names."""
+        """Return its entry in the configuration, under any of its names."""
         return next((entries[name] for name in self.names if name in entries), PluginEntry(self.name))
 
 
@@ -104,7 +104,7 @@ def untrusted_plugin(plugin: FoundPlugin, entry: PluginEntry, shown: str) -> Unt
 
 
 def find_plugins(place: Path, folder: Path) -> list[FoundPlugin]:
-    """Return what lies in a place, then what is installed and not within the folder, by name."""
+    """Return the plug-ins in a place, then the installed ones outside of the folder, by name."""
     found = list(_in_folder(place))
     known = {name for one in found for name in (one.name, one.module)}
     return found + [one for one in _installed(folder) if one.module not in known]
@@ -119,7 +119,7 @@ def missing_requirements(wanted: Sequence[str], places: Sequence[str]) -> list[s
 
 
 def _met(line: str, there: Mapping[str, str]) -> bool:
-    """Return whether a requirement is met, or does not count on this Python."""
+    """Return whether a requirement is met, or does not apply to this Python."""
     from packaging.requirements import Requirement
 
     try:
@@ -145,7 +145,7 @@ def _package(requirement: str) -> str:
 
 
 def _in_folder(place: Path) -> Iterator[FoundPlugin]:
-    left = _ALL
+    left = _MAX_TOTAL_BYTES
     with suppress(OSError):
         for path in sorted(place.iterdir()):
             if path.name.startswith((".", "_")):
@@ -155,7 +155,7 @@ def _in_folder(place: Path) -> Iterator[FoundPlugin]:
             elif (is_folder := path.is_dir()) or path.suffix == ".zip":
                 kind = "folder" if is_folder else "zip"
                 try:
-                    files, raw = (_folder if is_folder else _zip)(path, min(left, _WHOLE))
+                    files, raw = (_folder if is_folder else _zip)(path, min(left, _MAX_PLUGIN_BYTES))
                 except (*_UNREADABLE, SettingsError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
                     yield FoundPlugin(path.name, kind, "", problem=f"it cannot be read: {error}")
                     continue
@@ -170,7 +170,7 @@ def _folder(path: Path, most: int) -> tuple[Mapping[str, bytes], bytes]:
     for name in _walk(path):
         found = (path / name).lstat()
         size += found.st_size
-        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+        if not stat.S_ISREG(found.st_mode):  # otherwise a pipe would block
             raise ValueError(f"{name} is no regular file")
         if size > most or len(files) > _FILES:
             raise ValueError("it is too large, alone or with the others")
@@ -179,7 +179,7 @@ def _folder(path: Path, most: int) -> tuple[Mapping[str, bytes], bytes]:
 
 
 def _walk(path: Path) -> Iterator[str]:
-    for folder, names, files in os.walk(path):  # which follows no links
+    for folder, names, files in os.walk(path):  # does not follow links
         names[:] = sorted(name for name in names if not name.startswith(".") and name != "__pycache__")
         for name in sorted(files):
             if (Path(folder) / name).is_symlink():
@@ -189,7 +189,7 @@ def _walk(path: Path) -> Iterator[str]:
 
 def _zip(path: Path, most: int) -> tuple[Mapping[str, bytes], bytes]:
     """Return the files of a zip, which may take so many bytes, and the zip. Raises what zipfile and open_regular do."""
-    with open_regular(path) as file:  # a pipe would be waited for
+    with open_regular(path) as file:  # otherwise a pipe would block
         if len(raw := file.read(most + 1)) > most:
             raise ValueError("it is too large, alone or with the others")
     with zipfile.ZipFile(BytesIO(raw)) as archive:
@@ -211,7 +211,7 @@ def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes], raw:
     found = []
     for path in sorted(files, key=lambda one: (one.count("/"), one)):
         package = PurePosixPath(path).parent
-        if PurePosixPath(path).name != "__init__.py" or len(package.parts) > _DEPTH:
+        if PurePosixPath(path).name != "__init__.py" or len(package.parts) > _MAX_DEPTH:
             continue
         if package.is_absolute() or ".." in package.parts:  # such a name would be imported from there
             continue
@@ -235,7 +235,7 @@ def _classes(source: bytes) -> tuple[str, ...]:
     try:
         return tuple(
             node.name
-            for node in ast.walk(ast.parse(source[:_SOURCE]))
+            for node in ast.walk(ast.parse(source[:_MAX_SOURCE_BYTES]))
             if isinstance(node, ast.ClassDef) and any(BASE in ast.unparse(base) for base in node.bases)
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""The plug-ins of a folder: the user is asked about each enabled one, and no command reaches them."""
+"""Take part in a folder: have the user asked about each enabled plug-in, and hide plug-ins from commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def asks(place: Place) -> Iterator[UntrustedValue]:
 
 
 def hides(place: Place) -> Iterator[Path]:
-    """Yield the configuration and the folder of the plug-ins, where any is enabled."""
+    """Yield the configuration and the folder of the plug-ins, if any is enabled."""
     if _are_configured(place):
         yield place.folder / place.setting("plugins_config_file")
         yield place.folder / place.setting("plugins_dir")

@@ -1,4 +1,4 @@
-"""The commands that AutoGPT plugins add: they declare nothing, which counts as the worst."""
+"""Offer the commands that plug-ins add. They declare no effects, so the worst is assumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autoagent.text.sanitize import escape, shorten
 from autoagent_autogpt_plugins.process import PluginError, PluginProcess
 
 CATEGORY = "plugins"
-MOST = 100  # commands of one plug-in
+MAX_COMMANDS = 100  # of one plug-in
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = "thoughts"  # an argument of every native tool call
 
@@ -23,7 +23,7 @@ def plugin_commands(
 ) -> list[Command]:
     """Return the commands of a plug-in, and add their names to the `taken` ones. `warn` hears what is left out."""
     commands: list[Command] = []
-    for one in list(offered)[:MOST]:
+    for one in list(offered)[:MAX_COMMANDS]:
         name = str(one["name"]).strip()
         names = [str(parameter["name"]) for parameter in one["parameters"]]
         problem = ""

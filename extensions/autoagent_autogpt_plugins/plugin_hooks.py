@@ -1,4 +1,4 @@
-"""The enabled plug-ins of a run: each hook of theirs at its place, whatever becomes of them.
+"""Call the hooks of a run's enabled plug-ins, each at its place, and survive their failures.
 
 One that raises, hangs or ends is named, once for each way, and the run goes on as if it had said nothing.
 """
@@ -24,7 +24,7 @@ from autoagent.text.sanitize import escape, shorten
 from autoagent_autogpt_plugins.plugin_commands import plugin_commands
 from autoagent_autogpt_plugins.process import PluginError, PluginProcess, Served
 
-SAID = 4_000  # characters that a plug-in says before a step
+MAX_SAID_CHARACTERS = 4_000  # from a plug-in before a step
 _MESSAGE_OF = ("prompt", "message")  # the argument with the words for another agent
 
 
@@ -33,7 +33,7 @@ _NO = frozenset({"n", "no", "nope", "stop", "exit", "quit"})
 
 
 class PluginHooks(RunPart):
-    """The enabled plug-ins as a part of a run. `warn` hears a line for each thing that goes wrong, once.
+    """Make the enabled plug-ins a part of a run. `warn` receives a line for each problem, once.
 
     With `chats` (CHAT_MESSAGES_ENABLED) they answer for the user and hear what is shown. `specs` are all commands.
     """
@@ -63,7 +63,7 @@ class PluginHooks(RunPart):
         return bool(self.loaded[process.name])
 
     def _note(self, process: PluginProcess, about: Any) -> None:
-        """Keep what a plug-in says of itself, which may change as it is shown the prompt."""
+        """Store a plug-in's description of itself, which may change when it sees the prompt."""
         self.loaded[process.name] = [one for one in about or () if isinstance(one, dict) and "hooks" in one]
 
     def hooks(self, process: PluginProcess) -> set[str]:
@@ -82,7 +82,7 @@ class PluginHooks(RunPart):
     # The prompt and the commands ---------------------------------------------------------------------------------
 
     def shape(self, prompt: PromptParts) -> tuple[PromptParts, list[Any]]:
-        """Return what they make of the prompt, and the commands that they add beside those that there are."""
+        """Return the prompt as they change it, and the commands that they add."""
         commands: list[Any] = []
         names = {name for spec in self._specs for name in (spec.name, *spec.aliases)}
         for process in self._processes:
@@ -107,20 +107,20 @@ class PluginHooks(RunPart):
         return prompt, commands
 
     def begin(self, complete: Callable[[str], str], run: Callable[[str, Mapping[str, Any]], str]) -> None:
-        """Answer what plug-ins ask of the program by these."""
+        """Use these to answer the plug-ins' requests to the program."""
         self._served.complete, self._served.run = complete, run
 
     # A step ------------------------------------------------------------------------------------------------------
 
     def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
-        """Return what each says before the model is asked, where it is not what it said last."""
+        """Return what each says before the model is asked, unless it says the same as last time."""
         given = [{"role": message.role, "content": message.content} for message in messages]
         said = []
         for process in self._with("on_planning"):
             text = self._hook(process, "on_planning", messages=given)
             if isinstance(text, str) and text.strip() and text != self._said.get(process.name):
                 self._said[process.name] = text
-                said.append((_source(process), shorten(text, SAID)))
+                said.append((_source(process), shorten(text, MAX_SAID_CHARACTERS)))
         return said
 
     def reply(self, completion: Completion) -> Completion:
@@ -158,7 +158,7 @@ class PluginHooks(RunPart):
         return result
 
     def hear(self, event: Event) -> None:
-        """Report what a chat would show: what the agent says, what came of its commands, the end."""
+        """Report what a chat would show: the agent's words, the results of its commands, and the end."""
         line = _line_of(event) if self._chats else ""
         for process in self._with("report") if line else ():
             self._hook(process, "report", message=line)
@@ -203,7 +203,7 @@ class PluginHooks(RunPart):
         return None
 
     def decide(self, proposal: Proposal) -> Verdict | None:
-        """Let a plug-in answer for the user, from a chat for example, where a call needs nothing but a yes."""
+        """Let a plug-in answer for the user, for example from a chat, if a call needs only a yes."""
         if proposal.warning or self._setting("continuous"):
             return None
         text, who = self._answered(f"NEXT ACTION: {proposal.call}\nRun it? y, n, or feedback")
@@ -216,11 +216,11 @@ class PluginHooks(RunPart):
         return Verdict(False, "", f"{who} says: {text}")  # not the user's word, which would reset the standstill count
 
     def answer(self, question: str) -> str:
-        """Return what a plug-in answers in the user's place, '' if none does."""
+        """Return a plug-in's answer for the user, or '' if there is none."""
         return self._answered(question)[0]
 
     def _answered(self, question: str) -> tuple[str, str]:
-        """Return what a plug-in answers, and which one. Two empty texts if none does."""
+        """Return a plug-in's answer and its name, or two empty texts if none answers."""
         for process in self._with("user_input") if self._chats else ():
             text = _text(self._hook(process, "user_input", user_input=question))
             if text and text.strip():
@@ -236,7 +236,7 @@ class PluginHooks(RunPart):
         return self._asked(process, hook, partial(process.ask, "hook", hook=hook, given=given))
 
     def _asked(self, process: PluginProcess, what: str, ask: Callable[[], Any]) -> Any:
-        """Return what it answers. None, and a warning, where it fails."""
+        """Return its answer. Warn and return None if it fails."""
         try:
             return ask()
         except PluginError as error:
@@ -244,7 +244,7 @@ class PluginHooks(RunPart):
             return None
 
     def _failed(self, process: PluginProcess, what: str, why: str) -> None:
-        """Warn, once for each thing that goes wrong."""
+        """Warn once about each problem."""
         told = (process.name, what, why)
         if told not in self._warned:
             self._warned.add(told)
@@ -265,7 +265,7 @@ class PluginHooks(RunPart):
         return call
 
     def _told(self, process: PluginProcess, result: Result, text: Any) -> Result:
-        """Return the result with the text of a plug-in, which may hold anything from anywhere."""
+        """Return the result with a plug-in's text, which may come from anywhere."""
         changed = _text(text)
         if not changed or changed == result.text:
             return result

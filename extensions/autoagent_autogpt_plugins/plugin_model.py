@@ -1,4 +1,4 @@
-"""Plug-ins in place of the model and the embedder."""
+"""Let plug-ins replace the model and the embedder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from autoagent_autogpt_plugins.plugin_hooks import PluginHooks
 if TYPE_CHECKING:
     from autoagent.extension import Setting
 
-USUAL_WINDOW = 8_192  # tokens, where nothing says how many the plug-in's model has
+USUAL_WINDOW = 8_192  # tokens, if nothing tells the window of the plug-in's model
 
 
 class PluginModel:
-    """Answers by the plug-ins. What none of them answers, the model itself does, opened when it is first needed."""
+    """Let plug-ins answer. If none does, ask the model itself, which is opened when first needed."""
 
     def __init__(self, plugins: PluginHooks, setting: Setting, opened: Callable[[], Model]) -> None:
         self.name: str = setting("smart_llm")
@@ -37,7 +37,7 @@ class PluginModel:
         """Answer the prompt; see protocols.Model."""
         text = self._plugins.completed(messages, self.name, self._temperature, asked["max_tokens"])
         if text is not None:
-            return Completion(text, Usage(cost=None))  # what it costs, the plug-in alone knows
+            return Completion(text, Usage(cost=None))  # only the plug-in knows what it costs
         kept = cast(RequestOptions, {key: value for key, value in asked.items() if key not in ("commands", "schema")})
         return self._model.complete(messages, **kept)
 
@@ -51,7 +51,7 @@ class PluginModel:
 
 
 class PluginEmbedder:
-    """Embeds by a plug-in; see protocols.Embedder."""
+    """Embed by a plug-in. Satisfies protocols.Embedder."""
 
     name = "plug-in"
 

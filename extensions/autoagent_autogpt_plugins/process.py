@@ -1,4 +1,4 @@
-"""A plug-in's process, from the side of the program: it is asked over a socket, a line of JSON each way.
+"""Represent a plug-in's process to the program. Requests and answers are lines of JSON on a socket.
 
 Not covered: it is no sandbox. The process may do what the user may, but for what its environment and limits withhold.
 """
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LONGEST = 16_000_000  # bytes of one answer
-STARTS = 4  # of a process that ends again and again
+MAX_ANSWER_BYTES = 16_000_000  # of one answer
+MAX_STARTS = 4  # of a process that keeps ending
 SECONDS_TO_START = 60.0
 
 
 class PluginError(Exception):
-    """A plug-in could not do what it was asked. The text says why."""
+    """Report that a plug-in could not handle a request. The text says why."""
 
 
 class Served:
-    """Answers what plug-ins ask of the program, by what a run lends its parts (see RunPart.begin)."""
+    """Answer the plug-ins' requests to the program with the services of a run (see RunPart.begin)."""
 
     complete: Callable[[str], str] | None = None
     run: Callable[[str, Mapping[str, Any]], str] | None = None
@@ -46,7 +46,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The start of a process: by which interpreter, with what environment, and what it is told first.
+    """Describe how to start a process: its interpreter, its environment and its first message.
 
     `memory` and `file` are the most that it may take and write to one file, in bytes. `log` takes what it prints.
     `reads` are the variables of the environment that its source names.
@@ -62,7 +62,7 @@ class Launch:
 
 
 class PluginProcess:
-    """One plug-in. It is started when it is first asked, and again where it has ended. One thread asks at a time."""
+    """Run one plug-in. It is started on the first request, and again if it has ended. One thread may ask at a time."""
 
     def __init__(self, name: str, launch: Launch, seconds: float, serve: Served) -> None:
         self.name = name
@@ -74,11 +74,11 @@ class PluginProcess:
         self._socket: socket.socket | None = None
         self._begun = b""
         self._starts = 0
-        self._again: list[Mapping[str, Any]] = []  # what a new process is asked first
+        self._again: list[Mapping[str, Any]] = []  # the first requests to a new process
 
     @property
     def unset(self) -> list[str]:
-        """The variables that it reads and is not given."""
+        """Return the variables that it reads but does not receive."""
         return [name for name in self._launch.reads if name not in self._launch.env]
 
     def ask(self, what: str, *, again: bool = False, **given: Any) -> Any:
@@ -94,7 +94,7 @@ class PluginProcess:
                 return self._answer({"ask": what, **given}, self._seconds)
             except PluginError:
                 raise
-            except BaseException:  # Ctrl-C, or a bug: what it answers next would answer this
+            except BaseException:  # Ctrl-C, or a bug: its next answer would be for this request
                 self._end()
                 raise
 
@@ -107,8 +107,8 @@ class PluginProcess:
         if self._process is not None and self._process.poll() is None:
             return
         self._end()
-        if self._starts >= STARTS:
-            raise PluginError(f"it has ended {STARTS} times and is not started again")
+        if self._starts >= MAX_STARTS:
+            raise PluginError(f"it has ended {MAX_STARTS} times and is not started again")
         self._starts += 1
         ours, theirs = socket.socketpair()
         package = str(Path(__file__).parent.parent)
@@ -134,7 +134,7 @@ class PluginProcess:
                 break
             began = time.monotonic()
             self._send({"served": self._served(answer)}, began + seconds)
-            end += time.monotonic() - began  # what the program takes is not the plug-in's time
+            end += time.monotonic() - began  # the program's own time does not count
         if "error" in answer:
             raise PluginError(str(answer["error"])[:2000])
         return answer.get("result")
@@ -143,7 +143,7 @@ class PluginProcess:
         try:
             given = asked.get("given")
             return {"result": self._serve(str(asked["serve"]), given if isinstance(given, dict) else {})}
-        except Exception as error:  # whatever it was asked for and with: the plug-in hears why
+        except Exception as error:  # whatever the request was, the plug-in is told why it failed
             return {"error": str(error) or type(error).__name__}
 
     def _send(self, message: Mapping[str, Any], end: float) -> None:
@@ -159,8 +159,8 @@ class PluginProcess:
     def _line(self, end: float) -> dict[str, Any]:
         assert self._socket is not None
         while b"\n" not in self._begun:
-            if len(self._begun) > LONGEST:
-                raise self._failed(f"it answers with more than {LONGEST // 1_000_000} MB")
+            if len(self._begun) > MAX_ANSWER_BYTES:
+                raise self._failed(f"it answers with more than {MAX_ANSWER_BYTES // 1_000_000} MB")
             try:
                 self._socket.settimeout(max(0.01, end - time.monotonic()))
                 piece = self._socket.recv(1 << 16)

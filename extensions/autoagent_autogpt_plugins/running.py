@@ -1,4 +1,4 @@
-"""The plug-ins of a run: which are enabled and trusted, their processes, and the packages that they require."""
+"""Manage the plug-ins of a run: which are enabled and trusted, their processes, and the packages they require."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:  # the first question does not wait for what few folders have
 
 MB = 1024 * 1024
 INSTALL_SECONDS = 900.0
-_GIVEN = ("PATH", "LANG", "LC_ALL", "TZ")  # of the environment, to each
+_GIVEN = ("PATH", "LANG", "LC_ALL", "TZ")  # of the environment, for each plug-in
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A plug-in that was found, its configuration, and why it is not used ('' if it is)."""
+    """Hold a plug-in that was found, its configuration, and why it is not used, or ''."""
 
     plugin: FoundPlugin
     entry: PluginEntry
@@ -67,7 +67,7 @@ def opened(run: RunOpening) -> Iterator[RunPart | None]:
 
 
 def states_of(place: Place) -> list[State]:
-    """Return every plug-in that there is, and whether it is used."""
+    """Return all plug-ins, and whether each is used."""
     from importlib.metadata import distributions
 
     from autoagent_autogpt_plugins.discovery import TEMPLATE, find_plugins, missing_requirements, untrusted_plugin
@@ -176,7 +176,7 @@ def _environment(place: Place, entry: PluginEntry) -> dict[str, str]:
 
 
 def _search_path() -> list[str]:
-    """Return where installed packages are. Never the current folder, where anything may lie."""
+    """Return the folders of installed packages, without the current folder, which may contain anything."""
     here = Path.cwd().resolve()
     return [place for place in sys.path if Path(place).is_absolute() and Path(place).resolve() != here]
 
@@ -228,7 +228,7 @@ def _installed(command: Sequence[str], say: Callable[[str], None], end: float) -
                 if not line.startswith((" ", "Requirement already")):
                     say(f"  {last}")
         status = process.wait()
-    except BaseException:  # Ctrl-C is not told to it, as it has a session of its own
+    except BaseException:  # Ctrl-C does not reach it, as it has its own session
         os.killpg(process.pid, signal.SIGKILL)
         raise
     finally:

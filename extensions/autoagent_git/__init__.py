@@ -1,1 +1,1 @@
-"""Repositories: the command that clones one with git, in the sandbox and through the network guard."""
+"""Clone repositories with git, in the sandbox and through the network guard."""

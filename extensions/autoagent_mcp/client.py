@@ -1,12 +1,12 @@
-"""A connection to an MCP server, by the `mcp` package. Its event loop runs in a thread of its own.
+"""Connect to an MCP server by the `mcp` package, whose event loop runs in its own thread.
 
-Only the server's tools, resources and prompts are used: it gets no model answers, no questions to the user and no list
-of folders, even if it asks. Redirects to another origin are not followed, and proxies of the environment not used.
+Only the server's tools, resources and prompts are used. It gets no model answers, no questions to the user and no list
+of folders, even if it asks. Redirects to another origin are not followed, and the environment's proxies are not used.
 
-The program of a server is started, and started again, only as the user has trusted it.
+A server's program is started and restarted only in the form that the user has trusted.
 
-Not covered: a program runs outside the sandbox, with the user's rights. A line that it prints without an end is kept in
-memory. Processes that survive the closing of its input and the killing of its group.
+Not covered: programs run outside the sandbox, with the user's rights. An endless line that a program prints is kept in
+memory. Some processes may survive when its input is closed and its group is killed.
 """
 
 from __future__ import annotations
@@ -34,21 +34,20 @@ if TYPE_CHECKING:  # the package is an extra, and takes a second to import
     from anyio.from_thread import BlockingPortal
     from mcp import Client
 
-OPENING = 60.0  # seconds until a server has said what it offers; some are fetched from a registry first
-RESTARTS = 3  # of a server that has ended, in one run
-PAGES, TOOLS = 20, 200  # of what a server offers
-BODY = 16 * 1024 * 1024  # bytes of one response
-LOG = 1_000_000  # bytes of what servers print, before their file starts over
-_LOOK = 0.2  # seconds between two looks whether the user interrupts
+OPEN_SECONDS = 60.0  # until a server has listed its tools; some are fetched from a registry first
+MAX_RESTARTS = 3  # of one server in a run
+MAX_PAGES, MAX_TOOLS = 20, 200  # of what a server offers
+MAX_BODY = 16 * 1024 * 1024  # bytes of one response
+MAX_LOG_BYTES = 1_000_000  # bytes of what servers print, before their file starts over
+_POLL_SECONDS = 0.2  # between two checks for an interruption by the user
 
 Value = TypeVar("Value")
 
 
 def connected(entry: ServerEntry, log: Path, seconds: float) -> ConnectedServer:
-    """Connect to a server. The caller closes it. `log` is the file for its program's standard error. A
-    call may take so many `seconds`. 0: any number.
+    """Connect to a server, to be closed by the caller. `log` is the file for its program's standard error.
 
-    Raises SetupError, with the reason, if it cannot be used.
+    A call may take this many `seconds`, or any number for 0. Raises SetupError, with the reason, if it cannot be used.
     """
     server = ConnectedServer(entry, log, seconds)
     server.open()
@@ -56,7 +55,7 @@ def connected(entry: ServerEntry, log: Path, seconds: float) -> ConnectedServer:
 
 
 class ConnectedServer:
-    """A connected server and its `tools`. Calls may come from any thread."""
+    """Hold a connected server and its `tools`. Any thread may call it."""
 
     def __init__(self, entry: ServerEntry, log: Path, seconds: float) -> None:
         self.entry = entry
@@ -131,8 +130,10 @@ class ConnectedServer:
         assert self._link is not None
         if not self._link.gone:
             return self._link
-        if self._restarts >= RESTARTS:
-            raise CommandError(f"The MCP server {self.entry.name} has ended {RESTARTS + 1} times; it is left alone.")
+        if self._restarts >= MAX_RESTARTS:
+            raise CommandError(
+                f"The MCP server {self.entry.name} has ended {MAX_RESTARTS + 1} times; it is left alone."
+            )
         self._restarts += 1
         self._link.close()
         try:
@@ -143,7 +144,7 @@ class ConnectedServer:
 
 
 class _Link:
-    """One connection, with an event loop in a thread. `gone`: the server has ended it."""
+    """Hold a connection, with an event loop in a thread. `gone` tells whether the server has closed it."""
 
     def __init__(self, entry: ServerEntry, log: Path) -> None:
         self._entry = entry
@@ -156,7 +157,7 @@ class _Link:
         self.gone = True
 
     def open(self) -> None:
-        """Raises whatever the package does, and TimeoutError."""
+        """Open the connection. Raises TimeoutError, and whatever the package raises."""
         from anyio.from_thread import start_blocking_portal
 
         _silence()
@@ -165,10 +166,10 @@ class _Link:
         self._closing = self._portal.call(_event)
         self._done = self._portal.start_task_soon(self._live)
         self.gone = False
-        self.tools = _result(self._opened, OPENING)
+        self.tools = _result(self._opened, OPEN_SECONDS)
 
     def wait(self, asked: Callable[[], Coroutine[Any, Any, Value]], seconds: float) -> Value:
-        """Run a coroutine in the loop. Raises TimeoutError, and its errors. Interrupted, it is cancelled."""
+        """Run a coroutine in the loop, and cancel it if interrupted. Raises TimeoutError, and its errors."""
         assert self._portal is not None
         future: Future[Value] = self._portal.start_task_soon(asked)
         return _result(future, seconds)
@@ -192,7 +193,7 @@ class _Link:
                 return answers.answer_of(await client.call_tool(tool.name, args))
 
     def close(self) -> None:
-        """End it. A program that does not end by itself is killed within some seconds."""
+        """Close the connection. A program that does not end on its own is killed within a few seconds."""
         self.gone = True
         if self._portal is None:
             return
@@ -204,7 +205,7 @@ class _Link:
         self._thread.__exit__(None, None, None)
 
     async def _live(self) -> None:
-        """Hold the connection from beginning to end, in one task."""
+        """Keep the connection open, in a single task."""
         from mcp import Client
 
         try:
@@ -215,7 +216,7 @@ class _Link:
                 self._client = client
                 self._opened.set_result(await _offered(client))
                 await self._closing.wait()
-        except BaseException as error:  # whatever ended it, whoever waits is told
+        except BaseException as error:  # whatever the reason, a waiting caller is told
             self.gone = True
             if not self._opened.done():
                 self._opened.set_exception(error)
@@ -227,7 +228,7 @@ class _Link:
 
 
 class _Watched:
-    """A transport that tells when the server has ended: its streams are open already."""
+    """Wrap an open transport, and report when the server has ended."""
 
     def __init__(self, streams: tuple[Any, Any], ended: Callable[[], None]) -> None:
         self._read, self._write = streams
@@ -237,7 +238,7 @@ class _Watched:
         return self, self._write
 
     async def __aexit__(self, *_: object) -> None:
-        """The streams are closed by whoever has opened them, or by the session."""
+        """Do nothing: the streams are closed by their opener or by the session."""
 
     def __aiter__(self) -> _Watched:
         return self
@@ -262,7 +263,7 @@ async def _transport(entry: ServerEntry, log: Path) -> AsyncIterator[tuple[Any, 
     from mcp.client.streamable_http import streamable_http_client
 
     if entry.url:
-        timeout = httpx2.Timeout(30.0, read=None)  # what a call may take is counted by whoever calls
+        timeout = httpx2.Timeout(30.0, read=None)  # callers limit the time of a call
         client = httpx2.AsyncClient(
             headers=dict(entry.headers), timeout=timeout, trust_env=False, event_hooks={"response": [_bound]}
         )
@@ -286,19 +287,19 @@ async def _offered(client: Client) -> tuple[ServerTool, ...]:
     found: list[ServerTool] = []
     cursor = None
     if client.server_capabilities.tools:
-        for _ in range(PAGES):
+        for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
             found += map(answers.tool_of, page.tools)
             cursor = page.next_cursor
             if not cursor:
                 break
-        if cursor or len(found) > TOOLS:
-            raise SetupError(f"it offers more than {TOOLS} tools")
+        if cursor or len(found) > MAX_TOOLS:
+            raise SetupError(f"it offers more than {MAX_TOOLS} tools")
     return (*found, *answers.readers(client.server_capabilities, {tool.name for tool in found}))
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Let a body have at most BODY bytes. Reading on raises httpx2.DecodingError."""
+    """Limit a body to MAX_BODY bytes. Reading more raises httpx2.DecodingError."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
@@ -309,8 +310,8 @@ async def _bound(response: httpx2.Response) -> None:
             size = 0
             async for chunk in self._stream:
                 size += len(chunk)
-                if size > BODY:
-                    raise httpx2.DecodingError(f"the answer is larger than {BODY // 1024 // 1024} MB")
+                if size > MAX_BODY:
+                    raise httpx2.DecodingError(f"the answer is larger than {MAX_BODY // 1024 // 1024} MB")
                 yield chunk
 
         async def aclose(self) -> None:
@@ -325,7 +326,7 @@ def _errors(log: Path) -> TextIO:
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(log, flags, 0o600)
-    if os.fstat(descriptor).st_size > LOG:
+    if os.fstat(descriptor).st_size > MAX_LOG_BYTES:
         os.ftruncate(descriptor, 0)
     return TextIOWrapper(FileIO(descriptor, "a"), encoding="utf-8")
 
@@ -337,9 +338,9 @@ def _result(future: Future[Value], seconds: float) -> Value:
         while True:
             left = until - time.monotonic()
             with suppress(TimeoutError):
-                return future.result(max(0.0, min(_LOOK, left)))
+                return future.result(max(0.0, min(_POLL_SECONDS, left)))
             if future.done():
-                return future.result()  # it has raised a TimeoutError of its own
+                return future.result()  # it raised its own TimeoutError
             if left <= 0:
                 raise TimeoutError(f"no answer within {seconds:g} s")
     except CancelledError:
@@ -349,7 +350,7 @@ def _result(future: Future[Value], seconds: float) -> Value:
 
 
 def _reason(error: BaseException) -> str:
-    """Return a line for an error, which may be in exception groups."""
+    """Describe an error, perhaps from an exception group, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):

@@ -1,4 +1,4 @@
-"""`autoagent mcp`: the MCP servers that the agent may use, and what it serves to other agents itself."""
+"""Define `autoagent mcp`, which manages MCP servers, and serves commands and memory to other agents."""
 
 from __future__ import annotations
 
@@ -80,10 +80,7 @@ def allow_server(ctx: click.Context, name: str) -> None:
 
 
 _port = click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Serve HTTP on this port of 127.0.0.1; 0: a free one.",
+    "--port", type=click.IntRange(0, 65535), metavar="N", help="Serve HTTP on this port of 127.0.0.1; 0: a free one."
 )
 
 

@@ -1,4 +1,4 @@
-"""The MCP servers of a run: those of the user's lists, connected, with their tools as offers of commands.
+"""Connect to the MCP servers in the user's lists, and offer their tools as commands of a run.
 
 The program asks the user about each offer, and about each call.
 """
@@ -25,7 +25,7 @@ EXTRA = Extra("mcp", "mcp", "a list of MCP servers")
 
 
 class Servers(RunPart):
-    """The servers of a run as its part. They are closed with the stack."""
+    """Make the servers a part of a run. They are closed with the stack."""
 
     def __init__(self, place: Place, stack: ExitStack) -> None:
         self._place = place

@@ -166,10 +166,7 @@ async def _spoken(server: Server[Any]) -> None:
 
 
 def _server(
-    name: str,
-    instructions: str,
-    tools: Sequence[ServerTool],
-    asked: queue.SimpleQueue[_Asked | BaseException | None],
+    name: str, instructions: str, tools: Sequence[ServerTool], asked: queue.SimpleQueue[_Asked | BaseException | None]
 ) -> Server[Any]:
     from mcp import types
     from mcp.server import Server

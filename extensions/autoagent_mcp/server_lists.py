@@ -29,7 +29,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.text import code_block
 from autoagent.text.text_file import check_not_of_others, is_there, read_text
 from autoagent_mcp.folder import listed_file, users_file
-from autoagent_mcp.tool_servers import MOST_FILES, ServerEntry, digest_of
+from autoagent_mcp.tool_servers import MAX_FILES, ServerEntry, digest_of
 
 if TYPE_CHECKING:
     from autoagent.extension import Place, UntrustedValue
@@ -143,7 +143,7 @@ def _places(entry: ServerEntry, within: Sequence[Path]) -> list[Path]:
             places[path if path.parent in within else path.parent] = None
     all_paths = list(places)
     for place in all_paths:  # grows while it is iterated: link targets are included
-        links = [entry for entry in islice(place.rglob("*"), MOST_FILES) if entry.is_symlink()]
+        links = [entry for entry in islice(place.rglob("*"), MAX_FILES) if entry.is_symlink()]
         for path in [Path(os.path.realpath(link)) for link in links]:
             inside = any(root in path.parents for root in within)
             if inside and path.exists() and not any(path.is_relative_to(other_path) for other_path in all_paths):

@@ -68,7 +68,7 @@ MEMORY_TOOLS = (
 
 
 class MemoryService:
-    """Carries out the calls of another agent on the memory."""
+    """Carry out another agent's calls on the memory."""
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory

@@ -13,9 +13,6 @@ class McpSettings:
     """MCP servers."""
 
     mcp_servers_file: Path = setting(
-        Path(".mcp.json"),
-        "AUTOAGENT_MCP_SERVERS",
-        help="the list of MCP servers",
-        folder="inside",
+        Path(".mcp.json"), "AUTOAGENT_MCP_SERVERS", help="the list of MCP servers", folder="inside"
     )
     mcp_seconds: float = limit(60.0, "AUTOAGENT_MCP_SECONDS", help="seconds that one call of an MCP server may take")

@@ -16,7 +16,7 @@ PREFIX = "mcp__"
 """The prefix of all commands from servers: `mcp__SERVER__TOOL`."""
 
 
-MOST_FILES, _BYTES = 2_000, 64 << 20  # of one server's programs
+MAX_FILES, _MAX_BYTES = 2_000, 64 << 20  # of one server's programs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +68,10 @@ def digest_of(entry: ServerEntry) -> str:
                 digest.update(f"{file}\0{file.readlink()}\0".encode("utf-8", "surrogateescape"))
             elif file.is_file():
                 size += file.stat().st_size
-                if len(files) > MOST_FILES or size > _BYTES:
+                if len(files) > MAX_FILES or size > _MAX_BYTES:
                     raise SettingsError(
                         f"{entry.place}: the program of the MCP server {entry.name!r} shares {file.parent} with too "
-                        f"much to look at ({MOST_FILES:,} files, {_BYTES >> 20} MB); move it into a folder of its own."
+                        f"much to look at ({MAX_FILES:,} files, {_MAX_BYTES >> 20} MB); move it into its own folder."
                     )
                 head = f"{file}\0{file.stat().st_mode & 0o111}\0{file.stat().st_size}\0"
                 digest.update(head.encode("utf-8", "surrogateescape") + file.read_bytes())

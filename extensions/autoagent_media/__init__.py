@@ -1,4 +1,4 @@
-"""Pictures, recordings and the voice. Who draws, listens and speaks is chosen in the settings.
+"""Draw pictures, transcribe recordings and speak. The settings choose the providers.
 
 `commands` draws and listens by the `providers`, `speech` says aloud the words meant for the user.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the first question does not wait for a voice that few want
+if TYPE_CHECKING:  # keep the start fast, as few users want a voice
     from autoagent.extension import RunOpening, RunPart
 
 

@@ -1,4 +1,4 @@
-"""The cost of a picture or a transcript, from the usage in its answer and OpenAI's price list as of November 2026.
+"""Compute the cost of a picture or transcript from the reported usage and OpenAI's prices as of November 2026.
 
 A model that is not listed here, an answer that says nothing of its use, and another company's prices are not known:
 their cost is None, never 0. On a machine of one's own nothing costs anything.
@@ -15,12 +15,12 @@ from autoagent.extension import ApiProvider
 _PICTURES = re.compile(r"gpt-image-2(\.[56]-(flare|sunburst))?")
 _PROMPT, _PICTURE = 5.0, 30.0  # USD per million tokens
 _MINUTES = {"gpt-transcribe": 0.0045, "whisper-1": 0.006}  # USD per minute of a recording
-_MOST = 1e9  # tokens or seconds of one answer; a larger figure is none
+_MAX_FIGURE = 1e9  # tokens or seconds of one answer; a larger number is not plausible
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 def of_picture(provider: ApiProvider, model: str, answer: Mapping[str, Any]) -> float | None:
-    """Return the USD for a picture drawn from words alone."""
+    """Return the cost in USD of a picture drawn from words only."""
     if provider.is_private:
         return 0.0
     usage = _usage(answer)
@@ -31,7 +31,7 @@ def of_picture(provider: ApiProvider, model: str, answer: Mapping[str, Any]) -> 
 
 
 def of_transcript(provider: ApiProvider, model: str, answer: Mapping[str, Any]) -> float | None:
-    """Return the USD for the words of a recording."""
+    """Return the cost in USD of a transcript."""
     if provider.is_private:
         return 0.0
     seconds, price = _number(_usage(answer).get("seconds")), _MINUTES.get(model)
@@ -39,7 +39,7 @@ def of_transcript(provider: ApiProvider, model: str, answer: Mapping[str, Any]) 
 
 
 def elsewhere(provider: ApiProvider) -> float | None:
-    """Return the USD for the work of a provider whose prices are unknown."""
+    """Return the cost in USD for a provider whose prices are unknown."""
     return 0.0 if provider.is_private else None
 
 
@@ -49,4 +49,4 @@ def _usage(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    return value if type(value) in (int, float) and 0 <= value <= _MOST else None
+    return value if type(value) in (int, float) and 0 <= value <= _MAX_FIGURE else None

@@ -1,4 +1,4 @@
-"""The commands on pictures and recordings."""
+"""Define the commands for pictures and recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Filename = Annotated[str, "path relative to the workspace", "path"]
 
 PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; providers refuse more, or silently drop it
-RECORDING_LIMIT = 25_000_000  # bytes, which is what OpenAI's endpoint takes
+RECORDING_LIMIT = 25_000_000  # bytes, the limit of OpenAI's endpoint
 NAME_LIMIT = 40  # characters of a picture's name that come from its prompt
 
 

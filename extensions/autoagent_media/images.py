@@ -1,4 +1,4 @@
-"""Pictures from words: OpenAI's images API and servers like it, Hugging Face, Stable Diffusion web UI."""
+"""Draw pictures with OpenAI's images API and compatible servers, Hugging Face, or Stable Diffusion web UI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUFFIXES = ((b"\x89PNG\r\n\x1a\n", ".png"), (b"\xff\xd8\xff", ".jpg"), (b"GIF8"
 
 
 Drawn = tuple[bytes, float | None]
-"""A picture file, and what it cost in USD; None where that is not known."""
+"""A picture file, and its cost in USD, None if unknown."""
 
 
 def draw_openai(provider: ApiProvider, setting: Setting, prompt: str) -> Drawn:

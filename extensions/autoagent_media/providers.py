@@ -1,4 +1,4 @@
-"""The providers of pictures and transcripts, as the settings choose them."""
+"""Provide pictures and transcripts by the providers in the settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPENAI_URL = "https://api.openai.com/v1"
 
 
 class ChosenMedia:
-    """The providers in the settings, opened on first use. `spend` hears the USD of each use, None if unknown."""
+    """Use the providers in the settings. `spend` receives the cost of each use in USD, None if unknown."""
 
     def __init__(self, setting: Setting, spend: Callable[[float | None], None]) -> None:
         self._setting = setting

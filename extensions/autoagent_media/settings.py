@@ -8,7 +8,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSettings:
-    """Pictures, recordings, speech."""
+    """Hold the settings of pictures, recordings and speech."""
 
     image_provider: str = free(
         "",

@@ -1,4 +1,4 @@
-"""Saying things aloud: espeak-ng (or what this machine has in its place), ElevenLabs, StreamElements.
+"""Speak texts with espeak-ng (or another program of this machine), ElevenLabs or StreamElements.
 
 Speech never delays or fails a run. One thread speaks one text after the other, and only the newest waiting text is
 kept: an agent that thinks faster than it talks does not fall behind.
@@ -27,12 +27,12 @@ from autoagent.extension import ApiProvider, Event, RunPart, Setting
 from autoagent.text.sanitize import valid
 from autoagent_media.transcription import recognised
 
-SPOKEN_LIMIT = 500  # characters of one text; the paid voices count each
+SPOKEN_LIMIT = 500  # characters of one text, as paid voices charge for each
 SPOKEN_SECONDS = 120.0  # for a program to say or play one text
 LAST_WORDS_SECONDS = 10.0  # seconds the voice may take to finish once the run has ended
 ELEVENLABS_MODEL = "eleven_flash_v2_5"
 
-# Programs that say what they read on standard input, and such that play a file of sound; the first one here is taken.
+# Programs that speak their standard input, and programs that play a sound file. The first that is installed is used.
 SPEAKERS = (("espeak-ng", "--stdin"), ("espeak", "--stdin"), ("say", "-f", "-"))
 PLAYERS = (
     ("mpv", "--no-video", "--really-quiet"),
@@ -52,14 +52,14 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A program that speaks a text, and its standard input."""
+    """Hold the program that speaks a text, and its standard input."""
 
     argv: Sequence[str]
     data: bytes = b""
 
 
 class SpeechSource:
-    """A source of spoken texts."""
+    """Define a source of spoken texts."""
 
     def utter(self, text: str) -> AbstractContextManager[Utterance]:
         """Return the utterance of a text, usable inside the context. Raises CommandError, which says why not."""
@@ -68,7 +68,7 @@ class SpeechSource:
 
 @dataclass(frozen=True, slots=True)
 class OfflineVoice(SpeechSource):
-    """A program of this machine."""
+    """Speak with a program of this machine."""
 
     speakers: Sequence[Sequence[str]] = SPEAKERS
 
@@ -77,7 +77,7 @@ class OfflineVoice(SpeechSource):
         yield Utterance(_first_installed(self.speakers, "apt install espeak-ng"), text.encode())
 
 
-@dataclass(frozen=True)  # without slots: the property is kept once it is known
+@dataclass(frozen=True)  # without slots, as a property is cached
 class ElevenLabsVoice(SpeechSource):
     """`POST /v1/text-to-speech/VOICE`, whose answer is MP3. Without a `voice` it is the first of `GET /v1/voices`."""
 
@@ -87,7 +87,7 @@ class ElevenLabsVoice(SpeechSource):
 
     @contextmanager
     def utter(self, text: str) -> Iterator[Utterance]:
-        player = _first_installed(self.players, _INSTALL_PLAYER)  # before it costs anything
+        player = _first_installed(self.players, _INSTALL_PLAYER)  # before anything is paid for
         path = f"/v1/text-to-speech/{quote(self.voice or self._first_voice, safe='')}"
         body = {"text": text, "model_id": ELEVENLABS_MODEL}
         answer = self.provider.post(path, json=body, headers={"Accept": "audio/mpeg"})
@@ -124,7 +124,7 @@ _INSTALL_PLAYER = "apt install mpg123"
 
 
 class Voice:
-    """Says texts aloud. `tell` hears, once and in one line, why that did not work.
+    """Speak texts. `tell` receives, once and in one line, why that did not work.
 
     `silent` is why nothing can be heard here: then nothing is asked of the source, which may cost money.
     """
@@ -143,7 +143,7 @@ class Voice:
         self._thread: threading.Thread | None = None
 
     def say(self, text: str) -> None:
-        """Say a text as soon as the voice is free. It takes the place of one that still waits. Returns at once."""
+        """Say a text once the voice is free, replacing one that is still waiting. Return at once."""
         spoken = "".join(c for c in " ".join(text.split()) if c.isprintable())[:SPOKEN_LIMIT]
         if spoken and not self._silent:
             with self._changed:
@@ -162,7 +162,7 @@ class Voice:
                 self._program.kill()
             self._changed.notify_all()
         if self._thread:
-            self._thread.join(1.0)  # to tidy up; one that waits for a provider's answer ends with the process
+            self._thread.join(1.0)  # to clean up; a thread that waits for a provider ends with the process
         self._tell_problem()
 
     def _start(self) -> None:
@@ -197,7 +197,7 @@ class Voice:
         with self._changed:
             if self._closed:
                 return
-            # No shell, and what is to be said is no argument.
+            # No shell, and the text is not an argument.
             self._program = subprocess.Popen(  # noqa: S603
                 utterance.argv,
                 stdin=subprocess.PIPE,
@@ -226,7 +226,7 @@ class Voice:
 
 
 class SpokenRun(RunPart):
-    """The voice as a part of a run: it says the words of each thought that are meant for the user."""
+    """Make the voice a part of a run: speak the words of each thought that are for the user."""
 
     def __init__(self, setting: Setting, say: Callable[[str], None]) -> None:
         self._setting = setting
@@ -245,7 +245,7 @@ class SpokenRun(RunPart):
             self.end(at_once=event.status == Status.INTERRUPTED)
 
     def end(self, at_once: bool = False) -> None:
-        """Let the voice finish its words, unless it is to end in the middle of one."""
+        """Let the voice finish, unless it is to stop at once."""
         if self._voice is not None:
             self._voice.close(0.0 if at_once else LAST_WORDS_SECONDS)
             self._voice = None

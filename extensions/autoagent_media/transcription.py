@@ -1,4 +1,4 @@
-"""Words from recordings: OpenAI's transcription API and servers like it, Hugging Face, or Whisper on this machine."""
+"""Transcribe recordings with OpenAI's API and compatible servers, Hugging Face, or Whisper on this machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from autoagent.extension import ApiProvider, Setting
 from autoagent.text.sanitize import valid
 from autoagent_media import charges
 
-OFFLINE_SECONDS = 900.0  # for one recording; a CPU hears about ten times as fast as people talk
+OFFLINE_SECONDS = 900.0  # for one recording; a CPU transcribes about ten times faster than real time
 OFFLINE_EXTRA = "pip install 'autoagent[offline-audio]'"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording with the media type and the suffix that its first bytes indicate."""
+    """Hold a recording, with the media type and suffix that its first bytes indicate."""
 
     data: bytes
     media_type: str
@@ -28,7 +28,7 @@ class Recording:
 
 
 Transcript = tuple[str, float | None]
-"""The words of a recording, '' where there are none, and what they cost in USD; None where that is not known."""
+"""The words of a recording, '' if there are none, and their cost in USD, None if unknown."""
 
 _MAGICS = (
     (0, b"fLaC", "audio/flac", ".flac"),
@@ -77,7 +77,7 @@ def hear_hugging_face(provider: ApiProvider, setting: Setting, recording: Record
 
 
 def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Transcript:
-    """Transcribe with Whisper in a process of its own (`autoagent_whisper`), within bounds and without a key."""
+    """Transcribe with Whisper in its own process (`autoagent_whisper`), within limits and without a key."""
     if importlib.util.find_spec("faster_whisper") is None:
         raise CommandError(f"Recordings cannot be read offline: faster-whisper is missing; {OFFLINE_EXTRA}.")
     # No shell, and no word of it comes from outside: -I keeps the current folder off its path.
@@ -93,7 +93,7 @@ def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Tran
         ) from error
     try:
         answer = json.loads(done.stdout)
-    except ValueError as error:  # it was killed, or broke before it could say why
+    except ValueError as error:  # it was killed, or failed before it could say why
         raise CommandError(
             f"Whisper ended with status {done.returncode} and no answer; the recording may be too long or damaged."
         ) from error

@@ -1,4 +1,4 @@
-"""A memory in PostgreSQL with pgvector, which many machines may share: `MEMORY_BACKEND=postgres`."""
+"""Store the memory in PostgreSQL with pgvector, shared by many machines: `MEMORY_BACKEND=postgres`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,5 @@ def _open(opening: StoreOpening) -> MemoryStore:
 
 
 BACKEND = Backend(
-    name="postgres",
-    summary="PostgreSQL with pgvector",
-    open=_open,
-    needs_url=True,
-    package="psycopg",
-    extra="postgres",
+    name="postgres", summary="PostgreSQL with pgvector", open=_open, needs_url=True, package="psycopg", extra="postgres"
 )

@@ -1,4 +1,4 @@
-"""The PostgreSQL side of its store: the tables, the connection, and PostgreSQL's errors as ours.
+"""Talk to PostgreSQL for the store: the tables, the connection, and PostgreSQL's errors as ours.
 
     memories   the texts and what is known of them; `forgotten` is when one went to the trash
     spaces     one for each embedder that was ever used
@@ -26,11 +26,11 @@ except ImportError as error:
     raise SettingsError("MEMORY_BACKEND=postgres needs packages: pip install 'autoagent[postgres]'.") from error
 
 VERSION = 1
-LONGEST_NAME = 63  # bytes of a PostgreSQL name
+MAX_NAME_BYTES = 63  # of a PostgreSQL name
 RETRIES = 3
-CONNECT = 4  # seconds for one address of the server
-REST = 5.0  # seconds for which a server that was not reached is not tried again
-TURN = 0x6175746F  # the advisory lock under which tables are made
+CONNECT_SECONDS = 4  # for one address of the server
+RETRY_SECONDS = 5.0  # before a server that was not reached is tried again
+TABLES_LOCK = 0x6175746F  # the advisory lock under which tables are made
 
 TABLES = """
 CREATE TABLE memories (
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 class PostgresSession:
-    """A connection that is made when it is needed and made anew when it was lost; one thread at a time.
+    """A connection that is opened when it is needed, and again if it was lost. One thread may use it at a time.
 
     Raises SettingsError for an address that is none; `run` raises StateError for all that PostgreSQL raises.
     """
@@ -74,7 +74,7 @@ class PostgresSession:
     def __init__(self, url: str, index: str) -> None:
         try:
             known = conninfo.conninfo_to_dict(url)
-        except psycopg.ProgrammingError:  # its words may quote the password
+        except psycopg.ProgrammingError:  # its text may quote the password
             raise SettingsError(
                 "MEMORY_URL is not an address of PostgreSQL; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
             ) from None
@@ -118,28 +118,28 @@ class PostgresSession:
             connection = self._connect()
             try:
                 self._prepare(connection)
-            except BaseException:  # whatever it was, the connection is not left open behind it
+            except BaseException:  # whatever the reason, do not leave the connection open
                 connection.close()
                 raise
             self._connection = connection
         return self._connection
 
     def _connect(self) -> Connection:
-        """Connect; what failed just now is not tried again, as each try may take CONNECT for each address."""
+        """Connect; what failed just now is not tried again, as each try may take CONNECT_SECONDS for each address."""
         if self._failed is not None and time.monotonic() < self._failed[0]:
             raise self._failed[1]
         try:
             return psycopg.connect(
-                self._url, autocommit=True, connect_timeout=CONNECT, fallback_application_name="autoagent"
+                self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, fallback_application_name="autoagent"
             )
         except psycopg.OperationalError as error:
-            self._failed = (time.monotonic() + REST, error)
+            self._failed = (time.monotonic() + RETRY_SECONDS, error)
             raise
 
     def _prepare(self, connection: Connection) -> None:
         if not self._made(connection):
             with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (TURN,))
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (TABLES_LOCK,))
                 if not self._made(connection):
                     self._make(connection)
         self._look_here_first(connection)
@@ -152,7 +152,7 @@ class PostgresSession:
             )
         if not self._has_time_stored(connection):
             with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (TURN,))
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (TABLES_LOCK,))
                 if not self._has_time_stored(connection):
                     connection.execute(TIME_STORED)
         register_vector(connection)
@@ -213,7 +213,7 @@ class PostgresSession:
 def schema_name(index: str) -> str:
     """Return the schema of a memory index; a name that would be cut ends in a hash instead."""
     name = f"autoagent_{index}" if index else "autoagent"
-    if len(name.encode()) <= LONGEST_NAME:
+    if len(name.encode()) <= MAX_NAME_BYTES:
         return name
     return f"autoagent_{hashlib.sha256(index.encode()).hexdigest()[:32]}"
 

@@ -20,12 +20,14 @@ from autoagent.extension import GONE, Change, Embedder, RetrievedMemory, Stats
 from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, texts, valid
 from autoagent_postgres.session import Connection, PostgresSession, escaped, plain
 
-SLACK = 32  # neighbours looked up beyond those asked for: some of the nearest are to be skipped
-EF_SEARCH = 200  # neighbours HNSW keeps in sight: recall@10 of 10,000 real text vectors .994; pgvector's own 40: .972
-MOST_EF = 1000  # pgvector allows no more
-MOST_WORDS = 64  # words of a query; a long one is described by fewer
-LONGEST_WORD = 2_000  # bytes; PostgreSQL refuses a query with a longer word, and indexes none
-MOST_MATCHES = 5_000  # memories that are ranked by a word, counted for each word
+SLACK = 32  # neighbours beyond those requested, as some of the nearest are skipped
+EF_SEARCH = (
+    200  # neighbours that HNSW keeps track of: recall@10 of 10,000 real text vectors .994; pgvector's own 40: .972
+)
+MAX_EF = 1000  # the limit of pgvector
+MAX_WORDS = 64  # words of a query; a long one is described by fewer
+MAX_WORD_BYTES = 2_000  # PostgreSQL refuses a query with a longer word, and indexes none
+MAX_MATCHES = 5_000  # memories that are ranked by a word, counted for each word
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level, m.stored"
 
@@ -186,24 +188,24 @@ class PostgresStore(StoreBase):
             db.execute("SET LOCAL enable_indexscan = off")
             return _fetched(db, NEAR.format(space=space.id, cast="vector"), {**values, "wanted": None})
 
-        rows = self._session.run(indexed) if wanted <= MOST_EF else []
+        rows = self._session.run(indexed) if wanted <= MAX_EF else []
         if len(rows) < k:
             rows = self._session.run(exact)
         found = (_recollection(row[:-1], 1.0 - row[-1]) for row in rows)
         return [memory for memory in found if memory.score > 0]  # that of a zero vector is NaN, which no 0 is below
 
     def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
-        counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MOST_WORDS])
+        counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MAX_WORDS])
         there = {f"'{word}'": n for word, n in counts.items() if n}
         if not there:
             return []
-        weights = texts.weights(there, MOST_MATCHES, total)
+        weights = texts.weights(there, MAX_MATCHES, total)
         asked = list(weights)
         values = {"words": asked, "weights": [*weights.values()], "any": " | ".join(asked), "k": k, **_skipping(skip)}
         return self._recollections(WORDED, values)
 
     def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        asked = {word: f"'{word}'" for word in words if len(word.encode()) <= LONGEST_WORD}
+        asked = {word: f"'{word}'" for word in words if len(word.encode()) <= MAX_WORD_BYTES}
         there = dict(self._rows(COUNT_WORDS, (list(asked.values()),)))
         last = self._rows("SELECT max(id) FROM memories", ())[0][0] or 0  # nearly; to count them all would be slow
         return {word: int(there.get(f"'{word}'", 0)) for word in words}, int(last)

@@ -1,4 +1,4 @@
-"""A memory in Redis, found by its vector sets or its search module: `MEMORY_BACKEND=redis`."""
+"""Store the memory in Redis, with vector sets or the search module: `MEMORY_BACKEND=redis`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout of a memory in Redis, and the commands that store and delete it. All keys begin with the prefix.
+"""Define the layout of a memory in Redis, and the commands that store and delete it. All keys begin with the prefix.
 
 about        hash: `version` of this layout, `spaces` (how many), `next` id
 m:ID         hash: a memory; `forgotten` is when it went to the trash, `stored` when its text was stored
@@ -28,7 +28,7 @@ Fields = Mapping[bytes, bytes]
 
 
 class Records:
-    """The memories of one index. Methods named `do_` add commands to a group, and what they take for granted."""
+    """The memories of one index. Methods named `do_` add commands to a group, and what these rely on."""
 
     def __init__(self, session: RedisSession, index: VectorIndex) -> None:
         self._client = session.client
@@ -36,7 +36,7 @@ class Records:
         self.index = index
 
     def fields(self, ids: Iterable[int]) -> dict[int, Fields]:
-        """Return what is known of each memory; {} for one that does not exist."""
+        """Return the fields of each memory, or {} if it does not exist."""
         wanted = list(ids)
         found: dict[int, Fields] = {}
         for start in range(0, len(wanted), FETCH):
@@ -52,7 +52,7 @@ class Records:
     def do_index(self, group: CommandGroup, id: int, text: str, t: str) -> None:
         """Let a memory of level 0 be found: by text, time, level and words now, by its vectors once they are made."""
         member, spaces = member_of(id), self.count_spaces()
-        group.expected.append((self._key("about"), "spaces", spaces or ""))  # one made meanwhile wants it too
+        group.expected.append((self._key("about"), "spaces", spaces or ""))  # a space made meanwhile needs it, too
         group.do("HSET", self._key("ids"), texts.hash_of(text), id)
         group.do("ZADD", self._key("alive"), t, member)
         group.do("ZADD", self._key("levels"), 0, member)
@@ -84,7 +84,7 @@ class Records:
         member, data = member_of(id), vector.tobytes()
         group.do("ZREM", self._key("want", space), member)
         group.do("HSET", self._key("e", space, member), "v", data)
-        if vector.any():  # nothing is near to zero
+        if vector.any():  # nothing is near a zero vector
             group.commands += self.index.add(space, member, data)
 
 

@@ -1,4 +1,4 @@
-"""The Redis side of its store: the connection, guarded changes, the two kinds of vector index, and Redis's errors."""
+"""Talk to Redis for the store: the connection, guarded changes, both kinds of vector index, and Redis's errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ except ImportError as error:
 
 _CONNECTION = (redis.ConnectionError, redis.TimeoutError)
 
-EF = 200  # neighbours HNSW keeps in sight
-EXACT = 1000  # of more neighbours than these an index is no help
+EF_SEARCH = 200  # neighbours that HNSW keeps track of
+MAX_INDEXED_NEIGHBOURS = 1000  # beyond this, an index does not help
 
 Argument = str | bytes | int | float
 
@@ -78,7 +78,7 @@ class VectorIndex(Protocol):
 
 
 class RedisSession:
-    """A connection that is made when it is needed. Raises SettingsError for an address that is none.
+    """A connection that is opened when it is needed. Raises SettingsError for an invalid address.
 
     `ours()` makes StateError of all that Redis raises.
     """
@@ -91,7 +91,7 @@ class RedisSession:
             )
             parts = urlsplit(url)
             self.where = f"Redis on {parts.hostname or parts.path or 'localhost'}, port {parts.port or 6379}"
-        except ValueError:  # its words may quote the password
+        except ValueError:  # its text may quote the password
             raise SettingsError(
                 "MEMORY_URL is not an address of Redis; write redis://:PASSWORD@HOST:PORT/0 (rediss:// for TLS)."
             ) from None
@@ -115,7 +115,7 @@ class RedisSession:
         return [bool(done) for done in self._guarded(keys=[self._prefix], args=words)]
 
     def vector_index(self) -> VectorIndex:
-        """Return what this server has to find vectors with. Raises StateError if it has nothing."""
+        """Return the vector index of this server. Raises StateError if it has none."""
         for command, found in (("VCARD", VectorSets(self)), ("FT._LIST", SearchModule(self))):
             try:
                 self.client.execute_command(command, *([self.key("v", 0)] if command == "VCARD" else []))
@@ -147,7 +147,7 @@ class VectorSets:
         self._session = session
 
     def make(self, space: int, dim: int) -> list[Sequence[Argument]]:
-        return []  # a set is there once it holds something
+        return []  # a set exists once it contains something
 
     def add(self, space: int, member: str, vector: bytes) -> list[Sequence[Argument]]:
         return [("VADD", self._session.key("v", space), "FP32", vector, member, "Q8")]
@@ -156,7 +156,7 @@ class VectorSets:
         return [("VREM", self._session.key("v", space), member)]
 
     def near(self, space: int, vector: bytes, count: int) -> list[str]:
-        how = ("TRUTH",) if count > EXACT else ("EF", max(EF, count))
+        how = ("TRUTH",) if count > MAX_INDEXED_NEIGHBOURS else ("EF", max(EF_SEARCH, count))
         found = self._session.client.execute_command(
             "VSIM", self._session.key("v", space), "FP32", vector, "COUNT", count, *how
         )
@@ -170,7 +170,7 @@ class SearchModule:
         self._session = session
 
     def make(self, space: int, dim: int) -> list[Sequence[Argument]]:
-        index = ("TYPE", "FLOAT32", "DIM", dim, "DISTANCE_METRIC", "COSINE", "EF_RUNTIME", EF)
+        index = ("TYPE", "FLOAT32", "DIM", dim, "DISTANCE_METRIC", "COSINE", "EF_RUNTIME", EF_SEARCH)
         hashes = ("ON", "HASH", "PREFIX", 1, self._prefix(space))
         return [("FT.CREATE", self._name(space), *hashes, "SCHEMA", "v", "VECTOR", "HNSW", len(index), *index)]
 

@@ -21,10 +21,12 @@ from autoagent_redis.records import Fields, Records, flat, member_of
 from autoagent_redis.session import CommandGroup, RedisSession, VectorIndex
 
 VERSION = 1
-PINNED = 1_000_000  # the level from which on a memory is pinned
-SLACK = 32  # candidates ranked beyond those asked for
-MOST_WORDS = 64  # words of a query; a long one is described by fewer
-MOST_MATCHES = 20_000  # memories that are ranked by a word, counted for each word: meanwhile the server serves no other
+PINNED = 1_000_000  # from this level, a memory is pinned
+SLACK = 32  # candidates ranked beyond those requested
+MAX_WORDS = 64  # words of a query; a long one is described by fewer
+MAX_MATCHES = (
+    20_000  # memories that are ranked by a word, counted for each word, as the server does nothing else meanwhile
+)
 
 
 class RedisStore(StoreBase):
@@ -233,9 +235,9 @@ class RedisStore(StoreBase):
         return self._in_order({id: score for id, score in scores.items() if score > 0}), len(members) < count
 
     def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
-        counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MOST_WORDS])
+        counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MAX_WORDS])
         there = {word: n for word, n in counts.items() if n}
-        weights = {self._key("w", word): w for word, w in texts.weights(there, MOST_MATCHES, total).items()}
+        weights = {self._key("w", word): w for word, w in texts.weights(there, MAX_MATCHES, total).items()}
         return widened(lambda count: self._best_worded(weights, count), k, skip, SLACK) if weights else []
 
     def _best_worded(self, weights: Mapping[str, float], count: int) -> tuple[list[RetrievedMemory], bool]:

@@ -1,4 +1,4 @@
-"""Tweets through the X API v2 (`POST /2/tweets`), signed with OAuth 1.0a by `tweepy`.
+"""Send tweets through the X API v2 (`POST /2/tweets`), signed with OAuth 1.0a by `tweepy`.
 
 Not covered: the size of the API's answer, which tweepy reads whole.
 """

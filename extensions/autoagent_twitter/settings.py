@@ -8,7 +8,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwitterSettings:
-    """Tweets."""
+    """Hold the settings of tweets."""
 
     twitter_url: str = setting(
         "https://api.x.com",

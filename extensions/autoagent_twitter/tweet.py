@@ -1,4 +1,4 @@
-"""Tweets: the command `send_tweet`, for the account whose four `TW_` keys are set."""
+"""Define the command `send_tweet`, for the account whose four `TW_` keys are set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of its own: hears the recording on standard input, and writes `{"text": ...}` or `{"problem": ...}`.
+"""Transcribe the recording on standard input, as a separate program, and write `{"text": ...}` or `{"problem": ...}`.
 
 It is a process because the decoder is a large C library and the recording may come from anywhere. Memory and time are
 limited, nothing is fetched, and its environment holds no key. The weights (OpenAI's Whisper base, MIT, as CTranslate2
@@ -33,7 +33,7 @@ SHA256 = {
 
 
 class Unusable(Exception):
-    """The reason why nothing can be transcribed."""
+    """Report why nothing can be transcribed."""
 
 
 def weights(packages: tuple[str, ...] = PACKAGES) -> dict[str, bytes]:
@@ -55,7 +55,7 @@ def weights(packages: tuple[str, ...] = PACKAGES) -> dict[str, bytes]:
 
 
 def verify(files: Mapping[str, bytes]) -> None:
-    """Raise Unusable for a file that is not the one it should be."""
+    """Raise Unusable for a file other than the expected one."""
     for name, data in files.items():
         if hashlib.sha256(data).hexdigest() != SHA256[name]:
             raise Unusable(f"{name} of its weights is not the file it should be; install them anew")

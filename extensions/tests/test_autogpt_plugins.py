@@ -334,10 +334,7 @@ WHY = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("hooks", "turn"),
-    [
-        (("post_prompt", "on_planning", "pre_command", "post_command"), 0),
-        *((STEP_HOOKS, turn) for turn in range(4)),
-    ],
+    [(("post_prompt", "on_planning", "pre_command", "post_command"), 0), *((STEP_HOOKS, turn) for turn in range(4))],
     ids=["each once", *(f"turn {turn}" for turn in range(4))],
 )
 def test_whatever_a_plugin_does_the_run_goes_on(

@@ -211,12 +211,7 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("picture", "suffix"),
-    [
-        (png(), ".png"),
-        (b"\xff\xd8\xff\xe1", ".jpg"),
-        (b"GIF89a", ".gif"),
-        (b"RIFF\x10\0\0\0WEBPVP8 ", ".webp"),
-    ],
+    [(png(), ".png"), (b"\xff\xd8\xff\xe1", ".jpg"), (b"GIF89a", ".gif"), (b"RIFF\x10\0\0\0WEBPVP8 ", ".webp")],
 )
 def test_the_suffix_is_that_of_the_bytes(picture: bytes, suffix: str) -> None:
     assert suffix_of("X", picture) == suffix

@@ -80,8 +80,8 @@ def test_no_server_is_one_line_without_the_password() -> None:
 
 @pytest.mark.slow
 def test_a_server_that_never_answers_is_tried_once_for_all_that_a_search_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "CONNECT", 1)
-    monkeypatch.setattr(session, "REST", 3600.0)
+    monkeypatch.setattr(session, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(session, "RETRY_SECONDS", 3600.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the system takes the connection, and nobody answers
         port = silent.getsockname()[1]
         with LivingMemory(PostgresStore(f"postgresql://me@127.0.0.1:{port}/memory", "", BagOfWords())) as memory:

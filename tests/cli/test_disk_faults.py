@@ -151,7 +151,7 @@ def test_the_log_that_cannot_be_written_is_named(home: Home, error: str, cause: 
         done = started_as(home, (*failing, *inject), "resume", "-c", home.runs[0])
         line = one_line(done)
         relative = log.relative_to(home.folder)
-        assert line == f"autoagent: Cannot write the log {relative}: {cause}; earlier steps are whole."
+        assert line == f"autoagent: Cannot write the log {relative}: {cause}; earlier steps are intact."
         assert home.log()[: len(before)] == before
     assert home.run("resume", "-c").code == 0
     steps = [event["step"] for event in home.log() if event["type"] == "started"]

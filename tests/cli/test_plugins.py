@@ -55,9 +55,9 @@ def test_doctor_and_commands_name_what_plugins_add(gambler: Home, tmp_path: Path
         "gambler of gambler 1.0 (commands): roll_dice": "ok",
         "The plug-in broken of broken 1.0 (autoagent.commands) cannot be loaded: ModuleNotFoundError: No module named "
         "'a_package_that_is_missing'. Update broken, or remove it: pip uninstall broken.": "warn",
-        "The plug-in human of taking 1.0 (autoagent.models) cannot be used: autoagent has this name "
-        "itself. Update taking, or remove it: pip uninstall taking.": "warn",
-        "The plug-in home of late 1.0 (autoagent.memory) cannot be used: home of gambler 1.0 has the name already. "
+        "The plug-in human of taking 1.0 (autoagent.models) cannot be used: autoagent itself "
+        "has this name. Update taking, or remove it: pip uninstall taking.": "warn",
+        "The plug-in home of late 1.0 (autoagent.memory) cannot be used: home of gambler 1.0 already has this name. "
         "Update late, or remove it: pip uninstall late.": "warn",
         "The plug-in gambler of late 1.0 (autoagent.commands) cannot be used: it has no list of COMMANDS. Update late, "
         "or remove it: pip uninstall late.": "warn",

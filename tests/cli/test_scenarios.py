@@ -399,7 +399,7 @@ def test_files_that_cannot_be_there_are_named(home: Home) -> None:
         ("expect:\n  events: {thoughts: 1}\n", ":2: thoughts: no such type of event. Did you mean thought?"),
         ("files: {/etc/x: y}\nexpect: {}\n", ":1: /etc/x: must be a path in the folder"),
         ("files: {.config/autoagent/config.yaml: x}\nexpect: {}\n", "under `settings`."),
-        ("files: {a: {from: nowhere}}\nexpect: {}\n", "nowhere; put it beside the scenario."),
+        ("files: {a: {from: nowhere}}\nexpect: {}\n", "nowhere; put it next to the scenario."),
         ("files: {a: {form: b}}\nexpect: {}\n", ":1: form: no such key. Did you mean from?"),
         ("settings: {memory_sleep: 3}\nexpect: {}\n", ":1: memory_sleep: is no longer a setting: `autoagent memory"),
         ("environment: {MEMORY_SLEEP: 3}\nexpect: {}\n", ":1: MEMORY_SLEEP: is no longer a setting: `autoagent memory"),

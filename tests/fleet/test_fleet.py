@@ -296,7 +296,7 @@ def test_tokens_a_minute_hold_back_a_call_until_the_minute_is_over() -> None:
         ledger.waiting.append(Call(("t", number), "m", 3000, 100, None))
     assert [answer.key[1] for answer in ledger.answers()] == [1, 2]
     for number in (1, 2):
-        ledger.came_back(("t", number), 0.0, 3000, 100)
+        ledger.settle(("t", number), 0.0, 3000, 100)
     now[0] = 59.0
     assert not list(ledger.answers()) and ledger.wakes == 1.0
     now[0] = 60.5

@@ -36,29 +36,13 @@ HOSTS = (
 )
 FRAMES = ("{}", " {} ", "{}.", "user@{}", "user:pass@{}", "example.org@{}", "{}#@example.org", "{}\\@example.org")
 SCHEMES = (
-    "http://",
-    "https://",
-    "HTTP://",
-    "http:",
-    "http:///",
-    "//",
-    "ftp://",
-    "file://",
-    "",
-    "http:/\\",
-    "\thttp://",
-)
+    "http://", "https://", "HTTP://", "http:", "http:///", "//", "ftp://", "file://", "", "http:/\\", "\thttp://",
+)  # fmt: skip
 TARGETS = ("../../outside/secret.txt", "/var/tmp/{}", "{}/home/.bashrc", "/etc/{}", "way-out/new", "$HOME/../{}", "~/x")
 ACTS = (
-    "echo x >{0}",
-    "rm -rf {0}",
-    "cp a {0}",
-    "ln -f a {0}",
-    "mv a {0}",
-    "truncate -s 0 {0}",
-    "chmod 777 {0}",
+    "echo x >{0}", "rm -rf {0}", "cp a {0}", "ln -f a {0}", "mv a {0}", "truncate -s 0 {0}", "chmod 777 {0}",
     "tee {0} <a",
-)
+)  # fmt: skip
 
 
 def test_no_path_leads_out() -> None:

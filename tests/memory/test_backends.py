@@ -299,7 +299,7 @@ def test_another_embedder_gets_vectors_of_its_own(backend: Backend) -> None:
         put(first, f"fact {number}")
     second = backend.open(BagOfWords(32), lines.append)
     assert texts_of(second.search("fact 7", 1).near) == ["fact 7"]
-    assert len(lines) == 1 and "bag-of-words-64 (64 values); its 300 texts are embedded anew" in lines[0]
+    assert len(lines) == 1 and "bag-of-words-64 (64 values); its 300 texts are embedded again" in lines[0]
     late = put(second, "a late fact")
     assert texts_of(first.search("a late fact", 1).near) == ["a late fact"]
     assert len(first.vectors([late])[late]) == 64 * 4 and len(second.vectors([late])[late]) == 32 * 4

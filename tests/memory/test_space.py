@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from autoagent.memory.sqlite.database import connect, writing
-from autoagent.memory.sqlite.vector_space import BITS_PAY, VectorSpace
+from autoagent.memory.sqlite.vector_space import MIN_VALUES_FOR_BITS, VectorSpace
 from autoagent.memory.sqlite.vectors import BLOCK, Damaged, Vectors
 
 DIM = 2048
 CHUNK = 2048  # rows of one chunk of bits in so many dimensions
 GROUP = 10  # vectors that are near to one another
-MANY = BITS_PAY // DIM // GROUP * GROUP + GROUP
+MANY = MIN_VALUES_FOR_BITS // DIM // GROUP * GROUP + GROUP
 CHUNKS = MANY // CHUNK  # that are full
 WIDTH = DIM * 4
 

@@ -326,7 +326,7 @@ def test_a_memory_is_kept_while_the_embedder_fails_and_recalled_afterwards(folde
         embedder.down = False
         assert texts_of(memory, "apples") == ["red apples"]
     assert said == [
-        "Memories are kept, but found by their words alone until they are embedded: "
+        "Memories are kept, but found only by their words until they are embedded: "
         "The endpoint is down; try again later."
     ]
 
@@ -412,7 +412,7 @@ def test_damaged_vectors_are_noticed_and_made_anew(folder: Path) -> None:
     with LocalStore(folder, BagOfWords(), listen=said.append) as memory:
         assert near(memory, "fact 17") == before
         put(memory, "one more fact")
-    assert said == [f"{vectors} was damaged; 40 of its vectors are made anew from their texts."]
+    assert said == [f"{vectors} was damaged; 40 of its vectors are computed again from their texts."]
     with LocalStore(folder, BagOfWords(), listen=said.append) as memory:
         assert near(memory, "fact 17", 1) == before[:1]
     assert len(said) == 1  # it is whole again

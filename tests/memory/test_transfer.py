@@ -183,7 +183,7 @@ def test_damaged_vectors_are_made_anew_which_is_said(path: Path) -> None:
         beside.write_bytes(content) if content is not None else beside.unlink()
         found = transfer.read(path, lines.append)
         assert found.vectors is None and len(found.memories) == 4
-    assert len(lines) == 3 and all(str(beside) in line and "embedded anew" in line for line in lines)
+    assert len(lines) == 3 and all(str(beside) in line and "embedded again" in line for line in lines)
 
 
 def test_an_embedder_that_fails_costs_the_vectors_alone(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_file_without_end_is_refused_at_once(path: Path) -> None:
     path.write_text("\n".join([*lines, lines[-1]]) + "\n")
     with pytest.raises(StateError, match=f"line {len(lines) + 1}: the header counts fewer lines"):
         transfer.read(path)
-    path.write_text("\n".join([lines[0], " " * (transfer.LONGEST_LINE + 1), *lines[1:]]))
+    path.write_text("\n".join([lines[0], " " * (transfer.MAX_LINE + 1), *lines[1:]]))
     with pytest.raises(StateError, match="line 2: is longer than 4,000,000 bytes"):
         transfer.read(path)
     os.truncate(path, 1 << 40)

@@ -1,13 +1,13 @@
 """The words of a text, and which of them a search looks for."""
 
-from autoagent.memory.texts import LONGEST, weights, words
+from autoagent.memory.texts import MAX_WORD_CHARACTERS, weights, words
 
 
 def test_words_are_spelt_alike() -> None:
     assert words("Ünïcode, STRASSE: Straße; ﬁne_print 4711!") == ["unicode", "strasse", "strasse", "fine_print", "4711"]
     assert words("e\u0301t\u00e9") == ["ete"]
     assert words(" ~ ' \" ") == []
-    assert words("x" * 9_000) == ["x" * LONGEST]
+    assert words("x" * 9_000) == ["x" * MAX_WORD_CHARACTERS]
 
 
 def test_common_words_are_left_out_where_rare_ones_do() -> None:

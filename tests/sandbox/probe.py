@@ -119,23 +119,9 @@ def type_for_others():
 
 
 ATTEMPTS = (
-    *(
-        tcp,
-        udp,
-        unix_path,
-        unix_abstract,
-        write,
-        overwrite,
-        empty,
-        read,
-        hard_link,
-        through_a_link,
-        system,
-        shadow,
-        key,
-    ),
-    *(send_signal, kernel, mount, namespace, ptrace, reboot, type_for_others),
-)
+    tcp, udp, unix_path, unix_abstract, write, overwrite, empty, read, hard_link, through_a_link, system, shadow, key,
+    send_signal, kernel, mount, namespace, ptrace, reboot, type_for_others,
+)  # fmt: skip
 
 
 def main():

@@ -150,17 +150,10 @@ def test_a_program_sees_itself_alone_in_proc(user: int | None, hold: Hold) -> No
 
 
 ATTACKS = (
-    "cat .autoagent/log",
-    "echo x >.autoagent/log",
-    "echo x >.autoagent/new",
-    "rm -rf .autoagent && mkdir .autoagent",
-    "mv .autoagent elsewhere",
-    "ln .autoagent/log stolen",
-    "cat deep/settings.yaml | grep own",
-    "echo x >deep/settings.yaml",
-    "rm deep/settings.yaml",
-    "mv deep shallow",
-)
+    "cat .autoagent/log", "echo x >.autoagent/log", "echo x >.autoagent/new",
+    "rm -rf .autoagent && mkdir .autoagent", "mv .autoagent elsewhere", "ln .autoagent/log stolen",
+    "cat deep/settings.yaml | grep own", "echo x >deep/settings.yaml", "rm deep/settings.yaml", "mv deep shallow",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", HOLDING)

@@ -1,4 +1,4 @@
-"""The tools shared by several commands, or used by a long command: diffs, encodings, shell lines, searches.
+"""Provide tools for commands: diffs, encodings, shell lines and searches.
 
-May import what commands may, and their declarations. Exports plain functions to the modules of commands alone.
+May import what commands/ may, and its declarations. Exports plain functions, for the modules of commands only.
 """

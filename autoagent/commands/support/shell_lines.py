@@ -16,9 +16,9 @@ from autoagent.core.commands import Risk
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 
 MULTI_CALL = frozenset({"busybox", "coreutils", "toybox"})
-"""One program under many names, told apart by the name it is called with."""
+"""Programs that behave according to the name by which they are called."""
 
-# They start another program, which their arguments name.
+# Programs that start another one, which their arguments name.
 _STARTERS = MULTI_CALL | frozenset(
     {
         *("bwrap", "catchsegv", "choom", "chroot", "chrt", "command", "cpulimit", "dbus-run-session", "doas", "env"),
@@ -32,45 +32,30 @@ _STARTERS = MULTI_CALL | frozenset(
 _FIND_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 _IRREVERSIBLE = frozenset({"dd", "mkfs", "rm", "rmdir", "shred", "truncate", "unlink", "wipefs"})
-_NETWORK = frozenset(
-    {
-        *("apt", "apt-get", "curl", "ftp", "mail", "nc", "ncat", "npm", "pip", "pip3", "pnpm", "rsync", "scp"),
-        *("sendmail", "sftp", "socat", "ssh", "telnet", "wget", "yarn"),
-    }
-)
+_NETWORK = frozenset({
+    "apt", "apt-get", "curl", "ftp", "mail", "nc", "ncat", "npm", "pip", "pip3", "pnpm", "rsync", "scp", "sendmail",
+    "sftp", "socat", "ssh", "telnet", "wget", "yarn",
+})  # fmt: skip
 _GIT: dict[str, Risk] = {
-    "clean": "irreversible",
-    "push": "irreversible",
-    "reset": "irreversible",
-    "clone": "network",
-    "fetch": "network",
-    "ls-remote": "network",
-    "pull": "network",
-}
+    "clean": "irreversible", "push": "irreversible", "reset": "irreversible", "clone": "network", "fetch": "network",
+    "ls-remote": "network", "pull": "network",
+}  # fmt: skip
 
 _SEPARATORS = "();|&\n"
 _OPERATORS = _SEPARATORS + "<>"
 # A possible prefix of a command: a keyword, a variable set for it, the number before a redirection.
 _PREFIX = re.compile(r"(!|do|done|elif|else|fi|if|then|until|while|\{|\}|\d+)$|[A-Za-z_]\w*\+?=")
 _NO_PROGRAMS = frozenset({"case", "esac", "for", "select"})
-_SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|[$<>]\(([^()]*)\)|`([^`]*)`")  # the first kind is a calculation
+_SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|[$<>]\(([^()]*)\)|`([^`]*)`")  # the first kind is arithmetic
 _MAX_DEPTH = 20  # nesting of substitutions that is followed
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _SHELL_OPTION_C = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _UNQUOTED = re.compile(r"\\.|'[^']*'|\"(?P<double>(?:\\.|[^\"\\])*)\"|(?P<mark>\$\(|[$`|&;<>()\n])", re.DOTALL)
 _MARKS = {
-    "$(": "a substitution, $(...)",
-    "`": "a substitution, `...`",
-    "$": "a variable, $",
-    "|": "a pipe or an alternative, |",
-    "&": "an &",
-    ";": "a ;",
-    "<": "a redirection, <",
-    ">": "a redirection, >",
-    "(": "a subshell, (...)",
-    ")": "a subshell, (...)",
-    "\n": "a second line",
-}
+    "$(": "a substitution, $(...)", "`": "a substitution, `...`", "$": "a variable, $",
+    "|": "a pipe or an alternative, |", "&": "an &", ";": "a ;", "<": "a redirection, <", ">": "a redirection, >",
+    "(": "a subshell, (...)", ")": "a subshell, (...)", "\n": "a second line",
+}  # fmt: skip
 
 
 def shell_syntax(line: str) -> str:
@@ -115,7 +100,7 @@ def programs(line: str) -> list[str]:
 def risk_of(line: str) -> Risk:
     """Return `irreversible` for plain deleting, overwriting or publishing, `network` for network access.
 
-    Everything else is `run`, even a mere look: a program's name does not reveal its effects.
+    Everything else is `run`, even just looking: a program's name does not reveal its effects.
     """
     risks: set[Risk] = set()
     for words in _commands(line):
@@ -139,7 +124,7 @@ def _commands(line: str) -> Iterator[list[str]]:
             if words or not _PREFIX.match(token):
                 words.append(token)
         elif token.strip(_SEPARATORS):
-            next(tokens, "")  # where a redirection leads is no argument
+            next(tokens, "")  # the target of a redirection is not an argument
         elif words:
             if words[0] not in _NO_PROGRAMS:
                 yield words
@@ -157,7 +142,7 @@ def _without_substitutions(line: str) -> tuple[str, list[str]]:
         contents.append(match[1] or match[2] or "")
         return "$..."
 
-    for _ in range(_MAX_DEPTH):  # from within
+    for _ in range(_MAX_DEPTH):  # from the innermost
         line, count = _SUBSTITUTION.subn(take, line)
         if not count:
             break

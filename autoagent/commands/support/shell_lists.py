@@ -1,10 +1,10 @@
 """Apply SHELL_COMMAND_CONTROL, SHELL_ALLOWLIST and SHELL_DENYLIST to a shell line.
 
-With a list set no shell is used: the line is one program and its arguments. The program is looked up as the sandbox
-looks it up, links are followed, and what it comes to is checked. With a program that starts another one (`env`,
-`xargs`, `sh -c`, `find -exec`) every argument that can be that other one is checked too.
+If a list is set, no shell is used: the line is one program and its arguments. The program is looked up as the sandbox
+does, links are followed, and the result is checked. For a program that starts another one (`env`, `xargs`, `sh -c`,
+`find -exec`), every argument that may be that other one is checked, too.
 
-A list is no boundary. The sandbox is. Not covered: a copy of a program under another name, what a script or an
+A list is not a boundary. The sandbox is. Not covered: a copy of a program under another name, what a script or an
 interpreter starts (`python -c`, `awk`, `perl`, `make`, `git` with an alias), the Python commands.
 """
 
@@ -31,9 +31,9 @@ _WITHOUT_SHELL = "With a list of programs set there is no shell: give one progra
 
 
 def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Collection[str] = ()) -> ShellRule:
-    """Return the rule of the settings: a shell, or lists in its place.
+    """Return the rule in the settings: a shell, or lists instead.
 
-    A list that is set holds, even where SHELL_COMMAND_CONTROL does not say which. `root` is the workspace, `path` the
+    A list that is set applies even if SHELL_COMMAND_CONTROL does not select it. `root` is the workspace, `path` the
     folders in which the sandbox looks for programs. Raises SettingsError for an entry that names one of the agent's
     `commands`.
     """
@@ -50,13 +50,13 @@ def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Co
         denied = DENIED_BY_DEFAULT
     if not control and not allowed and not denied:
         return in_a_shell
-    only = control == "allowlist" or bool(allowed)
-    return _Lists(frozenset(allowed), frozenset(denied), only, root, os.pathsep.join(path))
+    only_allowed = control == "allowlist" or bool(allowed)
+    return _Lists(frozenset(allowed), frozenset(denied), only_allowed, root, os.pathsep.join(path))
 
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """Apply lists of program names or paths. `only`: refuse programs outside `allowed`."""
+    """Apply lists of program names or paths. With `only`, refuse programs that are not in `allowed`."""
 
     allowed: frozenset[str]
     denied: frozenset[str]

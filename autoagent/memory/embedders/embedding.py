@@ -1,4 +1,4 @@
-"""Use an embedder for a store, and check its vectors."""
+"""Embed texts for a store, and check the vectors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Embedding:
     def __init__(self, embedder: Embedder, listen: Callable[[str], None]) -> None:
         self._embedder = embedder
         self._listen = listen
-        self._rejected: set[int] = set()  # memories the embedder gave no usable vector for
+        self._rejected: set[int] = set()  # memories for which the embedder gave no usable vector
         self._reported = ""  # the last reported failure
-        self._recent: dict[str, Vector] = {}  # of the last stored texts, as an agent often recalls by its last step
-        self._query: dict[str, Vector] = {}  # of the last query, needed again to compare its results
+        self._recent: dict[str, Vector] = {}  # of the texts last stored, as an agent often recalls by its last step
+        self._query: dict[str, Vector] = {}  # of the last query, which its results are compared with
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class Embedding:
     def report_change(self, before: str, dim: int, count: int) -> None:
         """Report that texts embedded by another embedder are now embedded by this one."""
         self._listen(
-            f"The memory was embedded by {before} ({dim} values); its {count} texts are embedded anew by {self.name} "
+            f"The memory was embedded by {before} ({dim} values); its {count} texts are embedded again by {self.name} "
             f"({self.dim}), as the two cannot be compared."
         )
 
@@ -56,7 +56,7 @@ class Embedding:
         return self._query[text]
 
     def meaning(self, text: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
-        """Return by id how near vectors are to a query: 0 (unrelated) to 1 and more. Raises as `of_query`."""
+        """Return by id how near vectors are to a query: 0 is unrelated, 1 or more near. Raises like `of_query`."""
         query, (unrelated, related) = self.of_query(text), scale_of(self._embedder)
         rows = np.frombuffer(b"".join(vectors.values()), FLOAT).reshape(len(vectors), -1)
         near = np.maximum(np.vecdot(rows, query) - unrelated, 0.0) / (related - unrelated)
@@ -69,7 +69,7 @@ class Embedding:
         try:
             vectors = self._embed(texts)
         except ModelError as error:
-            problem = f"Memories are kept, but found by their words alone until they are embedded: {error}"
+            problem = f"Memories are kept, but found only by their words until they are embedded: {error}"
             if problem != self._reported:
                 self._listen(problem)
             self._reported = problem
@@ -80,18 +80,18 @@ class Embedding:
         return vectors
 
     def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:
-        """Return by id the vectors of kept texts that are not rejected. Raises ModelError if the fault is elsewhere."""
-        asked = {id: text for id, text in texts.items() if id not in self._rejected}
-        if not asked:
+        """Return by id the vectors of stored texts that are not rejected. Raises ModelError if no text is the cause."""
+        pending = {id: text for id, text in texts.items() if id not in self._rejected}
+        if not pending:
             return {}
         try:
-            vectors = self._embed(list(asked.values()))
-        except ModelError:  # a single text that the embedder rejects must not keep out the others
-            vectors = self._embed_singly(list(asked.values()))
-        refused = {id for id, text in asked.items() if text not in vectors}
-        self._rejected |= refused
-        self._report_rejected(len(refused))
-        return {id: vectors[text] for id, text in asked.items() if id not in refused}
+            vectors = self._embed(list(pending.values()))
+        except ModelError:  # a single rejected text must not exclude the others
+            vectors = self._embed_singly(list(pending.values()))
+        rejected = {id for id, text in pending.items() if text not in vectors}
+        self._rejected |= rejected
+        self._report_rejected(len(rejected))
+        return {id: vectors[text] for id, text in pending.items() if id not in rejected}
 
     def _embed(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Embed the texts, dropping vectors of a wrong dimension or length."""
@@ -120,5 +120,5 @@ class Embedding:
         if count:
             self._listen(
                 f"The embedder {self.name} gave no usable vector for {count} of the memories; "
-                "they are kept, but cannot be recalled by what they mean."
+                "they are kept, but cannot be recalled by meaning."
             )

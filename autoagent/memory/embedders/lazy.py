@@ -1,4 +1,4 @@
-"""Load an embedder at first use, count its cost, and define the scale of its cosines."""
+"""Load an embedder on first use, count its cost, and define the scale of its cosines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 
-UNKNOWN_SCALE = (0.2, 0.8)  # strict, for an embedder that declares no scale
+UNKNOWN_SCALE = (0.2, 0.8)  # strict, for embedders that do not declare a scale
 
 
 def scale_of(embedder: Embedder) -> tuple[float, float]:
@@ -18,7 +18,7 @@ def scale_of(embedder: Embedder) -> tuple[float, float]:
 
 
 class LazyEmbedder:
-    """Call `load` at first use. Satisfies Embedder."""
+    """Call `load` on first use. Satisfies Embedder."""
 
     def __init__(self, load: Callable[[], Embedder]) -> None:
         self._load = load

@@ -1,4 +1,4 @@
-"""The memory on this machine: SQLite for the texts, a file beside it for the vectors.
+"""Store the memory on this machine: texts in SQLite, and vectors in a file next to it.
 
-May import what memory may. Exports `LocalStore`, which the registry opens.
+May import what memory/ may. Exports `LocalStore`, which the registry opens.
 """

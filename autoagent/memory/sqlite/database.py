@@ -1,9 +1,10 @@
 """Open the store's SQLite database, create and upgrade its tables, and lock writes between processes.
 
-memories: the texts and their fields, the source of truth. Everything else can be rebuilt. words: the stemmed full-text
-index of the texts, after `spaced`, updated in the same transactions. trash: forgotten memories, with the time they were
-forgotten. spaces: every embedder ever used, with its vectors in `vectors-ID.f32`. vectors: the row of a memory's vector
-in a space. It is NULL while missing. blocks: the checksum of each block of rows of a space.
+`memories` has the texts and their fields, and is the source of truth. Everything else can be rebuilt. `words` is the
+stemmed full-text index of the texts after `spaced`, updated in the same transactions. `trash` has forgotten memories,
+with the time they were forgotten. `spaces` has every embedder ever used, with its vectors in `vectors-ID.f32`.
+`vectors` has the row of a memory's vector in a space, NULL while it is missing. `blocks` has the checksum of each block
+of rows of a space.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from autoagent.memory.texts import spaced
 
 FILE = "memory.db"
 LOCK = "lock"
-PAGE = 1024  # bytes; small, as a new memory changes scattered rows, and each whole page is written
+PAGE = 1024  # bytes; small, as a new memory changes scattered rows, and whole pages are written
 CACHE = 16_384  # KiB of cached pages, as the texts and words of a recall lie far apart
-VERSION = 4  # of the tables, in SQLite's user_version; a newer version is refused, an older version upgraded
+VERSION = 4  # of the tables, in SQLite's user_version; a newer version is refused, and an older one upgraded
 
 TABLES = """
 CREATE TABLE memories (
@@ -65,7 +66,7 @@ CREATE VIRTUAL TABLE words USING fts5(text, content = '', tokenize = 'porter uni
 INSERT INTO words (rowid, text) SELECT id, spaced(text) FROM memories;
 """
 
-TIME_STORED = "".join(  # unknown for older memories: taken from the name of their run, or else from their time
+TIME_STORED = "".join(  # unknown for older memories, and then taken from the name of their run or their time
     f"""
 ALTER TABLE {table} ADD COLUMN stored REAL NOT NULL DEFAULT 0;
 UPDATE {table} SET stored = t WHERE run NOT GLOB '[0-9]*-[0-9]*';
@@ -77,7 +78,7 @@ STEPS = (TABLES, TRASH, WORDS_STEMMED, TIME_STORED)  # each upgrades by one vers
 
 
 def connect(folder: Path) -> sqlite3.Connection:
-    """Open the database of a memory folder, creating it if needed: folder 0700, files 0600.
+    """Open the database of a memory folder, creating it if necessary: the folder with mode 0700, files with 0600.
 
     Raises StateError if the folder is another user's, or the file is from a newer program.
     """
@@ -89,17 +90,17 @@ def connect(folder: Path) -> sqlite3.Connection:
         )
     path = folder / FILE
     if (not path.exists() or path.stat().st_size == 0) and any(folder.glob("vectors-*.f32")):
-        raise _damage(f"{FILE} is {'empty' if path.exists() else 'missing'}, and the vectors beside it are not")
+        raise _damage(f"{FILE} is {'empty' if path.exists() else 'missing'}, but its vectors are there")
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EROFS) and path.exists():
-            return _connected_to_read(path)
+            return _connect_read_only(path)
         raise
-    # The memory may be opened in another thread than it is used in later, but never used by two at once.
+    # The memory may be opened in one thread and used in another, but never by two at once.
     db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
-        with suppress(sqlite3.DatabaseError):  # this reads the tables; damage is reported when they are used
+        with suppress(sqlite3.DatabaseError):  # this reads the tables, whose damage is reported when they are used
             db.execute(f"PRAGMA cache_size = -{CACHE}")
         _prepare(db, folder)
     except BaseException:  # Ctrl-C too
@@ -108,7 +109,7 @@ def connect(folder: Path) -> sqlite3.Connection:
     return db
 
 
-def _connected_to_read(path: Path) -> sqlite3.Connection:
+def _connect_read_only(path: Path) -> sqlite3.Connection:
     """Open a database in a read-only folder or on a read-only file system."""
     place = f"file:{quote(str(path))}?mode=ro"
     if not any(path.with_name(f"{FILE}-{part}").exists() for part in ("wal", "shm")):
@@ -117,7 +118,7 @@ def _connected_to_read(path: Path) -> sqlite3.Connection:
     if _version(db) != VERSION:
         db.close()
         raise PermissionError(
-            errno.EACCES, "it is read-only, and of another version of autoagent; open it where it may be written"
+            errno.EACCES, "it is read-only, and from another version of autoagent; open it once where it is writable"
         )
     return db
 
@@ -160,9 +161,9 @@ def _version(db: sqlite3.Connection) -> int:
 def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> Iterator[None]:
     """Run a transaction, exclusive among all processes that use the folder.
 
-    Without `durable` it survives the process, and a power cut once a durable transaction has followed.
+    Without `durable`, it survives the process, but a power cut only once a durable transaction has followed.
     """
-    # SQLite waits by polling, which lets some processes starve, and guards the database alone.
+    # SQLite waits by polling, which lets some processes starve, and guards only the database.
     with sole_writer_of(folder / LOCK):
         db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
@@ -181,13 +182,13 @@ def as_state_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else error
         code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.DatabaseError) else sqlite3.SQLITE_OK
-        way_on = "Mend that,"
+        advice = "Fix that,"
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such table: "):
-            way_on = f"Restore a copy of its {FILE}, move the folder away to begin anew,"  # a retry cannot help
-        problem = f"The memory in {folder} cannot be used: {said}"
-        raise StateError(f"{problem}. {way_on} or go without it: -m none.") from error
+            advice = f"Restore a copy of its {FILE}, move the folder away to start over,"  # a retry cannot help
+        problem = f"The memory in {folder} cannot be used: {reason}"
+        raise StateError(f"{problem}. {advice} or run without it: -m none.") from error
 
 
 def _damage(found: str) -> sqlite3.DatabaseError:

@@ -1,4 +1,4 @@
-"""Store memories locally: texts in SQLite with a full-text index, and vectors in a file beside it.
+"""Store memories locally: texts in SQLite with a full-text index, and vectors in a file next to it.
 
 Each embedder has its own space and searches only there. Memories without a vector there, or with a damaged vector, are
 embedded before the next search.
@@ -27,9 +27,9 @@ from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, texts, v
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
 
-SLACK = 8  # candidates ranked beyond those requested and skipped, as some of the best may be forgotten
+SLACK = 8  # extra candidates beyond those requested and skipped, as some of the best may be forgotten
 MAX_QUERY_WORDS = 100
-MAX_MATCHES = 600  # memories ranked by their words, at some microseconds each
+MAX_MATCHES = 600  # memories ranked by their words, at a few microseconds each
 MAX_MATCHES_OF_WORD = 10_000  # memories ranked if each word of the query is in at least MAX_MATCHES
 MAX_COUNT = 5_000  # memories counted per word, at a tenth of a microsecond each
 MAX_CACHED_COUNTS = 10_000  # words
@@ -70,7 +70,7 @@ class LocalStore(StoreBase):
     """Keep memories in a folder that any number of processes may use at once. Satisfies MemoryStore.
 
     `random` draws the samples. Methods raise StateError if the folder cannot be read or a change cannot be written. In
-    a read-only folder, use changes nothing.
+    a read-only folder, using memories changes nothing.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class LocalStore(StoreBase):
         super().__init__(embedder, listen)
         self._folder = folder
         self._random = random or Random()  # noqa: S311 - which memories fade is no secret
-        self._own_space: VectorSpace | None = None
+        self._open_space: VectorSpace | None = None
         self._counts: dict[str, tuple[int, int]] = {}  # memories with a word, and the last id when they were counted
         with as_state_errors(folder):
             self._db = connect(folder)
-            self._reads_only = not (os.access(folder / FILE, os.W_OK) and os.access(folder, os.W_OK))
+            self._is_read_only = not (os.access(folder / FILE, os.W_OK) and os.access(folder, os.W_OK))
 
     def close(self) -> None:
         self._db.close()
@@ -123,8 +123,8 @@ class LocalStore(StoreBase):
         self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
 
     def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
-        if self._reads_only and not any(change.trash or change.level == GONE for change in changes):
-            return 0  # recalls still work
+        if self._is_read_only and not any(change.trash or change.level == GONE for change in changes):
+            return 0  # so that recalls still work
         with writing(self._db, self._folder, durable=durable):
             if expired is not None:
                 self._db.execute("DELETE FROM trash WHERE forgotten < ?", (expired,))
@@ -133,7 +133,7 @@ class LocalStore(StoreBase):
             return sum(self._apply(change) for change in changes)
 
     def _unchanged_text(self, change: Change) -> list[str]:
-        """Return the text of the memory if it has not changed since it was seen, else nothing."""
+        """Return the text of the memory if it has not changed since it was seen, else an empty list."""
         query = SEEN_IN_TRASH if change.trash else SEEN
         return [text for (text,) in self._db.execute(query, (change.id, *change.seen))]
 
@@ -161,8 +161,8 @@ class LocalStore(StoreBase):
         self, limit: int = -1, offset: int = 0, *, of_user: bool = False, trash: bool = False
     ) -> list[RetrievedMemory]:
         """See MemoryStore, with score 0."""
-        those = f"WHERE {OF_USER}" if of_user else ""
-        return self._read(f"{those} ORDER BY time DESC, m.id DESC LIMIT ? OFFSET ?", (limit, offset), trash=trash)
+        condition = f"WHERE {OF_USER}" if of_user else ""
+        return self._read(f"{condition} ORDER BY time DESC, m.id DESC LIMIT ? OFFSET ?", (limit, offset), trash=trash)
 
     def stats(self) -> Stats:
         with as_state_errors(self._folder):
@@ -190,14 +190,14 @@ class LocalStore(StoreBase):
             except Damaged:
                 self._repair()
                 rows, scores = self._space().search(vector, count)
-            at = self._space().memories(rows.tolist(), COLUMNS)
+            memories = self._space().memories(rows.tolist(), COLUMNS)
             scored = zip(rows.tolist(), scores.tolist(), strict=True)
-            return [_memory_from(at[row], score) for row, score in scored if row in at], len(rows) < count
+            return [_memory_from(memories[row], score) for row, score in scored if row in memories], len(rows) < count
 
         return widened(best, k, skip, SLACK)
 
     def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
-        """Return the memories that share words with the query by BM25, ignoring diacritics and case."""
+        """Return the memories that share words with the query, ranked by BM25, ignoring diacritics and case."""
         distinct = dict.fromkeys(re.findall(r"[\w\u0300-\u036f]+", texts.spaced(query)))  # with combining accents
         words = [f'"{word}"' for word in itertools.islice(distinct, MAX_QUERY_WORDS)]  # in quotes, none is an operator
         selective = self._selective([*words, *self._compound_parts(words)])
@@ -209,34 +209,34 @@ class LocalStore(StoreBase):
         return widened(best, k, skip, SLACK) if selective else []
 
     def _compound_parts(self, words: Collection[str]) -> list[str]:
-        """Return the parts of those compounds among these (quoted) words that no memory contains."""
-        found: dict[str, None] = {}
+        """Return the parts of compounds that no memory contains, among these (quoted) words."""
+        parts: dict[str, None] = {}
         for word in words:
-            bare = word.strip('"')
-            if len(bare) >= MIN_COMPOUND and not bare.isdecimal() and not self._count(word, 1):
-                for cut in range(4, len(bare) - 3):
-                    halves = (f'"{bare[:cut]}"', f'"{bare[cut:]}"')
+            unquoted = word.strip('"')
+            if len(unquoted) >= MIN_COMPOUND and not unquoted.isdecimal() and not self._count(word, 1):
+                for cut in range(4, len(unquoted) - 3):
+                    halves = (f'"{unquoted[:cut]}"', f'"{unquoted[cut:]}"')
                     known = [half for half in halves if len(half) > 6 and self._count(half, 1)]
-                    found |= dict.fromkeys(known if len(known) == 2 or bare[cut - 1] == "s" else ())
-        return list(found)
+                    parts |= dict.fromkeys(known if len(known) == 2 or unquoted[cut - 1] == "s" else ())
+        return list(parts)
 
     def _selective(self, words: Iterable[str]) -> list[str]:
-        """Return the rarest words, in MAX_MATCHES memories in all, as common words say little and cost most."""
+        """Return the rarest words, in MAX_MATCHES memories in total, as common words say little and cost most."""
         first, last = self._db.execute(ENDS).fetchone()
         if last is None:
             return []
         half = (last - first) // 2 + 1
-        found = {word: self._estimate_count(word, last) for word in words}
+        counts = {word: self._estimate_count(word, last) for word in words}
         selective: list[str] = []
-        left = MAX_MATCHES
-        for word in sorted(found, key=found.__getitem__):
-            if (left := left - found[word]) <= 0 or (selective and found[word] > half):
+        remaining = MAX_MATCHES
+        for word in sorted(counts, key=counts.__getitem__):
+            if (remaining := remaining - counts[word]) <= 0 or (selective and counts[word] > half):
                 break
             selective.append(word)
         if selective:
             return selective
-        found = {word: self._count(word, MAX_MATCHES_OF_WORD) for word in found}
-        return [word for word in sorted(found, key=found.__getitem__) if found[word] < MAX_MATCHES_OF_WORD][:1]
+        counts = {word: self._count(word, MAX_MATCHES_OF_WORD) for word in counts}
+        return [word for word in sorted(counts, key=counts.__getitem__) if counts[word] < MAX_MATCHES_OF_WORD][:1]
 
     def _estimate_count(self, word: str, last: int) -> int:
         """Count the memories with a word, up to MAX_COUNT. Recount once the store has grown by a quarter."""
@@ -261,7 +261,7 @@ class LocalStore(StoreBase):
             return {id: vector.tobytes() for id, vector in self._space().of(ids).items()} if ids else {}
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
-        """Draw random memories by their ids. Read all ids only if most are gone, or few memories are `below`."""
+        """Draw random memories by their ids. Read all ids only if most are gone, or if few memories are `below`."""
         with as_state_errors(self._folder):
             first, last = self._db.execute(ENDS).fetchone()
             if n < 1 or first is None:
@@ -284,26 +284,26 @@ class LocalStore(StoreBase):
     def _repair(self) -> None:
         space = self._space()
         if lost := space.drop_damaged():
-            self._listen(f"{space.path} was damaged; {lost} of its vectors are made anew from their texts.")
+            self._listen(f"{space.path} was damaged; {lost} of its vectors are computed again from their texts.")
         self._embed_missing()
 
     def _without_vector(self, after: int) -> dict[int, str]:
-        return {} if self._reads_only else dict(self._space().without_row(after, BATCH))
+        return {} if self._is_read_only else dict(self._space().without_row(after, BATCH))
 
     def _store_vectors(self, vectors: Mapping[int, Vector]) -> None:
         with writing(self._db, self._folder):
             self._space().append(vectors)
 
     def _space(self) -> VectorSpace:
-        if self._own_space is None:
+        if self._open_space is None:
             name, dim = self._embedding.name, self._embedding.dim
-            self._own_space = VectorSpace.find(self._db, self._folder, name, dim)
-            if self._own_space is None:
+            self._open_space = VectorSpace.find(self._db, self._folder, name, dim)
+            if self._open_space is None:
                 before = self.stats()
-                self._own_space = VectorSpace.make(self._db, self._folder, name, dim)
+                self._open_space = VectorSpace.make(self._db, self._folder, name, dim)
                 if before.embedder and before.count:
                     self._embedding.report_change(before.embedder, before.dim, before.count)
-        return self._own_space
+        return self._open_space
 
 
 def _memory_from(columns: Sequence[Any], score: float) -> RetrievedMemory:

@@ -1,11 +1,11 @@
-"""Search the vectors of all memories by one embedder, and map memories to rows of its file.
+"""Search all memories' vectors by one embedder, and map memories to rows of its file.
 
 Every vector is verified by a checksum before it is compared with a query. Vectors searched in full are verified once
 per process, before the first search. Vectors behind sign bits are verified when the bits are made, and again each time
 the bits select them, by a check stored with the bits.
 
-Vector libraries (hnswlib, FAISS, sqlite-vec) are not used: each is a native dependency of every start with an index to
-keep consistent through crashes, and for a million texts a pass over bits is fast enough.
+Vector libraries (hnswlib, FAISS, sqlite-vec) are not used: each is a native dependency of every start, with an index to
+keep consistent through crashes. For a million texts, a pass over bits is fast enough.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from numpy.typing import NDArray
 from autoagent.memory.sqlite.database import writing
 from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile, Vectors, by_block, extended
 
-MIN_THREADED_VALUES = 2_000_000  # from which the threads of `@` save more time than waking them takes
-BITS_PAY = 20_000_000  # values (rows x dim), from which bits are faster than a pass over all values
+MIN_THREADED_VALUES = 2_000_000  # above this, the threads of `@` save more time than waking them takes
+MIN_VALUES_FOR_BITS = 20_000_000  # (rows x dim), above which bits are faster than a pass over all values
 RESCORED = 2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
 RESCORED_OF_SMALL = 1_500  # the same for at most MAX_SMALL rows, with equally good results
 MAX_SMALL = 250_000
-PIECE_VALUES = 1 << 18  # copied and compared at once; they fit into the processor's cache
-SAMPLE_ROWS = 64  # which show whether the vectors are dense
+CHUNK_VALUES = 1 << 18  # copied and compared at once; they fit into the processor's cache
+SAMPLE_ROWS = 64  # that show whether the vectors are dense
 
 FIND = "SELECT id FROM spaces WHERE embedder = ? AND dim = ?"
 
 
 class VectorSpace:
-    """Manage a row of the table `spaces` and its file, in which each memory has a row or still needs one."""
+    """Manage a row of the table `spaces` and its file, in which each memory has a row or has yet to get one."""
 
     def __init__(self, db: sqlite3.Connection, folder: Path, id: int, dim: int) -> None:
         self._db = db
@@ -45,7 +45,7 @@ class VectorSpace:
         self._id = id
         self._dim = dim
         self._file = VectorFile(folder / f"vectors-{id}.f32", dim)
-        self._under_bits = VectorFile(self._file.path, dim)  # mapped by itself, so that appending does not unmap it
+        self._under_bits = VectorFile(self._file.path, dim)  # mapped separately, so that appending does not unmap it
         self._bits = SignBits(folder / f"vectors-{id}.bits", dim)
         self._row_of: dict[int, int] = {}  # cached rows of memories: a row keeps its vector, or is zeroed
         self._checked: int | None = None  # the first row with verified checksums; rows appended later are trusted
@@ -79,8 +79,8 @@ class VectorSpace:
         return self._db.execute(query, (self._id, after, limit)).fetchall()
 
     def append(self, vectors: Mapping[int, Vectors]) -> None:
-        """Store vectors of memories within a transaction: first the rows on disk, then the references."""
-        # While they were embedded, another process may have done the same, or forgotten them.
+        """Store vectors of memories within a transaction: first the rows on disk, and then the references."""
+        # Meanwhile, another process may have embedded them as well, or forgotten them.
         query = "SELECT 1 FROM vectors WHERE memory = ? AND space = ? AND row IS NULL"
         new = {id: vector for id, vector in vectors.items() if self._db.execute(query, (id, self._id)).fetchone()}
         if not new:
@@ -107,7 +107,7 @@ class VectorSpace:
         at = {self._row_of[id]: id for id in ids if id in self._row_of}
         try:
             return {at[row]: vector for row, vector in self._vectors_at(sorted(at))}
-        except Damaged:  # the next search repairs it; a request for vectors alone can do without
+        except Damaged:  # the next search repairs it; a mere request for vectors can do without them
             return {}
 
     def _vectors_at(self, rows: Sequence[int]) -> Iterator[tuple[int, Vectors]]:
@@ -129,13 +129,13 @@ class VectorSpace:
         first = 0 if exact else self._covered(rows)
         self._check(first)
         newest = self._file.read(first, rows)
-        # For few values `@` would only waste time: waking its threads can take 8 ms.
+        # For few values, `@` would waste time: waking its threads can take 8 ms.
         if not first:
             scores = newest @ query if newest.size >= MIN_THREADED_VALUES else np.vecdot(newest, query)
             best = highest(scores, k)
             return best, scores[best]
         near = self._bits.candidates(query, max(RESCORED_OF_SMALL if rows <= MAX_SMALL else RESCORED, k))
-        step = max(1, PIECE_VALUES // self._dim)
+        step = max(1, CHUNK_VALUES // self._dim)
         pieces = (self._copy_of(near[start : start + step], first) for start in range(0, len(near), step))
         scores = np.concatenate([np.vecdot(piece, query) for piece in chain(pieces, [newest])])
         compared = np.concatenate([near, np.arange(first, rows)])
@@ -173,12 +173,12 @@ class VectorSpace:
             self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in found.items()])
             self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
         self._row_of.clear()
-        self._bits.path.unlink(missing_ok=True)  # so that other processes rebuild them as well
+        self._bits.path.unlink(missing_ok=True)  # so that other processes rebuild the bits, too
         self._checked = None
         return lost
 
     def _check(self, first: int) -> None:
-        """Verify the checksums of the blocks from the row `first` on, once. Raises Damaged, also for a short file."""
+        """Verify the checksums of the blocks from the row `first` once. Raises Damaged, also for a short file."""
         if self._checked is not None and self._checked <= first:
             self._ensure(self._file.whole_rows() >= self._rows())
             return
@@ -198,14 +198,14 @@ class VectorSpace:
 
     def _ensure(self, is_sound: bool) -> None:
         if not is_sound:
-            raise Damaged(f"{self.path} is not as it was written")
+            raise Damaged(f"{self.path} differs from what was written")
 
     def _covered(self, rows: int) -> int:
-        """Load the bits if that pays, and count the rows they cover, or 0 if it does not.
+        """Load the bits if that saves time. Return the number of rows that they cover, or 0.
 
         Raises Damaged if vectors without bits are corrupt.
         """
-        if rows * self._dim < BITS_PAY or self._file.whole_rows() < rows or not self._dense:
+        if rows * self._dim < MIN_VALUES_FOR_BITS or self._file.whole_rows() < rows or not self._dense:
             return 0
         covered = rows - rows % self._bits.chunk
         if covered != self._bits.rows or self._bits.changed():
@@ -214,7 +214,7 @@ class VectorSpace:
 
     @cached_property
     def _dense(self) -> bool:
-        """Return whether signs tell vectors apart: most values are nonzero, unlike those of hashed words."""
+        """Return whether signs distinguish vectors: most values are nonzero, unlike those of hashed words."""
         sample = self._file.read(0, SAMPLE_ROWS)
         return int(np.count_nonzero(sample)) > sample.size // 2
 
@@ -222,7 +222,7 @@ class VectorSpace:
         stored = self._checksums()
         ends = range(self._bits.chunk, covered + 1, self._bits.chunk)
         blocks = (range((end - self._bits.chunk) // BLOCK, end // BLOCK) for end in ends)
-        sources = [zlib.crc32(b"".join(stored.get(n, 0).to_bytes(4, "little") for n in some)) for some in blocks]
+        sources = [zlib.crc32(b"".join(stored.get(n, 0).to_bytes(4, "little") for n in numbers)) for numbers in blocks]
         self._bits.load(sources)
         if self._bits.rows == covered:
             return
@@ -247,7 +247,7 @@ class VectorSpace:
 
 
 def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """Return the rows of the `count` highest scores above 0, best first. Of equal scores the lower row first.
+    """Return the rows of the `count` highest scores above 0, best first. Of equal scores, the lower row comes first.
 
     A score of 0 or below means that the texts share no direction.
     """

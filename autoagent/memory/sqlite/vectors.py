@@ -4,9 +4,9 @@ SQLite records the valid rows and the checksum of each block after the rows are 
 unreferenced rows, which are then overwritten. The file is synced when a block is full, not per row: a power cut can
 damage rows of the last block, which the checksum reveals, and they are computed anew from their texts.
 
-The signs, a bit a value, preselect the nearest of a million vectors: the number of differing signs estimates the angle
-between two vectors (Charikar, Similarity Estimation Techniques from Rounding Algorithms, STOC 2002). A pass over them
-is nearly 32 times faster. The preselected vectors are then compared exactly. Their file holds whole chunks of rows
+The signs, one bit per value, preselect the nearest of a million vectors. The number of differing signs estimates the
+angle between two vectors (Charikar, Similarity Estimation Techniques from Rounding Algorithms, STOC 2002). A pass over
+them is nearly 32 times faster. The preselected vectors are then compared exactly. Their file holds whole chunks of rows
 only, is derived from the vectors, and can be deleted at any time. A chunk consists of a checksum, a check of each row's
 vector, and the bits by column: the first 64 signs of all rows, then the next. The checksum starts from that of the
 chunk's vectors, so a chunk that is incomplete, damaged or stale is detected. Any process may write a missing chunk
@@ -54,7 +54,7 @@ class VectorFile:
             return 0
 
     def write(self, row: int, vectors: Vectors) -> None:
-        """Write the vectors, shape (n, dim), from `row` on, and sync every block that is full."""
+        """Write the vectors, shape (n, dim), starting at `row`, and sync once a block is full."""
         created = not self.path.exists()
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         data, offset = vectors.astype(FLOAT, copy=False).tobytes(), row * self._width
@@ -86,7 +86,7 @@ class VectorFile:
 
 
 def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
-    """Split vectors stored from `row` on by block. Yield each block's number and vectors."""
+    """Split vectors that are stored from `row` on into blocks. Yield each block's number and vectors."""
     done = 0
     while done < len(vectors):
         block = (row + done) // BLOCK
@@ -101,7 +101,7 @@ def extended(checksum: int, vectors: Vectors) -> int:
 
 
 WORD = 64  # signs compared at once
-STRIDE = 65_536  # words per chunk, about: intermediate results fit the processor's cache, and calls are few
+STRIDE = 65_536  # words per chunk, roughly: intermediate results fit into the processor's cache, and calls are few
 BYTE = 256  # values of a byte
 HEAD = 8  # bytes before the checks: the checksum, and 4 bytes that keep the words aligned
 
@@ -123,14 +123,14 @@ class SignBits:
         self._bits: list[NDArray[np.uint64]] = []  # of each chunk, shape (words, chunk)
 
     def changed(self) -> bool:
-        """Return whether the file was replaced since it was loaded: while mapped, its inode is unique."""
+        """Return whether the file was replaced since it was loaded. While it is mapped, its inode is unique."""
         try:
             return self.path.stat().st_ino != self._inode
         except FileNotFoundError:
             return True
 
     def load(self, sources: Sequence[int]) -> None:
-        """Load the valid chunks from the first on. Chunk n was made from `sources[n]`."""
+        """Load the valid chunks, up to the first invalid one. Chunk n was made from `sources[n]`."""
         self.rows, self._inode, self._bits = 0, 0, []
         checks = []
         try:
@@ -164,7 +164,7 @@ class SignBits:
             os.close(descriptor)
 
     def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
-        """Return, ascending, the `count` rows whose signs differ least from the query's, of shape (dim,), and ties."""
+        """Return in ascending order the `count` rows whose signs differ least from the query's, and any ties."""
         wanted = signs(query[np.newaxis])[0]
         # A byte is twice as fast if it holds the sum. A sum of 256 overflows to 0, see below.
         differing = np.empty((len(self._bits), self.chunk), np.uint8 if self._words * WORD <= BYTE else np.uint16)

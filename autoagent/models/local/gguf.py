@@ -1,6 +1,6 @@
 """Read the header of a model file (GGUF, ggml/docs/gguf.md): completeness and control tokens.
 
-The package `gguf` needs numpy. Reading a header and a list takes a tenth of a second.
+The package `gguf` would need numpy. Reading a header and a list takes a tenth of a second here.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 _VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 8  # per tensor; the format has four now
 _ALIGNMENT, _ALIGNMENT_KEY = 32, b"general.alignment"
-_BLOCKS = {  # of the usual tensor types: numbers per block, and bytes per block
+_BLOCKS = {  # by common tensor type: numbers per block, and bytes per block
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 30: (1, 2),
 }  # fmt: skip
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes per number type
 _STRING, _ARRAY = 8, 9
-_CONTROL = 3  # the control type among token types
+_CONTROL = 3  # the type of control tokens
 _TOKENS, _TYPES = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
 
 
 def control_tokens(path: Path) -> list[str]:
-    """Return the control tokens (0.1 s for 150,000 tokens). Raises ValueError if the file has no sound vocabulary."""
+    """Return the control tokens (0.1 s for 150,000 tokens). Raises ValueError if the vocabulary cannot be read."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Header(data).control_tokens()
@@ -48,7 +48,7 @@ def damage(path: Path) -> str:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             version = struct.unpack_from("<I", data, 4)[0]
             if version not in _VERSIONS:
-                return f"its format has the version {version}, and only {' and '.join(map(str, _VERSIONS))} are known"
+                return f"its format version is {version}, and only {' and '.join(map(str, _VERSIONS))} are supported"
             end, size = _Header(data).end(), len(data)
     except (struct.error, KeyError, ValueError):
         return "its header cannot be read"
@@ -96,7 +96,7 @@ class _Header:
             self._text()
             dimensions, numbers = self._number("<I"), 1
             if dimensions > _MAX_DIMENSIONS:
-                raise ValueError(f"{dimensions} dimensions are in no tensor")
+                raise ValueError(f"no tensor has {dimensions} dimensions")
             for _ in range(dimensions):
                 numbers *= self._number("<Q")
             kind, offset = self._number("<I"), self._number("<Q")
@@ -107,7 +107,7 @@ class _Header:
         """Read a count. Raises ValueError if it exceeds the file's bytes."""
         count = self._number("<Q")
         if count > len(self._data):
-            raise ValueError(f"{count} things are in no such file")
+            raise ValueError(f"a count of {count} does not fit into the file")
         return count
 
     def _number(self, form: str) -> int:

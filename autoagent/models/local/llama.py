@@ -1,7 +1,7 @@
 """Run the embedded model: a GGUF file loaded by llama.cpp inside this process, through `xllamacpp`.
 
-It needs no probe: this runtime takes a grammar (LLGuidance) and samples only tokens that fit it, so that even a small
-model cannot write a malformed command, while the native tool calls of small models are not reliable.
+It needs no probe: this runtime takes a grammar (LLGuidance) and samples only tokens that fit it. So even a small model
+cannot write a malformed command, while the native tool calls of small models are unreliable.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = 8192  # tokens; file and window take about 2.2 GB of memory
 
 _INSTALL = 'pip install "autoagent[local]"'
-_BATCH = 128  # prompt tokens between two chances to cancel; on a CPU nearly as fast as larger batches
-_CACHE_MIB = 512  # for prompts set aside during another: the agent's own, during a summary
-_MEASURE_SECONDS = 0.2  # seconds of measuring which cores are busy
-_REPETITION_CHARACTERS = 800  # the last of a reply; if they repeat a quarter of that or less, it is endless
-_SILENCE = 3.0  # seconds without a token before the user is notified
+_BATCH = 128  # prompt tokens between two chances to cancel; on a CPU almost as fast as larger batches
+_CACHE_MIB = 512  # to keep a prompt during another one, such as the agent's during a summary
+_MEASURE_SECONDS = 0.2  # to measure which cores are busy
+_TAIL_CHARACTERS = 800  # at the end of a reply: it is endless if they repeat every quarter or less
+_SILENCE_SECONDS = 3.0  # without a token before the user is notified
 
-# The chat template does not tell control tokens from text, so a file or page with them could end its
-# message and speak as the system. Some are missing in the model file's own list.
-_MARKS = r"<\|\w+\|>"
+# The chat template cannot tell control tokens from text, so a file or page that contains them could end its
+# message and speak as the system. The model file's own list lacks some of them.
+_CONTROL_PATTERN = r"<\|\w+\|>"
 
 
 class LocalModel:
@@ -64,7 +64,7 @@ class LocalModel:
         self._temperature = temperature
         self._worker = ThreadPoolExecutor(1, "embedded-model")  # one call at a time: a cancelled one ends first
         self._server: Future[Any] | None = None
-        self._control = re.compile(_MARKS)
+        self._control = re.compile(_CONTROL_PATTERN)
         self._speed = 30.0  # prompt tokens per second, as last measured
         self._style_setting = style
 
@@ -74,9 +74,9 @@ class LocalModel:
         return style_for(parameters(self._path), self._style_setting, blocks=True)
 
     def preload(self) -> None:
-        """Load the file now (1 to 6 s, in which the runtime holds the interpreter, and Ctrl-C waits).
+        """Load the file now. This takes 1 to 6 s, in which the runtime blocks the interpreter, and Ctrl-C waits.
 
-        Raises SetupError: the runtime or the file is missing, or it is not a model.
+        Raises SetupError if the runtime or the file is missing, or if it is not a model.
         """
         if self._server is None:
             if importlib.util.find_spec("xllamacpp") is None:
@@ -93,45 +93,45 @@ class LocalModel:
             ) from error
 
     def take_usage(self) -> Usage:
-        return Usage()  # none besides the completions
+        return Usage()  # none other than the completions'
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
-        """Complete a prompt as in the protocol. Ctrl-C is raised at once. The interrupted work ends within a batch."""
-        listener, limit = asked.get("listener"), asked["max_tokens"]
+    def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
+        """See protocols.Model. Ctrl-C is raised at once, and the interrupted work ends within a batch."""
+        listener, limit = options.get("listener"), options["max_tokens"]
         if listener is not None and self._server is None:
-            listener.working(f"loading {self.name}", _SILENCE)
+            listener.working(f"loading {self.name}", _SILENCE_SECONDS)
         self.preload()
-        reading = _StreamedReply(listener, self._speed)
+        reply = _StreamedReply(listener, self._speed)
         request: dict[str, Any] = {
             "messages": [
                 {"role": message.role, "content": self._plain(message.content)} for message in without_calls(messages)
             ],
-            "max_tokens": min(limit, asked.get("at_most") or limit),
-            "temperature": asked.get("temperature", self._temperature),
+            "max_tokens": min(limit, options.get("at_most") or limit),
+            "temperature": options.get("temperature", self._temperature),
             "cache_prompt": True,
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,
         }
-        if commands := asked.get("commands"):
+        if commands := options.get("commands"):
             blocks = self.style.blocks
             request["grammar"] = reply_grammar(commands) if blocks else schema_grammar(command_schema.reply(commands))
-        elif schema := asked.get("schema"):
+        elif schema := options.get("schema"):
             request["grammar"] = schema_grammar(schema)
         with contextlib.closing(self._stream(request)) as chunks:
             for chunk in chunks:
                 if listener is not None:
                     listener.heed()
-                reading.take(chunk)
-                if reading.endless:
+                reply.take(chunk)
+                if reply.endless:
                     break
-        self._speed = reading.speed
-        return reading.completion()
+        self._speed = reply.speed
+        return reply.completion()
 
     def _load(self) -> Any:
         import xllamacpp
 
-        self._control = re.compile("|".join([*map(re.escape, control_tokens(self._path)), _MARKS]))
+        self._control = re.compile("|".join([*map(re.escape, control_tokens(self._path)), _CONTROL_PATTERN]))
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)
         params.n_ctx = self.window
@@ -142,7 +142,7 @@ class LocalModel:
         params.cache_ram_mib = _CACHE_MIB
         params.warmup = False
         params.verbosity = -1  # keep our screen clean
-        # The runtime also listens on a loopback port, which cannot be disabled; nobody gets its key.
+        # The runtime also listens on a loopback port, which cannot be disabled, so nobody gets its key.
         params.api_keys = [secrets.token_urlsafe(32)]
         return xllamacpp.Server(params)
 
@@ -186,7 +186,7 @@ class _StreamedReply:
 
     listener: Listener | None
     speed: float
-    said: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
     began: float | None = None  # start of a slow prompt
@@ -201,8 +201,8 @@ class _StreamedReply:
         for choice in chunk["choices"]:
             self.finish = choice["finish_reason"] or self.finish
             if delta := choice["delta"].get("content"):
-                self.said.append(delta)
-                self.tail = (self.tail + delta)[-_REPETITION_CHARACTERS:]
+                self.pieces.append(delta)
+                self.tail = (self.tail + delta)[-_TAIL_CHARACTERS:]
                 if self.listener is not None:
                     self.listener.text(delta)
         if progress := chunk.get("prompt_progress"):
@@ -211,28 +211,28 @@ class _StreamedReply:
         if usage := chunk.get("usage"):
             cached = usage["prompt_tokens_details"]["cached_tokens"]
             self.usage = Usage(usage["prompt_tokens"], usage["completion_tokens"], cached)
-            if chunk["timings"]["prompt_n"] >= _BATCH:  # a few tokens are no measurement
+            if chunk["timings"]["prompt_n"] >= _BATCH:  # too few tokens to measure the speed
                 self.speed = chunk["timings"]["prompt_per_second"]
 
     def completion(self) -> Completion:
-        text = "".join(self.said)
+        text = "".join(self.pieces)
         if self.endless:
-            return Completion(text, replace(self.usage, completion=len(self.said)), truncated=True)
+            return Completion(text, replace(self.usage, completion=len(self.pieces)), truncated=True)
         if not self.finish:
-            raise ModelError("The embedded model broke off in the middle of its reply.")
+            raise ModelError("The embedded model stopped in the middle of its reply.")
         return Completion(text, self.usage, truncated=self.finish == "length")
 
     @property
     def endless(self) -> bool:
-        """Return whether the end repeats itself, as small models may do up to the token limit."""
-        units = range(1, _REPETITION_CHARACTERS // 4 + 1)
-        return len(self.tail) == _REPETITION_CHARACTERS and any(self.tail[:-unit] == self.tail[unit:] for unit in units)
+        """Return whether its end repeats itself, as small models may do up to the token limit."""
+        units = range(1, _TAIL_CHARACTERS // 4 + 1)
+        return len(self.tail) == _TAIL_CHARACTERS and any(self.tail[:-unit] == self.tail[unit:] for unit in units)
 
     def _announce(self, progress: Mapping[str, Any]) -> None:
-        """Report after each batch how much of a slow prompt is read, and the time for the rest."""
+        """After each batch of a slow prompt, report how much is read and how long the rest will take."""
         whole, total = progress["total"] - progress["cache"], progress["processed"] - progress["cache"]
         if not total:
-            self.began = time.monotonic() if whole / self.speed > _SILENCE else None
+            self.began = time.monotonic() if whole / self.speed > _SILENCE_SECONDS else None
         if self.listener is not None and self.began is not None:
             remaining = (time.monotonic() - self.began) * (whole - total) / total if total else whole / self.speed
             self.listener.working(f"the embedded model reads: {total:,} of {whole:,} tokens", remaining)
@@ -274,7 +274,7 @@ def _free_cores() -> int:
 
 
 def _idle_ticks() -> int:
-    """Return the clock ticks that all cores have been idle, on Linux. Raises OSError elsewhere."""
+    """Return for how many clock ticks all cores together have been idle. Raises OSError unless on Linux."""
     fields = Path("/proc/stat").read_text().split(maxsplit=6)
     return int(fields[4]) + int(fields[5])
 

@@ -6,7 +6,7 @@ start: "{"command": {"name": "" (call_0 | call_1 | …)
 
 The lexer takes the longest match and never backtracks, so common prefixes of commands come first. Each value is bound
 by its JSON schema, and the content of a JSON file starts and ends as an object or a list. Code is free, but only the
-line that ends its block begins with a backtick (`autoagent/text/code_block.py`): small models go on after a broken end.
+line that ends its block begins with a backtick (`autoagent/text/code_block.py`): small models continue after any other.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from autoagent.text import code_block
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 _LETTER = r'([^"\\\x00-\x1f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{4}))'  # in a JSON string
-_UNFENCED = r"^(`{0,2}([^`][\s\S]*)?)$"  # a string that does not stand for a block, for a JSON schema
+_UNFENCED = r"^(`{0,2}([^`][\s\S]*)?)$"  # a string that is not taken for a block, as a pattern for a JSON schema
 _NAME = r'[^"\\\x00-\x1f]+'
 _RULES = (
     r'block: LANGUAGE "\n" code',
-    f"LANGUAGE: /({'|'.join(code_block.LANGUAGES)})?/",  # otherwise an object such as the reply's is written there
+    f"LANGUAGE: /({'|'.join(code_block.LANGUAGES)})?/",  # otherwise models write an object like the reply here
     rf"code[lazy]: /[^{code_block.HIDDEN}`]([^\n]|\n[^`])*\n{code_block.PLACE}/",
     rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.SUFFIXES)})/",
     rf"JSON_FILE: /{_NAME}\.json/",
     rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE & ~JSON_FILE",
-    # JSON strings; one that begins like a block would stand for one
+    # JSON strings; one that begins like a block would be taken for one
     rf'UNFENCED: /"{_LETTER}*"/ & ~/"{code_block.PLACE}(?s:.*)/',
     rf'JSON_TEXT: /"[{{\[]{_LETTER}*[}}\]](\\n)?"/',
 )
@@ -41,7 +41,7 @@ _RULES = (
 def reply_grammar(commands: Sequence[CommandSpec]) -> str:
     """Return the grammar of one compact object, followed by code if a command declares it."""
     names = " | ".join(f"call_{number}" for number in range(len(commands)))
-    start = f"start: {_text(_BEGIN)} ({names})"
+    start = f"start: {_literal(_BEGIN)} ({names})"
     calls = [f"call_{number}: {_call(spec)}" for number, spec in enumerate(commands)]
     return "\n".join(["%llguidance {}", start, *calls, *_RULES, ""])
 
@@ -52,8 +52,8 @@ def schema_grammar(schema: Mapping[str, Any]) -> str:
 
 
 def _call(spec: CommandSpec) -> str:
-    """Return the grammar of the reply from the command's name on."""
-    begin = _text(f'{spec.name}", "args": ')
+    """Return the grammar of the reply, starting with the command's name."""
+    begin = _literal(f'{spec.name}", "args": ')
     code = next((parameter for parameter in spec.parameters if parameter.code), None)
     file = next((parameter for parameter in spec.parameters if parameter.meaning == "path"), None)
     if code is None or not all(parameter.required for parameter in spec.parameters):
@@ -61,15 +61,15 @@ def _call(spec: CommandSpec) -> str:
         for value in arguments["properties"].values():
             if value["type"] == "string" and "enum" not in value:
                 value["pattern"] = _UNFENCED
-        return f"{begin} {_json(arguments)} {_text(_END)}"
-    place = {code.name: _text(json.dumps(code_block.PLACE))}
+        return f"{begin} {_json(arguments)} {_literal(_END)}"
+    placeholder = {code.name: _literal(json.dumps(code_block.PLACE))}
     if code.code == CODE:
-        return f"{begin} {_arguments(spec, place)} {_BLOCK}"
+        return f"{begin} {_arguments(spec, placeholder)} {_BLOCK}"
     assert file is not None, f"{spec.name} declares the text of a file and no file"
     forms = (
-        ("CODE_FILE", place[code.name], _BLOCK),
-        ("JSON_FILE", "JSON_TEXT", _text(_END)),
-        ("OTHER_FILE", "UNFENCED", _text(_END)),
+        ("CODE_FILE", placeholder[code.name], _BLOCK),
+        ("JSON_FILE", "JSON_TEXT", _literal(_END)),
+        ("OTHER_FILE", "UNFENCED", _literal(_END)),
     )
     files = {kind: _file_names(kind, file) for kind, _, _ in forms}
     alternatives = [
@@ -81,36 +81,36 @@ def _call(spec: CommandSpec) -> str:
 
 
 def _file_names(kind: str, file: Parameter) -> str:
-    """Return the grammar of the names of one kind of file, of the choices if there are any; '' for none."""
+    """Return the grammar of the names of one kind of file, limited to the parameter's choices, or '' if none fits."""
     if not file.choices:
         return rf'"\"" {kind} "\""'
-    of_kind = [
+    names = [
         name
         for name in file.choices
         if kind
         == ("CODE_FILE" if code_block.is_code(name) else "JSON_FILE" if name.endswith(".json") else "OTHER_FILE")
     ]
-    return f"({' | '.join(_text(json.dumps(name, ensure_ascii=False)) for name in of_kind)})" if of_kind else ""
+    return f"({' | '.join(_literal(json.dumps(name, ensure_ascii=False)) for name in names)})" if names else ""
 
 
-def _arguments(spec: CommandSpec, given: Mapping[str, str]) -> str:
-    """Return the grammar of the `args` object with some fixed values."""
+def _arguments(spec: CommandSpec, fixed: Mapping[str, str]) -> str:
+    """Return the grammar of the `args` object, with the given values fixed."""
     parts = []
     for number, parameter in enumerate(spec.parameters):
-        parts.append(_text(f"{', ' if number else '{'}{json.dumps(parameter.name)}: "))
-        parts.append(given.get(parameter.name) or _json(command_schema.parameter(parameter)))
-    return " ".join([*parts, _text("}")])
+        parts.append(_literal(f"{', ' if number else '{'}{json.dumps(parameter.name)}: "))
+        parts.append(fixed.get(parameter.name) or _json(command_schema.parameter(parameter)))
+    return " ".join([*parts, _literal("}")])
 
 
 def _json(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': _COMPACT})}"
 
 
-def _text(text: str) -> str:
+def _literal(text: str) -> str:
     """Return the literal for this text."""
     return json.dumps(text)
 
 
 _BEGIN = '{"command": {"name": "'
 _END = "}}"
-_BLOCK = f"{_text(_END + chr(10) + code_block.PLACE)} block"
+_BLOCK = f"{_literal(_END + chr(10) + code_block.PLACE)} block"

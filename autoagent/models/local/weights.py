@@ -1,4 +1,4 @@
-"""Describe the weights of the embedded model: digest, location, usability. `download` fetches them."""
+"""Describe the weights of the embedded model: their digest, location and state. `download` fetches them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from autoagent.core.services import Finding
 from autoagent.registry.models import LOCAL, ModelSettings
 
 Notice = Callable[[str], None]
-"""Receive one line about the progress, such as another source or a wait for another process."""
+"""Receives a line on the progress, such as a change of source or a wait for another process."""
 
 FETCH = "autoagent model fetch"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """Describe a downloadable model file: `size` in bytes, `parts` a file of pinned pip requirements, in order."""
+    """Describe a downloadable model file. `size` is in bytes. `parts` lists pinned pip requirements, in order."""
 
     name: str
     license: str
@@ -104,12 +104,12 @@ def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> It
     if importlib.util.find_spec("xllamacpp") is None:
         yield Finding("model", "fail", "the runtime xllamacpp is not installed", "pip install 'autoagent[local]'")
     elif weights and not Path(weights).expanduser().is_file():
-        yield Finding("model", "fail", f"{weights} is not there", "give the path of a GGUF file, or `local` alone")
+        yield Finding("model", "fail", f"{weights} does not exist", "give the path of a GGUF file, or `local` alone")
     elif not weights and not installed():
-        problem = "the embedded model is not downloaded yet; the first run does so"
+        problem = "the embedded model is not downloaded yet; the first run downloads it"
         yield Finding("model", "warn", problem, "autoagent model fetch")
     else:
-        yield Finding("model", "ok", f"{weights or 'the embedded model'} and its runtime are here")
+        yield Finding("model", "ok", f"{weights or 'the embedded model'} and its runtime are installed")
 
 
 @contextlib.contextmanager

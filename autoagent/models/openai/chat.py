@@ -1,7 +1,7 @@
 """Ask a chat model behind any OpenAI-compatible endpoint.
 
-Whether a model takes tools or a schema, and the parameters it rejects, are found by probing, never from its name. The
-result is cached (`capabilities`), and an outdated entry is probed again. Thinking before the answer is detected in
+Whether a model takes tools or a schema, and which parameters it rejects, is found by probing, never from its name. The
+result is cached (`capabilities`), and an outdated entry is probed again. Whether it thinks first is detected in its
 answers. OpenAI's own thinking models are also known by name, as they need other parameters.
 """
 
@@ -29,7 +29,7 @@ from autoagent.models.openai.refusals import Refused
 from autoagent.models.openai.response import ResponseParts, tokens_in
 from autoagent.text.tokens import PER_MESSAGE
 
-UNKNOWN_WINDOW = 8192  # tokens, if neither the table nor the server gives the window
+UNKNOWN_WINDOW = 8192  # tokens, if neither the table nor the server knows the window
 
 _REASONING_ROOM = 16_000  # tokens added to a reply's limit, as reasoning counts towards it
 
@@ -56,7 +56,7 @@ _READY = command_schema.object_schema({"ready": {"type": "string", "enum": ["yes
 class Overrides:
     """Hold the user's settings for a model, which override the table and the server.
 
-    `window` is in tokens. `asking` forces the way of asking. None: probe.
+    `window` is in tokens. `asking` forces the way of asking, or is None to probe.
     """
 
     temperature: float | None = None
@@ -92,14 +92,14 @@ class OpenAIModel:
         self._capabilities = Capabilities(cache)
         self._listener = listener
         self._prompt_asking: Asking | None = None  # the way of asking that this process's prompts assume
-        self._is_blind = False  # it rejected images
+        self._rejects_images = False  # known once it has rejected them
 
         self._was_reprobed = False  # probed again in this process
-        self._pending_usage = Usage()  # of probes and interrupted answers, reported by no completion
+        self._pending_usage = Usage()  # of probes and interrupted answers, which no completion reports
 
     @property
     def window(self) -> int:
-        """Return the window from the settings, table or server, else a low guess, minus the room for reasoning."""
+        """Return the window by settings, table or server, or a low guess, minus the room for reasoning."""
         return self._full_window - self.reasoning_room
 
     @property
@@ -208,7 +208,7 @@ class OpenAIModel:
         return "text"
 
     def _answer_to_probe(self, parameters: Mapping[str, Any], listener: Listener | None) -> ResponseParts:
-        """Return the answer to a probe, asked again with a higher limit if thinking has used up the first."""
+        """Return the answer to a probe. Ask again with a higher limit if thinking used up the first."""
         for limit in (_PROBE_TOKENS, _THINKING_PROBE_TOKENS):
             answer, _ = self._ask(_PROBE_MESSAGES, parameters, limit + self.reasoning_room, listener)
             self._pending_usage += self._usage(_PROBE_MESSAGES, parameters, answer)
@@ -230,7 +230,7 @@ class OpenAIModel:
         return asking
 
     def _fallback(self, asking: Asking, refusal: Refused, listener: Listener | None) -> Asking:
-        """Return the way to try after a refusal: probe again, then plain text. Raises the refusal if none is left."""
+        """Return the way to try after a refusal: a new probe's, then plain text. Raises the refusal if none is left."""
         if self._overrides.asking and asking != "text":
             text = f"{refusal}; AUTOAGENT_ASKING={asking} allows no other way: change it, or unset it"
             raise Refused(text, refusal.param, refusal.said) from refusal
@@ -261,9 +261,9 @@ class OpenAIModel:
         *,
         shown: bool = False,
     ) -> tuple[ResponseParts, tuple[str, ...]]:
-        """Return the answer and the reasons for retries. Rejected optional parts are left out from then on.
+        """Return the answer and the reasons for retries. Optional parts that were rejected are omitted from then on.
 
-        The listener receives the text if it is to be `shown`.
+        With `shown`, the listener receives the text.
         """
         on_text = listener.text if shown and listener else lambda text: None
         answer = ResponseParts(on_text)
@@ -277,7 +277,7 @@ class OpenAIModel:
             self._pending_usage += self._usage(messages, parameters, answer)
             answer = ResponseParts(on_text)
 
-        without = [*self._capability.without, *([wire.IMAGES] if self._is_blind else [])]
+        without = [*self._capability.without, *([wire.IMAGES] if self._rejects_images else [])]
         is_known = self._capability.asking is not None
         notes: list[str] = []
         while True:
@@ -294,10 +294,10 @@ class OpenAIModel:
                 without.append(name)
                 if name == wire.IMAGES:
                     notes.append(f"{self.name} takes no images ({refusal}); they are left out")
-        self._is_blind = wire.IMAGES in without
+        self._rejects_images = wire.IMAGES in without
         lasting = tuple(name for name in without if name != wire.IMAGES)  # image support is probed anew in each run
         if lasting != self._capability.without:
-            self._note(without=lasting)  # only now is it certain that leaving them out helped
+            self._note(without=lasting)  # only now it is certain that omitting them helped
         if answer.thought and not self._capability.thinks:
             self._note(thinks=True)
         return answer, (*retries, *notes)
@@ -327,7 +327,7 @@ class OpenAIModel:
         return {name: value for name, value in body.items() if name not in excluded}
 
     def _usage(self, messages: Sequence[Message], parameters: Mapping[str, Any], answer: ResponseParts) -> Usage:
-        """Return the server's usage, with our own count for missing or wrong figures.
+        """Return the server's usage, with our own count in place of missing or wrong numbers.
 
         Tool definitions count as part of the prompt. A schema does not, as it only constrains sampling.
         """

@@ -20,11 +20,11 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
     """Ask the endpoint for its models. `model` is the chosen model, '' for SMART_LLM."""
     base_url, key = settings.base_url or OPENAI_URL, settings.api_key
     if not (key or settings.base_url):
-        mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
-        yield Finding("model", "fail", "no key, server or embedded model is chosen", mend)
+        fix = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
+        yield Finding("model", "fail", "no key, server or embedded model is chosen", fix)
         return
     if base_url.startswith("https:"):
-        yield _certificates()
+        yield _check_certificates()
     answer = list_models(base_url, key)
     if answer.status == 0:
         problem = f"{base_url} cannot be reached: {answer.problem}"
@@ -33,19 +33,19 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
         else:
             yield Finding("model", "fail", problem, "start the server, or correct OPENAI_BASE_URL")
     elif answer.status in (401, 403):
-        problem = f"{base_url} refuses the key" if key else f"{base_url} wants a key"
+        problem = f"{base_url} refuses the key" if key else f"{base_url} requires a key"
         yield Finding("model", "fail", problem, "set OPENAI_API_KEY to a valid key of this endpoint")
     elif answer.status != 200 or not answer.models:
         problem = f"{base_url} answers, but does not list models (HTTP {answer.status})"
         yield Finding("model", "warn", problem, "if the first step fails, check the address; most end in /v1")
     else:
-        yield _listed(model or settings.smart, settings.fast, base_url, answer.models)
+        yield _check_names(model or settings.smart, settings.fast, base_url, answer.models)
 
 
 def alternatives(settings: ModelSettings, model: str, *, named: bool) -> tuple[str, ...]:
-    """Return the models of an endpoint that lacks this one, or () if it has it, or lists nothing at once.
+    """Return the models of an endpoint that lacks this one, or () if it has it or does not list models quickly.
 
-    A model that the user has `named` is checked on the user's own servers alone, and only until it was used there once:
+    A model that the user has `named` is checked only on the user's own servers, and only until it was used there, as
     some lists omit working models.
     """
     endpoint = settings.base_url.rstrip("/")
@@ -65,11 +65,11 @@ def _includes(offered: Sequence[str], model: str) -> bool:
 
 
 def first_names(offered: Sequence[str]) -> str:
-    """List the first models."""
+    """Return the first names, for a message."""
     return ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
 
 
-def _listed(smart: str, fast: str, base_url: str, offered: tuple[str, ...]) -> Finding:
+def _check_names(smart: str, fast: str, base_url: str, offered: tuple[str, ...]) -> Finding:
     missing, some = [name for name in (smart, fast) if not _includes(offered, name)], first_names(offered)
     if smart in missing:
         return Finding("model", "fail", f"{base_url} has no model {smart}", f"set SMART_LLM to one of: {some}")
@@ -79,7 +79,7 @@ def _listed(smart: str, fast: str, base_url: str, offered: tuple[str, ...]) -> F
     return Finding("model", "ok", f"{smart} at {base_url}")
 
 
-def _certificates() -> Finding:
+def _check_certificates() -> Finding:
     paths = ssl.get_default_verify_paths()
     folder = Path(paths.capath) if paths.capath else None
     if paths.cafile or (folder is not None and any(folder.iterdir())):
@@ -94,5 +94,5 @@ def examine_embedder(settings: ModelSettings, model: str) -> Iterator[Finding]:
     if answer.status == 200 and isinstance(answer.body, dict) and answer.body.get("data"):
         yield Finding("embedder", "ok", f"{name} at {base_url}")
         return
-    problem = f"{base_url} gives no embeddings with {name} ({answer.problem or f'HTTP {answer.status}'})"
+    problem = f"{base_url} provides no embeddings with {name} ({answer.problem or f'HTTP {answer.status}'})"
     yield Finding("embedder", "warn", problem, "set EMBEDDING_MODEL to one that the endpoint has")

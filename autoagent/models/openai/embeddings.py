@@ -23,9 +23,9 @@ _MAX_TOKENS = 8000  # tokens per text; OpenAI's embedders accept at most 8191
 
 
 class OpenAIEmbedder:
-    """Use an embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is learned at the first call.
+    """Use an embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is known after the first call.
 
-    Its name includes the host, as equal model names on two hosts need not give the same vectors. `listener` is notified
+    Its name includes the host, as a model of this name on another host may give other vectors. `listener` is notified
     of waits and long silences. `hasty` is the same endpoint with less patience, used while a step waits.
     """
 
@@ -57,17 +57,17 @@ class OpenAIEmbedder:
         return self._dim
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        """Embed texts. A text past the model's limit is embedded by its beginning.
+        """Embed texts. Of a text beyond the model's limit, embed the beginning.
 
-        The cost of a failed call is reported by the next call. After a failure the endpoint is not asked for a while.
-        Raises ModelError if it fails, or does not answer with one finite vector of `dim` values per text.
+        The next call reports the cost of a failed call. After a failure, the endpoint is not asked for a while. Raises
+        ModelError if it fails, or does not answer with one finite vector of `dim` values per text.
         """
         pending = [self._cut(valid(text)) for text in texts if text.strip()]
-        made: list[bytes] = []
+        embedded: list[bytes] = []
         for start in range(0, len(pending), _BATCH_SIZE):
-            made += self._embed(pending[start : start + _BATCH_SIZE])
-        given = iter(made)
-        vectors = [next(given) if text.strip() else bytes(4 * self.dim) for text in texts]
+            embedded += self._embed(pending[start : start + _BATCH_SIZE])
+        remaining = iter(embedded)
+        vectors = [next(remaining) if text.strip() else bytes(4 * self.dim) for text in texts]
         usage, self._pending_usage = self._pending_usage, Usage()
         return vectors, usage
 
@@ -89,8 +89,8 @@ class OpenAIEmbedder:
         data = answer.get("data")
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         if len(rows) != len(texts):
-            given = f"{len(rows)} embeddings for {len(texts)} texts"
-            raise ModelError(f"{self.name} gave {given}; use another EMBEDDING_MODEL")
+            counts = f"{len(rows)} embeddings for {len(texts)} texts"
+            raise ModelError(f"{self.name} gave {counts}; use another EMBEDDING_MODEL")
         rows.sort(key=lambda row: row["index"] if isinstance(row.get("index"), int) else 0)
         return [self._vector(row.get("embedding")) for row in rows]
 
@@ -106,7 +106,7 @@ class OpenAIEmbedder:
         largest = max(map(abs, numbers), default=0.0)
         if largest == 0:
             raise ModelError(f"{self.name} gave an empty embedding; use another EMBEDDING_MODEL")
-        numbers = [value / largest for value in numbers]  # the norm of denormal numbers is inexact
+        numbers = [value / largest for value in numbers]  # as the norm of denormal numbers is inexact
         length = math.hypot(*numbers)
         if self._dim is None:
             self._dim = len(numbers)

@@ -1,7 +1,7 @@
 """Import the `openai` package without its answer models, which nothing here needs.
 
-They are two thirds of its import: 450 modules, a quarter of a second and 11 MB. `openai.types` and the helpers of
-`openai.lib` are loaded at first access. If a release is laid out differently, everything is imported.
+These take two thirds of its import: 450 modules, a quarter of a second and 11 MB. `openai.types` and the helpers of
+`openai.lib` are loaded on first access. If a release is structured differently, everything is imported.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _PACKAGE = "openai"
 _LATE = ("types", "lib")
 _LIB_HELPERS = ("pydantic_function_tool", "pydantic_responses_function_tool")  # accessed by the package itself
 _lock = threading.Lock()
-_import_lock = threading.RLock()  # held while a late package's code runs; a single lock, since they access each other
-_importing: set[str] = set()  # the late packages whose code runs
+_import_lock = threading.RLock()  # held while a late package's code runs; one for all, since they access each other
+_importing: set[str] = set()  # the late packages whose code is running
 
 
 class _Late(ModuleType):
-    """Run a package's code at the first access to a name that is no module of it.
+    """Run a package's code on the first access to a name that is not one of its modules.
 
     Other threads wait meanwhile. If the code fails, the error is raised, and the next access runs it again.
     """
@@ -38,7 +38,7 @@ class _Late(ModuleType):
         if PathFinder.find_spec(f"{spec.name}.{name}", spec.submodule_search_locations):
             return importlib.import_module(f"{spec.name}.{name}")
         with _import_lock:
-            if spec.name in _importing:  # its own code accesses a name that it has not defined yet
+            if spec.name in _importing:  # its own code uses a name that it has not defined yet
                 raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=self)
             if type(self) is _Late:
                 self._run()
@@ -56,7 +56,7 @@ class _Late(ModuleType):
 
 
 def import_openai() -> None:
-    """Import the package unless it is imported. Raises ImportError if it is missing."""
+    """Import the package, unless this was done before. Raises ImportError if it is missing."""
     with _lock:
         if _PACKAGE in sys.modules:
             return
@@ -66,7 +66,7 @@ def import_openai() -> None:
 
             for name in _LATE:
                 setattr(openai, name, sys.modules[f"{_PACKAGE}.{name}"])
-        except Exception:  # another release
+        except Exception:  # a release with another structure
             for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
                 del sys.modules[name]
             importlib.import_module(_PACKAGE)
@@ -79,7 +79,7 @@ def _install_late_packages() -> None:
     for name in _LATE:
         spec = PathFinder.find_spec(f"{_PACKAGE}.{name}", package.submodule_search_locations)
         if spec is None or spec.loader is None or spec.submodule_search_locations is None:
-            raise ImportError(f"{_PACKAGE}.{name} is no package")
+            raise ImportError(f"{_PACKAGE}.{name} is not a package")
         module = module_from_spec(spec)
         module.__class__ = _Late
         sys.modules[spec.name] = module

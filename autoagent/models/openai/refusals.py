@@ -1,6 +1,7 @@
 """Translate an endpoint's refusals, by status, wording or silence, into our errors.
 
-Servers word the same refusal in many ways. The patterns are here. Their words are shown on one line without keys.
+Servers word the same refusal in many ways, which the patterns here recognize. Their text is shown on one line, without
+keys.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, Se
 from autoagent.models.openai.response import Broken, json_text, json_value
 from autoagent.models.openai.retry import Fault, is_retryable, retry_after
 
-_SUSPECTS = ("tools", "response_format")  # parameters at which some servers fail without naming them
+_SUSPECTS = ("tools", "response_format")  # parameters on which some servers fail without naming them
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceed_context", re.I
 )
@@ -58,7 +59,7 @@ class Refusals:
         body: Mapping[str, Any] | None,
         offered: Callable[[], Sequence[str]] = tuple,
     ) -> Exception:
-        """Return our error for an answer that refuses this body. Status 200 stands for an error inside a stream.
+        """Return our error for an answer that refuses this body. Status 200 means an error inside a stream.
 
         `error` is the bytes of the answer, or the JSON value in the stream. `offered` returns the endpoint's model
         names, requested if the wanted model is missing.
@@ -76,8 +77,8 @@ class Refusals:
         if status == 404:
             model = body["model"] if body else ""
             subject = f"model {model!r}" if body else "list of models"
-            mend = (model and _suggest(model, offered())) or "check --model and OPENAI_BASE_URL"
-            return SetupError(f"{self.base_url} has no {subject} (404: {message}); {mend}")
+            fix = (model and _suggest(model, offered())) or "check --model and OPENAI_BASE_URL"
+            return SetupError(f"{self.base_url} has no {subject} (404: {message}); {fix}")
         if status == 200:
             return Fault(f"{self.host} broke off its answer: {message}")
         if is_retryable(status, headers):

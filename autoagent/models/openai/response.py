@@ -2,12 +2,13 @@
 
 The format is OpenAI's with the variations of other servers: several usage blocks (the last counts), tool calls without
 an index or all under the same index, content in parts or as the whole delta, the older `function_call`, no `[DONE]`. A
-stream is complete only with a finish reason. Any other form is Broken, so later readers can rely on all types.
+stream is complete only with a finish reason. Any other form is Broken, so later code can rely on all types.
 
-The bytes come from an untrusted endpoint, and are read within limits of memory and nesting. Compressed bodies are
-unpacked in small pieces, so that a limit applies before memory is used.
+The bytes come from an untrusted endpoint, and are read within limits on memory and nesting. Compressed bodies are
+decompressed in small pieces, so that a limit applies before memory is used.
 
-httpx-sse reads a response of a client, and has neither our bounds nor our tolerance for a missing last line.
+httpx-sse is not used: it needs a client's response, and has neither these limits nor this tolerance for a missing
+last line.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from autoagent.text.sanitize import valid
 
 T = TypeVar("T")
 
-MAX_BYTES = 32 * 2**20  # bytes of an answer; a stream takes some 300 per token
+MAX_BYTES = 32 * 2**20  # of an answer; a stream takes about 300 per token
 
-_PIECE_BYTES = 1 << 16  # bytes
+_CHUNK_BYTES = 1 << 16
 _ENCODINGS = ("gzip", "x-gzip", "deflate")
 
-LONGEST = 8 * 10**6  # characters of a reply; no model offers a quarter of that
+MAX_CHARACTERS = 8 * 10**6  # of a reply; no model offers a quarter of that
 MAX_TOOL_CALLS = 1000  # tool calls per answer; far fewer are ever run
-MAX_TOKENS = 10**9  # per call; a larger figure is no token count
+MAX_TOKENS = 10**9  # per call; a larger number is not a token count
 
 _TRUNCATED = ("length", "max_tokens", "content_filter")
 _THINKS = re.compile(r"\s*(<(think|thinking|thought|reasoning)>|<\|channel\|>analysis)|[^{]*</think>", re.I)
@@ -75,7 +76,7 @@ class _Call:
 
 @dataclass(slots=True)
 class ResponseParts:
-    """Collect the parts of a completion. `usage` is as the server wrote it, None if missing.
+    """Collect the parts of a completion. `usage` is as the server sent it, or None.
 
     `on_text` receives each piece of text or of a call's arguments.
     """
@@ -114,38 +115,38 @@ class ResponseParts:
         return self.finish in _TRUNCATED
 
     def read(self, content_type: str, chunks: Iterable[bytes]) -> None:
-        """Read the body of a 200. Raises Broken if it ends early or is no chat completion, TooLong, or StreamError."""
+        """Read the body of a 200. Raises Broken if it is cut short or no chat completion, TooLong or StreamError."""
         chunks = within(chunks, MAX_BYTES)
         if "json" in content_type:  # the server does not stream
             whole = json_object(b"".join(chunks).decode("utf-8", "replace"))
-            self._take(whole)
+            self._add_chunk(whole)
             if not whole.get("choices"):
                 raise Broken("the answer is not a chat completion")
         else:
             for chunk in _events(chunks):
-                self._take(chunk)
+                self._add_chunk(chunk)
             if not self.finish:
                 raise Broken("the answer was cut short")
 
-    def _take(self, chunk: Mapping[str, Any]) -> None:
+    def _add_chunk(self, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
             raise StreamError(error)
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         for choice in _list(chunk.get("choices")):
             fields = _fields(choice)
-            self._add(fields.get("delta") or fields.get("message"))
+            self._add_delta(fields.get("delta") or fields.get("message"))
             finish = _string(fields.get("finish_reason"))
             if finish == "error":
-                raise StreamError(fields.get("error") or "an error, without a reason")
+                raise StreamError(fields.get("error") or "an error without a reason")
             self.finish = finish or self.finish
 
-    def _add(self, delta_value: Any) -> None:
+    def _add_delta(self, delta_value: Any) -> None:
         delta = {"content": delta_value} if isinstance(delta_value, str) else _fields(delta_value or {})
         if thought := _thought(delta):
-            self._keep(thought, self._thoughts)
+            self._append(thought, self._thoughts)
         if content := _text(delta.get("content")) or _text(delta.get("refusal")):
-            self._keep(content, self._pieces)
+            self._append(content, self._pieces)
             self.on_text(valid(content))
         for part in _list(delta.get("tool_calls")):
             if part is not None:
@@ -158,7 +159,7 @@ class ResponseParts:
             self._add_call("function_call", "", _fields(legacy))
 
     def _add_call(self, index: int | str | None, call_id: str, function: Mapping[str, Any]) -> None:
-        """Append to the call that this part continues, or begin another with it."""
+        """Append to the call that this part continues, or start another call with it."""
         name, arguments = _string(function.get("name")), function.get("arguments")
         piece = arguments if isinstance(arguments, str) else "" if arguments is None else json_text(arguments)
         call = self._latest.get(index)
@@ -169,14 +170,14 @@ class ResponseParts:
             self._calls.append(call)
         call.id, call.name = call.id or call_id, call.name or name
         if piece:
-            self._keep(piece, call.pieces)
+            self._append(piece, call.pieces)
             self.on_text(valid(piece))
 
-    def _keep(self, piece: str, pieces: list[str]) -> None:
+    def _append(self, piece: str, pieces: list[str]) -> None:
         pieces.append(piece)
         self._length += len(piece)
-        if self._length > LONGEST:
-            raise TooLong(f"the reply has more than {LONGEST:,} characters")
+        if self._length > MAX_CHARACTERS:
+            raise TooLong(f"the reply has more than {MAX_CHARACTERS:,} characters")
 
 
 def tokens_in(value: Any) -> int | None:
@@ -185,14 +186,14 @@ def tokens_in(value: Any) -> int | None:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a content, or of its parts. Other content (a picture) has none."""
+    """Return the text of a content, or of its parts. Other content, such as an image, has none."""
     if isinstance(content, list):
         return "".join(_string(part.get("text")) for part in content if isinstance(part, dict))
     return _string(content)
 
 
 def _thought(delta: Mapping[str, Any]) -> str:
-    """Return the thinking in a delta, which some servers write under both names. Other forms are ignored."""
+    """Return the thinking in a delta, which some servers give under both names. Ignore other forms."""
     named = next((value for name in _THOUGHTS if isinstance(value := delta.get(name), str) and value), "")
     content = delta.get("content")
     if named or not isinstance(content, list):
@@ -201,9 +202,9 @@ def _thought(delta: Mapping[str, Any]) -> str:
     return "".join(_text(thought) for thought in thinking)
 
 
-def _checked(value: Any, kind: type[T], called: str) -> T:
+def _checked(value: Any, kind: type[T], noun: str) -> T:
     if not isinstance(value, kind):
-        raise Broken(f"the answer is not a chat completion: {called} is missing")
+        raise Broken(f"the answer is not a chat completion: {noun} is missing")
     return value
 
 
@@ -263,20 +264,20 @@ def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Yield the chunks decompressed (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
-        for chunk in chunks:  # not `yield from`, which would close the iterator that may be read on
+        for chunk in chunks:  # not `yield from`, which would close an iterator that may still be read
             yield chunk
         return
     if encoding not in _ENCODINGS:
-        raise Broken("the answer is compressed in a way that was not asked for")
-    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by the first bytes
+        raise Broken("the answer is compressed in a way that was not requested")
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by the first bytes
     try:
         for chunk in chunks:
-            while chunk and not unpacking.eof:
-                yield unpacking.decompress(chunk, _PIECE_BYTES)
-                chunk = unpacking.unconsumed_tail
-        yield unpacking.flush()  # less than a piece: all input was consumed
+            while chunk and not decompressor.eof:
+                yield decompressor.decompress(chunk, _CHUNK_BYTES)
+                chunk = decompressor.unconsumed_tail
+        yield decompressor.flush()  # less than a piece: all input was consumed
     except zlib.error as error:
-        raise Broken("the answer is compressed and cannot be unpacked") from error
+        raise Broken("the answer is compressed and cannot be decompressed") from error
 
 
 def json_value(text: str | bytes) -> Any:
@@ -288,7 +289,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:
-    """Parse a JSON object. Raises Broken as `json_value`, and for another value."""
+    """Parse a JSON object. Raises Broken like `json_value`, and for any other value."""
     value = json_value(text)
     if not isinstance(value, dict):
         raise Broken("the answer is not a JSON object")
@@ -301,7 +302,7 @@ def read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """Serialise a JSON value. Raises Broken if it is nested too deeply."""
+    """Serialize a JSON value. Raises Broken if it is nested too deeply."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError as error:

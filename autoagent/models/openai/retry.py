@@ -1,12 +1,13 @@
 """Decide when to retry a failed request, how long to wait, and when to give up: a policy without a clock.
 
 Requests without an answer are retried while patience lasts, to wait out an outage. Requests that may be charged are
-retried a few times only.
+retried only a few times.
 
 Waits back off exponentially with full jitter (Brooker, "Exponential Backoff and Jitter", 2015), so that agents that
 failed together do not return together. A wait requested by the server has precedence.
 
-tenacity's rules see the outcome of one attempt. These need charges, repeated refusals and the remaining patience.
+tenacity is not used: its rules see only the outcome of one attempt. These need charges, repeated refusals and the
+remaining patience.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from autoagent.core.frozen import dataclass
 T = TypeVar("T")
 
 _REFUSAL_FAULTS = 2  # faults of one kind that count as a refusal of the request
-_CHECK_SECONDS = 0.2  # seconds between checks whether to continue waiting
+_CHECK_SECONDS = 0.2  # between checks whether to continue waiting
 
 
 Stage = Literal["unreached", "refused", "begun"]
-"""How far a failed attempt came: to no server, to a refusal, or to an answer that may be charged."""
+"""How far a failed attempt got: to no server, to a refusal, or to an answer that may be charged."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Limit retries: `patience` seconds from the first fault on, and a number of attempts that may be charged.
 
-    `at_first`: the patience with an address that has never answered and may be wrong. The n-th wait is under `first *
-    2**n` seconds and at most `longest`. `sleep`, `clock` (seconds since the epoch), `timer` (monotonic seconds) and
-    `chance` (in [0, 1)) are injected.
+    `at_first` is the patience with an address that has never answered and may be wrong. The n-th wait is shorter than
+    `first * 2**n` seconds and at most `longest`. `sleep`, `clock` (seconds since the epoch), `timer` (monotonic
+    seconds) and `chance` (in [0, 1)) are injected.
     """
 
     patience: float = 60.0
@@ -103,13 +104,13 @@ def persist(
     *,
     known: bool = True,
 ) -> tuple[T, tuple[str, ...]]:
-    """Return the final result of `attempt`, and the reasons of the faults on the way.
+    """Return the final result of `attempt`, and the reasons of the faults before it.
 
     `waiting` receives each wait: the reason, the seconds, and the end of the patience (seconds since the epoch). `heed`
     is called several times a second during a wait and ends it by raising. `known`: the endpoint has answered before.
 
-    Raises Unreachable for the last fault, once the patience or the charged attempts are used up, or the server asks for
-    a longer wait, and the refusal behind two faults.
+    Raises Unreachable for the last fault, once the patience or the charged attempts are used up, or if the server asks
+    for a longer wait. Raises the refusal behind two faults.
     """
     reasons: list[str] = []
     charged = refusals = 0

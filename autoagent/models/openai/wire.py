@@ -1,7 +1,7 @@
 """Build a request in a form that the endpoint accepts, and recognize what a refusal is about.
 
-Chat templates refuse messages they cannot render with an error about roles. The messages are then sent in a plainer
-form, and without any parameters that the endpoint refuses.
+A chat template that cannot render the messages fails with an error about roles. The messages are then sent in a simpler
+form. Parameters that the endpoint refuses are omitted.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ def to_json(messages: Sequence[Message], without: Collection[str]) -> list[dict[
     return [_message_to_json(message) for message in messages]
 
 
-def refused_feature(said: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
+def refused_feature(error_text: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
     """Return the feature of these messages that a refusal is about, or None."""
-    if any(message.images for message in messages) and IMAGES not in without and _IMAGES.search(said):
+    if any(message.images for message in messages) and IMAGES not in without and _IMAGES.search(error_text):
         return IMAGES
     roles = {message.role for message in messages}
     has_tools = "tool" in roles and TOOL_MESSAGES not in without
     has_system = "system" in roles and len(messages) > 1 and SYSTEM not in without
-    if has_tools and _USER_AFTER_TOOL.search(said) and USER_AFTER_TOOL not in without:
+    if has_tools and _USER_AFTER_TOOL.search(error_text) and USER_AFTER_TOOL not in without:
         return USER_AFTER_TOOL
-    if has_system and _ROLES.search(said) and (not has_tools or _NO_SYSTEM.search(said)):
+    if has_system and _ROLES.search(error_text) and (not has_tools or _NO_SYSTEM.search(error_text)):
         return SYSTEM
-    return TOOL_MESSAGES if has_tools and _TOOL_MESSAGES.search(said) else None
+    return TOOL_MESSAGES if has_tools and _TOOL_MESSAGES.search(error_text) else None
 
 
 def refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
