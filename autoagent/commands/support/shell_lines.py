@@ -19,16 +19,14 @@ MULTI_CALL = frozenset({"busybox", "coreutils", "toybox"})
 """Programs that behave according to the name by which they are called."""
 
 # Programs that start another one, which their arguments name.
-_STARTERS = MULTI_CALL | frozenset(
-    {
-        *("bwrap", "catchsegv", "choom", "chroot", "chrt", "command", "cpulimit", "dbus-run-session", "doas", "env"),
-        *("eval", "exec", "fakeroot", "firejail", "flock", "gdb", "i386", "ionice", "ld.so", "linux32", "linux64"),
-        *("ltrace", "nice", "nohup", "nsenter", "parallel", "pkexec", "prlimit", "proxychains", "proxychains4"),
-        *("rlwrap", "run-parts", "runuser", "script", "setarch", "setpriv", "setsid", "sshpass", "start-stop-daemon"),
-        *("stdbuf", "strace", "su", "sudo", "systemd-run", "taskset", "time", "timeout", "torsocks", "unbuffer"),
-        *("unshare", "valgrind", "watch", "x86_64", "xargs", "xvfb-run"),
-    }
-)
+_STARTERS = MULTI_CALL | frozenset({
+    *("bwrap", "catchsegv", "choom", "chroot", "chrt", "command", "cpulimit", "dbus-run-session", "doas", "env"),
+    *("eval", "exec", "fakeroot", "firejail", "flock", "gdb", "i386", "ionice", "ld.so", "linux32", "linux64"),
+    *("ltrace", "nice", "nohup", "nsenter", "parallel", "pkexec", "prlimit", "proxychains", "proxychains4"),
+    *("rlwrap", "run-parts", "runuser", "script", "setarch", "setpriv", "setsid", "sshpass", "start-stop-daemon"),
+    *("stdbuf", "strace", "su", "sudo", "systemd-run", "taskset", "time", "timeout", "torsocks", "unbuffer"),
+    *("unshare", "valgrind", "watch", "x86_64", "xargs", "xvfb-run"),
+})  # fmt: skip
 _FIND_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 _IRREVERSIBLE = frozenset({"dd", "mkfs", "rm", "rmdir", "shred", "truncate", "unlink", "wipefs"})
