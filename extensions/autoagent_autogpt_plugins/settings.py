@@ -10,7 +10,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSettings:
-    """Hold the settings of AutoGPT plug-ins."""
+    """AutoGPT plug-ins."""
 
     plugins_config_file: Path = setting(
         Path("plugins_config.yaml"), "PLUGINS_CONFIG_FILE", help="which plug-ins are enabled", folder="inside"

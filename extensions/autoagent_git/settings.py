@@ -8,7 +8,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitSettings:
-    """Hold the settings of repositories."""
+    """Repositories."""
 
     github_username: str = setting(
         "", "GITHUB_USERNAME", help="for cloning private repositories", folder="with github key", scenario="free"

@@ -8,7 +8,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSettings:
-    """Hold the settings of pictures, recordings and speech."""
+    """Pictures, recordings, speech."""
 
     image_provider: str = free(
         "",

@@ -8,7 +8,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwitterSettings:
-    """Hold the settings of tweets."""
+    """Tweets."""
 
     twitter_url: str = setting(
         "https://api.x.com",

@@ -153,7 +153,7 @@ def test_a_recording_with_a_masked_call_is_not_replayed_into_files(served: Home,
     assert served.run("-c", *GOAL, *QUIET).code == 0
     again = served.run("-c", *GOAL, *QUIET, "-w", "again", "--model", f"replay:{served.runs[0]}", env=WIDE)
     assert again.code == 1
-    assert "The reply of step 1 held a secret, which the log has as [masked]" in again.text
+    assert "The reply of step 1 contained a secret, which the log holds as [masked]" in again.text
     assert list((served.folder / "again").iterdir()) == []
 
 
