@@ -162,7 +162,7 @@ class StepMemory:
         goals = "; ".join(goal.text for goal in state.start.task.goals)
         files = ", ".join(list(state.work.changed)[:MAX_FILES])
         status = "" if outcome.status == Status.FINISHED else f" ({outcome.status.words.lower()})"
-        conclusion = f"Result{status}: {outcome.reason}"
+        conclusion = f"It came to{status}: {outcome.reason}"  # common words, which no recall weighs
         if claimed := [str(number) for number, proof in enumerate(outcome.goals, 1) if proof == "claimed"]:
             unverified = "nothing" if len(claimed) == len(outcome.goals) else f"goal {', '.join(claimed)} not"
             calls = "; ".join(call for step, call in state.history.done if step < state.step)

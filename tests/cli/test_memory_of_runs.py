@@ -144,7 +144,7 @@ def test_what_is_not_worth_it_is_not_remembered_and_nothing_twice(served: Home, 
     assert sorted(memory["kind"] for memory in found) == ["fact", "note", "step", "step"]
     assert sum("highest at noon" in memory["text"] for memory in found) == 1
     [fact] = [memory["text"] for memory in found if memory["kind"] == "fact"]
-    assert fact == "A run for: Write down the tide\nResult: It is done.\nFiles: tide.txt"
+    assert fact == "A run for: Write down the tide\nIt came to: It is done.\nFiles: tide.txt"
     step = min((memory for memory in found if memory["kind"] == "step"), key=lambda memory: memory["step"])
     assert step["text"].splitlines()[0].startswith("Thought: ")
     assert step["text"].splitlines()[1].startswith("Done: write_to_file(")
@@ -270,7 +270,7 @@ def test_a_run_that_is_over_is_put_down_in_facts_by_one_call(served: Home, serve
     assert "FACTS: The port of the service is 5433. | Deploys need the key of Kim." in done.text
     kept = [memory["text"] for memory in facts(served)]
     assert kept[:2] == ["The port of the service is 5433.", "Deploys need the key of Kim."]
-    assert kept[2].startswith("A run for: Write where the service runs\nResult: It is done.")
+    assert kept[2].startswith("A run for: Write where the service runs\nIt came to: It is done.")
     assert "a.txt" in server.requests[2].prompt, "it is shown what the run did"
     assert "; 50 out)" in done.text, "the call counts, beside the probe, two steps and the verifier"
     assert "tools" not in server.requests[2].body

@@ -143,7 +143,7 @@ def test_a_command_of_the_user_is_told_of_a_question_that_waits_and_of_the_end(
     served: Home, server: ScriptedServer
 ) -> None:
     server.add(command("list_files", directory="."))
-    tell = f"cat >> {served.folder}/told; echo >> {served.folder}/told"
+    tell = rf'printf "%s\n" "$(cat)" >> {served.folder}/told'  # in one write: both may be told at once
     with opened(served.terminal("-m", "none", "--notify", tell, *GOAL)) as session:
         session.sees(QUESTION)
         session.sees("\a")  # after ten seconds

@@ -81,7 +81,7 @@ def test_an_edited_memory_keeps_what_is_known_of_it(memory: LivingMemory) -> Non
 
 
 def test_a_fact_lives_for_ninety_days_after_its_last_use(memory: LivingMemory, now: list[float]) -> None:
-    fact = memory.add("A run for: Write a\nResult: a.txt", kind="fact")
+    fact = memory.add("A run for: Write a\nIt came to: a.txt", kind="fact")
     assert fact is not None
 
     left = []

@@ -38,7 +38,7 @@ def test_a_year_of_use_is_bounded_and_keeps_what_is_used(tmp_path: Path) -> None
             memory.add(step, run=f"run-{day}", step=1, kind="step", durable=False)
             assert USED in {found.text for found in memory.recall("the port of the staging database", 3).memories}
             memory.recall(goal)
-            memory.add(f"{RUN_RECORD}{goal}\nResult: day {day}", kind="fact", run=f"run-{day}", durable=False)
+            memory.add(f"{RUN_RECORD}{goal}\nIt came to: day {day}", kind="fact", run=f"run-{day}", durable=False)
             memory.nap()
             counts.append(len(memory))
         texts = {found.text for found in store.listed()}
