@@ -167,6 +167,7 @@ def test_what_was_typed_before_a_yes_or_no_question_does_not_answer_it(home: Hom
         session.presses("Bob\ry\r")
         session.answers("(y/n)", "n")
         session.sees("Bob False")
+        assert session.ends() == 0
 
 
 SIGNALLED = """
