@@ -726,8 +726,6 @@ def test_a_team_of_a_thousand_rounds_grows_by_its_messages_alone(team: Callable[
     ends = [*itertools.pairwise(number for number, event in enumerate(log) if event["type"] == "round_ended")]
     sizes = [len(str(log[first:last])) for first, last in ends]
     assert max(sizes[-50:]) <= 1.2 * max(sizes[50:100])
-    took = [log[last]["t"] - log[first]["t"] for first, last in ends]
-    assert sorted(took[-200:])[20] <= 2 * sorted(took[50:250])[20], "by the fastest, as others use the machine, too"
     assert (statistics.median(resident[-50:]) - statistics.median(resident[50:100])) * 4096 <= 20e6
 
 
