@@ -31,6 +31,7 @@ _STEP_HEADING = "Memories that may matter now:"
 _MIN_LINE_TOKENS = 48  # tokens per memory, even in a small window
 _MAX_SOURCE = 40  # characters of the source of untrusted memories
 _INSTRUCTIONS = "Instructions of the user for this folder:"
+_SKILLS = "Skills (load one before you do what it is for):"
 _MAX_CHECK_OUTPUT = 160  # last characters of a failing check's output
 
 
@@ -140,7 +141,8 @@ def is_usual(system: str) -> bool:
         f"Resources:\n{_numbered(usual.resources)}",
         f"Performance Evaluation:\n{_numbered(usual.best_practices)}",
     )
-    return _INSTRUCTIONS not in system and all(f"\n\n{text}\n\n" in system for text in lists)
+    of_user = any(heading in system for heading in (_INSTRUCTIONS, _SKILLS))
+    return not of_user and all(f"\n\n{text}\n\n" in system for text in lists)
 
 
 def _instructions(guidance: Guidance) -> list[str]:
@@ -153,7 +155,7 @@ def _skills(skills: Sequence[Skill]) -> list[str]:
     if not skills:
         return []
     lines = [f"{skill.name}: {' '.join(skill.description.split())}" for skill in skills]
-    return ["Skills (load one before you do what it is for):\n" + _numbered(lines)]
+    return [f"{_SKILLS}\n{_numbered(lines)}"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +250,7 @@ def _trigger(facts: StepFacts, *, is_begun: bool) -> str:
 
 
 def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str:
-    """Return the last output of a goal's check, or '' if it has none or did not run."""
+    """Return ' (met)', the end of a failing check's output in brackets, or '' if the goal has no result."""
     if number in met:
         return " (met)"
     if number not in failing:

@@ -300,6 +300,12 @@ def test_a_page_nested_fifty_thousand_deep_is_read() -> None:
     assert documents.read("it", body, "html").text == "at the bottom\n\nand after"
 
 
+def test_an_address_too_long_to_show_is_no_link() -> None:
+    body = f'<p>See <a href="/{"a" * 3000}">the long page</a> or <a href="/b">the other one</a>.</p>'.encode()
+    reading = documents.read("it", body, "html", url="http://h.example/")
+    assert reading.links == (Link("the other one", "http://h.example/b"),) and "the long page" in reading.text
+
+
 @pytest.mark.slow
 def test_a_page_of_a_hundred_thousand_links_is_cut() -> None:
     body = "".join(f'<p><a href="/{number}">link {number}</a></p>' for number in range(100_000)).encode()

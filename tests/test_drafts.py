@@ -127,15 +127,25 @@ def test_a_program_and_a_text_that_agree_are_enough(bench: Bench, sandbox: Sandb
     assert (str(events[-1].status), events[-1].goals) == ("unverified", ("claimed",)), "it is no evidence"
 
 
-def test_a_program_gets_the_imports_it_lacks(bench: Bench, sandbox: Sandbox) -> None:
-    code = "lines = sorted(open(os.path.join('.', 'a.txt')))\nopen('a.txt', 'w').writelines(lines)\n"
+@pytest.mark.parametrize(
+    ("written", "preamble"),
+    [
+        ("os.path.join('.', 'b.txt')", "import os\n"),
+        ("'my lists/new/b.txt'", 'import os\nos.makedirs("my lists/new/", exist_ok=True)\n'),
+    ],
+)
+def test_a_program_gets_the_imports_and_the_folders_it_lacks(
+    bench: Bench, sandbox: Sandbox, written: str, preamble: str
+) -> None:
+    code = f"lines = sorted(open('a.txt'))\nopen({written}, 'w').writelines(lines)\n"
     block = say("execute_python_code", code="```") + f"\n```python\n{code}```"
     model = Drafter([block, FAILS, block, FAILS, block, FAILS], [DONE])
     events = run(bench, model, sandbox)
     assert one(events, Drafted).agree == 3
-    assert read(bench) == ["fig", "pear", "plum"]
+    (made,) = bench.workspace.rglob("b.txt")
+    assert made.read_text().split() == ["fig", "pear", "plum"]
     (first, _) = [event.call for event in events if isinstance(event, Thought)]
-    assert first.args["code"] == f"import os\n{code}"
+    assert first.args["code"] == f"{preamble}{code}"
 
 
 def test_what_only_two_of_six_agree_on_is_proposed(bench: Bench, sandbox: Sandbox) -> None:
@@ -361,12 +371,19 @@ def test_what_the_user_says_after_the_drafts_is_heeded(bench: Bench, sandbox: Sa
     assert (str(events[-1].status), read(bench)[-1]) == ("unverified", "kiwi")
 
 
-def test_nothing_is_drafted_where_the_user_has_said_more_than_goals(bench: Bench, sandbox: Sandbox) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        "Instructions of the user for this folder:\nBe brief.",
+        "Skills (load one before you do what it is for):\n1. lists: How lists are kept here.",
+    ],
+)
+def test_nothing_is_drafted_where_the_user_has_said_more_than_goals(bench: Bench, sandbox: Sandbox, more: str) -> None:
     model = Drafter([], [say("read_file", filename="a.txt"), DONE, DONE])
     agent = bench.agent(model, goals=GOALS, runs_tests=True, context={"sandbox": sandbox})
     agent._state.start = replace(
         agent._state.start,
-        system=agent._state.start.system + "\n\nInstructions of the user for this folder:\nBe brief.",
+        system=f"{agent._state.start.system}\n\n{more}",
     )
     assert not any(isinstance(event, Drafted) for event in agent.run())
 

@@ -552,6 +552,7 @@ def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program
     [
         {"config": "[core]\n\thooksPath = {root}/.githooks\n"},
         {"config": "[core]\n\thooksPath = .githooks # ours\n"},
+        {"config": '[core]\n\thooksPath = .git"hoo"\\\nks ; ours\n'},
         {"config": '[core] hookspath=".githooks"\n'},
         {"config": "[core]\n\thooksPath = .GitHooks\n"},
         {"config.worktree": "[core]\n\thooksPath = .githooks/\n"},

@@ -41,6 +41,7 @@ from autoagent.workspace.gate import shown
 PURPOSE = "draft"
 _MAX_DRAFTS = 6
 _ENOUGH = 3  # drafts that agree
+_MAX_MENDS = 2  # of a program, by a preamble
 _MAX_TEST_SECONDS = 10.0  # slower tests do not run with each draft
 _MAX_FAILURE_OUTPUT = 600  # last characters of a failing test
 _EMPTY_TEXTS = ("", "{}", "[]")  # of files without content
@@ -149,9 +150,10 @@ class Drafts:
             text = yield from self._ask(files, spec, failures, notes, number)
             with self._policy.interruptible():
                 is_program, trial = self._try_out(text, spec, runs)
-                if trial and trial.unimported and is_program and (parts := code_block.split(text)):
-                    imports = "".join(f"import {name}\n" for name in trial.unimported)
-                    text = code_block.join(parts[0], replace(parts[1], code=imports + parts[1].code))
+                for _ in range(_MAX_MENDS):
+                    if not (trial and trial.preamble and is_program and (parts := code_block.split(text))):
+                        break
+                    text = code_block.join(parts[0], replace(parts[1], code=trial.preamble + parts[1].code))
                     _, trial = self._try_out(text, spec, runs)
             attempts.count += 1
             if trial is None:

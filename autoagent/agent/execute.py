@@ -136,7 +136,7 @@ class Execution:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
 
     def close(self) -> Events:
-        """Stop background programs, and snapshot the workspace as they left it if snapshots are kept."""
+        """If snapshots are kept, stop background programs and snapshot the workspace as they left it."""
         if self._snapshots is None or not self._state.work.tree:
             return
         for program in self._running():

@@ -27,7 +27,7 @@ from autoagent.text import code_block
 from autoagent.text.paging import NOTE
 from autoagent.text.quoting import Marks, defuse, name_source
 from autoagent.text.redaction import TOLD, holds_mask
-from autoagent.text.tokens import PER_MESSAGE, Count, fits
+from autoagent.text.tokens import IMAGE_TOKENS, PER_MESSAGE, Count, fits
 
 OPENING = "Use the first command."  # an instruction, as a small model would copy a statement into its output
 FILE_OPENING = "Write the file."
@@ -37,7 +37,6 @@ _MAX_SOURCE = 60  # characters of a source that replaces its text
 _SHRINK_FACTOR = 0.75  # factor applied to a rejected prompt's length to estimate the window
 _FRAME_TOKENS = 100  # tokens around a page: command name, marks and source
 _MAX_TOPIC = 400  # characters per text in a recall query
-_IMAGE_TOKENS = 1000  # tokens; endpoints count 85 to 1,600 for an image of usual size
 
 
 class History:
@@ -89,7 +88,7 @@ class History:
     @property
     def tokens(self) -> int:
         """Return the tokens of `messages`."""
-        return self._tokens + self._opening_tokens + len(self._images) * _IMAGE_TOKENS
+        return self._tokens + self._opening_tokens + len(self._images) * IMAGE_TOKENS
 
     # Reading -----------------------------------------------------------------------------------------------------
 

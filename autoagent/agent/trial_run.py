@@ -37,6 +37,7 @@ _TRACEBACK = b"Traceback (most recent call last)"
 _MAX_CHANGED_BYTES = 200_000  # all files that a draft changes
 _MISSING = re.compile(r"No module named '(\w+)")
 _UNDEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
+_NO_FOLDER = re.compile(r"FileNotFoundError: .*: '((?:[\w-][\w .-]*/)+)[^/'\n]+'$", re.MULTILINE)
 TEST_SETTINGS = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml"})
 _NO_TESTS = 5  # pytest's exit status if the files contain no tests
 
@@ -126,14 +127,15 @@ class Trial:
     """Hold the result of a draft in a copy: the texts of the changed files, None for a deleted file.
 
     It `fails` if the draft, or a program that the goals name, ended with an error, and `passes` if the tests then pass.
-    `missing` lists the modules that were not installed, and `unimported` the standard ones used without an import.
+    `missing` lists the modules that were not installed. `preamble` holds the lines that may mend a program that failed:
+    imports of standard modules, and folders to be made.
     """
 
     changed: Mapping[str, str | None]
     fails: bool
     passes: bool
     missing: tuple[str, ...] = ()
-    unimported: tuple[str, ...] = ()
+    preamble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,13 @@ def try_out(context: Context, path: str, text: str, tests: Sequence[str], progra
     match said:
         case {"fails": bool(fails), "passes": bool(passes), "printed": str(printed), "changed": dict(changed)}:
             if all(isinstance(text, str | None) for text in changed.values()):
-                unimported = tuple(name for name in _UNDEFINED.findall(printed) if name in sys.stdlib_module_names)
-                return Trial(changed, fails, passes, tuple(_MISSING.findall(printed)), unimported)
+                preamble = _preamble(printed) if fails else ""
+                return Trial(changed, fails, passes, tuple(_MISSING.findall(printed)), preamble)
     return None
+
+
+def _preamble(printed: str) -> str:
+    """Return the lines that a program that ended with this error lacks at its beginning."""
+    imports = [f"import {name}\n" for name in _UNDEFINED.findall(printed) if name in sys.stdlib_module_names]
+    folders = [f'import os\nos.makedirs("{folder}", exist_ok=True)\n' for folder in _NO_FOLDER.findall(printed)]
+    return "".join(imports + folders)

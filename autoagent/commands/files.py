@@ -298,11 +298,11 @@ def _apply_edit(context: Context, filename: str, old: str, new: str, everywhere:
         raise CommandError(f"{filename} is not valid {before.encoding} text; to edit it would damage it.")
     if _ends_lines_in_crlf(before.text) or ("\r\n" in before.text and old not in before.text):
         old, new = _with_crlf(old), _with_crlf(new)
+    if not old:
+        raise CommandError("The old text is empty; give the passage that is to be replaced.")
     if old == new:
         raise CommandError("The old and the new text are the same; there is nothing to change.")
     count = before.text.count(old)
-    if not old:
-        raise CommandError("The old text is empty; give the passage that is to be replaced.")
     if count == 0:
         raise CommandError(f"The old text is not in {filename}{_nearest_hint(old, before.text, filename)}")
     if count > 1 and not everywhere:
@@ -310,10 +310,10 @@ def _apply_edit(context: Context, filename: str, old: str, new: str, everywhere:
             f"The old text is {count} times in {filename}; give more of what stands around the one, or replace each "
             "with everywhere=true."
         )
-    text = before.text
-    if not new and not old.endswith("\n"):  # do not leave an empty line behind
-        text = re.sub(rf"^{re.escape(old)}(?:\r?\n|\Z)", "", text, flags=re.MULTILINE)
-    return before, text.replace(old, new), count
+    if new or old.startswith(("\n", "\r\n")) or old.endswith("\n"):
+        return before, before.text.replace(old, new), count
+    passage = re.escape(old)  # whole lines go with their line end, so that no empty line stays behind
+    return before, re.sub(rf"^{passage}(?:\r?\n|\Z)|{passage}", "", before.text, flags=re.MULTILINE), count
 
 
 def _with_line_ends_of(existing: str, text: str) -> str:

@@ -137,7 +137,7 @@ SMALL = 4e9  # parameters; models with fewer get the brief style
 
 
 def style_for(parameters: float | None, name: str = "", *, blocks: bool = False) -> PromptStyle:
-    """Return the style for a model with this many parameters, or None if unknown. `name` is the user's setting."""
+    """Return the style for a model. `parameters` is None if unknown, and `name` is the user's setting."""
     if name == "brief" or (not name and parameters is not None and parameters < SMALL):
         return BRIEF_BLOCKS if blocks else BRIEF
     return FULL

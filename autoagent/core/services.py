@@ -8,7 +8,7 @@ from typing import Literal
 
 from autoagent.core.frozen import dataclass
 
-SAME_HOST_ONLY = ContextVar("SAME_HOST_ONLY", default=False)  # set for a request allowed despite a warning
+SAME_HOST_ONLY = ContextVar("SAME_HOST_ONLY", default=False)  # redirects may not leave the host
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def _hiding_selectors(css: str) -> set[str]:
 
 
 def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int]:
-    """Make the visible links absolute. Return the first link of each address, and the number of addresses."""
+    """Make the visible links absolute. Return a link for each address, the first with a text, and their number."""
     base = soup.find("base", href=True)
     start = _joined(url, str(base["href"])) if base else url
     found: dict[str, Link] = {}
@@ -119,7 +119,8 @@ def _joined(base: str, reference: str) -> str:
         urlsplit(joined)
     except ValueError:  # a host in unbalanced brackets
         return ""
-    return seen(joined).replace(" ", "%20")[:ADDRESS_LIMIT]
+    address = seen(joined).replace(" ", "%20")
+    return address if len(address) <= ADDRESS_LIMIT else ""  # cut, it would be another page's
 
 
 def _main_text(html: str) -> str:

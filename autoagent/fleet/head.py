@@ -40,6 +40,7 @@ MAX_LINE = 64_000_000  # bytes in one message of a worker
 TICK_SECONDS = 0.5  # between two screen updates
 LEASE_MARGIN = GRACE + 2.0
 """Seconds between the end of a lease and the reassignment of its run: time to end, and for clock differences."""
+SEND_SECONDS = LEASE_SECONDS / 2  # a worker that reads nothing for so long would delay the answers to the others
 TEAM = "team.yaml"  # in the folder of a run on another machine
 STOPPED = "The fleet is stopped; `autoagent fleet resume` continues it."
 ANSWER_SECONDS = 30 * 86_400.0  # how long a question waits for `autoagent answer`
@@ -49,13 +50,18 @@ FINAL = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.
 
 @dataclass(slots=True)
 class Worker:
-    """Hold a worker: its process, its run, and any error that it reported."""
+    """Hold a worker: its process, its run, and any error that it reported.
+
+    `asks` is the command of its open question, or ''. `outgoing` are the messages with which it begins: a copy of its
+    folder if it has none, and its order.
+    """
 
     process: WorkerProcess
     row: Row
     unread: bytearray = field(default_factory=bytearray)
     problem: Mapping[str, Any] | None = None
     asks: str = ""
+    outgoing: Iterator[Mapping[str, Any]] | None = None
     ordered: bool = False
     copy: Path | None = None  # the local copy of its folder, if it works on another machine
     leased: float = 0.0  # when the head may reassign its run
@@ -105,7 +111,8 @@ class Head:
                 while True:
                     goes_on = not self.stops and not self.ledger.exhausted
                     while goes_on and self._queue and len(self._workers) < self._parallel:
-                        self.start_next()
+                        if (failed := self.start_next()) is not None:
+                            yield failed
                     if not self._workers and not (goes_on and self._maybe_alive):
                         break
                     yield from self.listen()
@@ -129,9 +136,21 @@ class Head:
         row.state = "waiting"
         return False
 
-    def start_next(self) -> None:
-        """Start a worker for the run that has waited longest, in a new folder if its log cannot be read."""
+    def start_next(self) -> Row | None:
+        """Start a worker for the run that has waited longest, in a new folder if its log cannot be read.
+
+        Return the run if it cannot be started.
+        """
         row = self._queue.popleft()
+        try:
+            self._start(row)
+        except StateError as error:  # such as a file of its task that has vanished; the other runs continue
+            row.status, row.reason = Status.FAILED, str(error)
+            self._record_end(row)
+            return row
+        return None
+
+    def _start(self, row: Row) -> None:
         try:
             run = row.run if tally_of(self.state.folder(row)).stats.run else ""
         except StateError as error:
@@ -174,7 +193,8 @@ class Head:
 
     def listen(self) -> Iterator[Row]:
         """Listen to the workers briefly. Yield the runs that have ended."""
-        wait = min(TICK_SECONDS, self.ledger.wakes)
+        sends = any(worker.outgoing for worker in self._workers.values())
+        wait = 0.0 if sends else min(TICK_SECONDS, self.ledger.wakes)
         for key, _ in self._selector.select(wait):
             if key.data is None:
                 os.read(key.fd, 64)  # a signal arrived
@@ -195,11 +215,7 @@ class Head:
                 for line in lines:
                     self.hear(worker, json.loads(line))
             except (StateError, ValueError, TypeError, LookupError) as error:  # the others continue
-                worker.problem = {
-                    "reason": f"The worker can no longer be monitored: {error}",
-                    "code": Status.FAILED.code,
-                }
-                worker.process.send_signal(signal.SIGKILL)
+                self._give_up(worker, f"The worker can no longer be monitored: {error}")
             if not data and (row := self.worker_ended(worker)) is not None:
                 yield row
         for answer in self.ledger.answers():
@@ -207,10 +223,14 @@ class Head:
             for worker in self._workers.values():
                 if worker.row.job.id == run:
                     self._send(worker, {"n": number, "at_most": answer.at_most, "refusal": answer.refusal})
+        self._send_outgoing()
         now = time.monotonic()
         self._queue.extendleft(row for until, row in self._maybe_alive if now > until)
         self._maybe_alive = [(until, row) for until, row in self._maybe_alive if now <= until]
         self.stop_workers()
+        for worker in self._workers.values():
+            if self._engine.leases and worker.ordered and now > worker.leased:
+                worker.process.abandon()
 
     def hear(self, worker: Worker, message: Mapping[str, Any]) -> None:
         row, ledger = worker.row, self.ledger
@@ -252,38 +272,64 @@ class Head:
         """Give a worker its order, unless its version differs from this head's, or the fleet is stopping."""
         here, there = (__version__, platform.python_version()), (hello["version"], hello["python"])
         if here != there:
-            describe = "The {} has autoagent {} on Python {}".format
-            reason = f"{describe('worker', *there)}, and {describe('head', *here).lower()}; install the same on both."
+            describe = "has autoagent {} on Python {}".format
+            reason = f"The worker {describe(*there)}, and the head {describe(*here)}; install the same on both."
             worker.problem = {"reason": reason, "code": Status.SETUP.code}
         elif self.stops:
             worker.problem = {"reason": STOPPED, "code": Status.STOPPED.code}
         if worker.problem:
             worker.process.send_signal(signal.SIGKILL)
             return
-        row, folder = worker.row, self.state.folder(worker.row).absolute()
+        row = worker.row
         is_local = hello["host"] == socket.gethostname() and not hello["own"]
         if not is_local and not self._flags.get("continuous") and not self._warned:
             self._warned = True
             self.say(f"Questions on {hello['host']} do not reach the inbox: a run with a question ends there; give -c.")
-        worker.ordered = True
-        worker.leased = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
         if not is_local:
             row.node = hello["host"]
             self._record.add("placed", id=row.job.id, node=row.node)
-        if hello["own"]:
+        worker.outgoing = self._first_messages(worker, hello["own"], attended=is_local)
+
+    def _first_messages(self, worker: Worker, own: str, *, attended: bool) -> Iterator[Mapping[str, Any]]:
+        """Yield the changes that make the worker's `own` folder, if any, a copy of this head's; then its order."""
+        folder = self.state.folder(worker.row).absolute()
+        if own:
             worker.copy = folder
             for change in FolderSender(folder, self.say).changes():
-                self._send(worker, {"put": change})
-            folder = Path(hello["own"])
-        self._send(worker, self.order_for(worker, folder, attended=is_local))
+                yield {"put": change}
+            folder = Path(own)
+        worker.ordered = True
+        worker.leased = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
+        yield self.order_for(worker, folder, attended=attended)
+
+    def _send_outgoing(self) -> None:
+        """Send each worker one of its first messages, so that a large folder keeps no other worker waiting."""
+        for worker in self._workers.values():
+            try:
+                message = next(worker.outgoing, None) if worker.outgoing else None
+            except (StateError, OSError) as error:
+                self._give_up(worker, f"The folder of the run cannot be copied: {error}")
+                message = None
+            if message is None:
+                worker.outgoing = None
+            else:
+                self._send(worker, message)
 
     def _send(self, worker: Worker, message: Mapping[str, Any]) -> None:
         """Send a message. If the worker is gone, this is noticed when its socket is read."""
         connection = worker.process.connection
-        with suppress(OSError):
-            connection.setblocking(True)
+        try:
+            connection.settimeout(SEND_SECONDS)
             connection.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        except TimeoutError:
+            self._give_up(worker, f"The worker has read nothing for {SEND_SECONDS:.0f} s.")
+        except OSError:
+            pass
         connection.setblocking(False)
+
+    def _give_up(self, worker: Worker, reason: str) -> None:
+        worker.problem, worker.outgoing = {"reason": reason, "code": Status.FAILED.code}, None
+        worker.process.send_signal(signal.SIGKILL)
 
     def worker_ended(self, worker: Worker) -> Row | None:
         """Record the end of a worker. Return its run if that is over for this head, or None if it is tried again."""
@@ -330,7 +376,7 @@ class Head:
         self._record.add("ended", id=row.job.id, **fields)
 
     def stop_workers(self) -> None:
-        """If the fleet is to stop, end running workers: at their next call, or at once."""
+        """If the fleet is stopped, end the workers: at their next call, or at once."""
         now = time.monotonic()
         for worker in self._workers.values():
             if self.stops and worker.doomed is None:
@@ -344,8 +390,6 @@ class Head:
                 worker.process.send_signal(signal.SIGTERM)
             if worker.doomed is not None and now > worker.doomed:
                 worker.process.send_signal(signal.SIGKILL)
-            if self._engine.leases and worker.ordered and now > worker.leased:
-                worker.process.abandon()
 
     def end_all(self) -> None:
         """End all remaining workers once the caller stops listening."""
@@ -358,7 +402,7 @@ class Head:
 
     @contextmanager
     def stopped_by_signals(self) -> Iterator[None]:
-        """On the first signal, start no new runs. On the second, end those that run at once. Main thread only."""
+        """Stop the fleet on signals: the first ends each run at its next call, the second at once. Main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -387,9 +431,10 @@ class Head:
 def exit_reason(code: int | None) -> str:
     """Return why a worker ended without reporting a reason."""
     if code is None:
-        return "It is unknown what became of the worker."
+        return "What became of the worker is unknown."
     if code < 0:
-        return f"The worker was ended by {signal.Signals(-code).name}."
+        named = -code in set(signal.Signals)  # real-time signals have no names
+        return f"The worker was ended by {signal.Signals(-code).name if named else f'signal {-code}'}."
     return f"The worker ended with exit code {code} before its run ended."
 
 
@@ -422,7 +467,7 @@ def end_orphans(state: FleetState) -> None:
         deadline = time.monotonic() + 2 * GRACE
         while (pid := holder(lock)) and time.monotonic() < deadline + GRACE:
             if time.monotonic() > deadline - GRACE:
-                with suppress(ProcessLookupError):
+                with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
             time.sleep(0.1)
 

@@ -50,7 +50,7 @@ from autoagent.models.openai.retry import Fault
 from autoagent.registry.registrations import GUESTS
 from autoagent.terminal.output import echo
 from autoagent.text.sanitize import shorten
-from autoagent.text.tokens import PER_MESSAGE, counter
+from autoagent.text.tokens import IMAGE_TOKENS, PER_MESSAGE, counter
 
 POLL_SECONDS = 0.2  # between two checks whether to keep waiting
 PREDECESSOR_SECONDS = 30.0  # for the run's previous process to finish its step
@@ -174,15 +174,16 @@ class MeteredModel:
             return self._model.asking
         granted = self._reserve(PROBE_TOKENS, PROBE_TOKENS, lambda: math.inf)
         try:
+            asking = self._model.asking
             self._probed = True
-            return self._model.asking
+            return asking
         finally:  # its cost is known once the run logs it
             self._head.tell("failed", n=granted["n"])
 
     def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
         """See protocols.Model. Raises StopRun if the fleet's budget does not cover the call."""
         count, listener, at_most = self._count, options.get("listener"), options.get("at_most")
-        prompt = sum(count(message.content) + PER_MESSAGE for message in messages)
+        prompt = sum(count(m.content) + PER_MESSAGE + IMAGE_TOKENS * len(m.images) for m in messages)
         prompt += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
         prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in options.get("commands", ()))
         max_reply = options["max_tokens"] + self._model.reasoning_room
@@ -216,7 +217,7 @@ def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], A
 
 
 def report(head: HeadLink, whole_events: bool, event: Event) -> None:
-    """Report an event's cost and the run's activity to the head, or with `whole_events` the whole event."""
+    """Report an event's cost and the run's activity to the head, and with `whole_events` the event itself."""
     fields: dict[str, Any] = {"run": event.run, "type": event.type, "step": 0 if event.agent else event.step}
     match event:
         case Thought() | Rejected() | Answered() | Spent():

@@ -326,7 +326,7 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
     except ValueError as error:
         raise StateError(f"{path}, line {number}: this is not a dream: {error}.") from error
     if dream.problem != valid(dream.problem):  # the text is made valid when stored
-        raise StateError(f"{path}, line {number}: 'problem' contains half of a character.")
+        raise StateError(f"{path}, line {number}: 'problem' contains a lone surrogate.")
     return dream
 
 
@@ -343,6 +343,6 @@ def _vectors(
         if array.shape != (memories, known["dim"]) or array.dtype != np.dtype("<f4"):
             raise ValueError("its shape differs from the header")
         return Vectors(str(known["embedder"]), int(known["dim"]), array, rows)
-    except (OSError, ValueError, KeyError, TypeError, StateError) as error:
+    except (OSError, EOFError, AttributeError, ValueError, KeyError, TypeError, StateError) as error:
         listen(f"The vectors in {vectors_file} cannot be used, so the texts are embedded again: {error}.")
         return None

@@ -3,7 +3,7 @@
 The guard is asked when a connection is opened, and the socket connects to an approved address without resolving again.
 TLS is verified against the host in the URL.
 
-No library can connect to an address that was checked earlier, so this is done here. requests and urllib3 do the rest.
+requests cannot be told which address to connect to, so connections are opened here; requests and urllib3 do the rest.
 Their errors become errors of this program. No message repeats the server's words, which are untrusted.
 """
 

@@ -1,8 +1,9 @@
 """Supervise a program for the agent if no PID namespace holds its process tree together.
 
-The supervisor adopts orphaned descendants. When the program ends, on SIGTERM, or when the agent dies, it kills all its
-descendants. They form one process group, which the system call filter does not let them leave, so a single signal
-reaches all of them. It imports little, as it does so for each program. Not covered: a program that may send it SIGKILL.
+The supervisor adopts orphaned descendants. When the program ends, on SIGTERM, or when the agent's thread that started
+it ends, it kills all its descendants. They form one process group, which the system call filter does not let them
+leave, so a single signal reaches all of them. It imports little, since it starts once for each program. Not covered: a
+program that can kill it with SIGKILL.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _exec_program(options: dict[str, Any], argv: list[str]) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execve(argv[0], argv, os.environ)  # noqa: S606 - there is to be no shell
     except OSError as error:
-        os.write(2, f"{argv[0]} cannot be started: {error.strerror}\n".encode())
+        os.write(2, f"{error.filename or argv[0]}: cannot be started: {error.strerror}\n".encode())
     finally:
         os._exit(_CANNOT_START)
 

@@ -154,11 +154,11 @@ Consent = Callable[[str], bool | None]
 """Ask the user a yes-or-no question; return None if nobody can be asked."""
 
 NOT_ALLOWED = (
-    "You have not allowed agents to write into your own memory; allow it with `autoagent memory --user allow`, or "
-    "at the terminal of a run."
+    "The user has not allowed agents to write into the user's own memory. Only the user can, with `autoagent memory "
+    "--user allow` or at the terminal of a run."
 )
-ABSENT = "The user's own memory has no part in this (MEMORY_USER)."
-DECLINED = "The user does not want that in his own memory."
+ABSENT = "The user's own memory is switched off here (MEMORY_USER)."
+DECLINED = "The user does not want that in their own memory."
 _MARK = "agents-may-add"
 
 
@@ -172,7 +172,7 @@ class UserMemory:
 
     @property
     def exists(self) -> bool:
-        """Return whether it exists."""
+        """Return whether anything was ever stored in it."""
         return (self.folder / "memory.db").exists()
 
     @property
@@ -184,7 +184,7 @@ class UserMemory:
         """Save whether agents may add to it. Raises SettingsError if that fails."""
         mark = self.folder / _MARK
         if agents:
-            write_text(mark, "Agents may put something into this memory.\n", private=True, parents=True)
+            write_text(mark, "Agents may add to this memory.\n", private=True, parents=True)
             return
         try:
             mark.unlink(missing_ok=True)

@@ -101,7 +101,7 @@ def plan(source: Path, target: Path) -> Migration:
 
 
 def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> None:
-    """Write the variables, copy the files and add the memories. Raises ForUser for write errors."""
+    """Write the variables, copy the files and add the memories. Raises ForUser if something cannot be written."""
     for source, target in migration.copies:
         _copy(source, target)
     if migration.variables:
@@ -113,13 +113,13 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
     try:
         with open_user_command_memory(settings) as living:
             old_count = len(living)
+            times = {path: path.stat().st_mtime for path, _ in migration.memories}
             for path, text in texts:  # untrusted, since anybody may have written them
-                t = path.stat().st_mtime
-                living.store.put(text, t=t, kind="note", source="AutoGPT", trusted=False, run="", step=0)
+                living.store.put(text, t=times[path], kind="note", source="AutoGPT", trusted=False, run="", step=0)
             count = len(living) - old_count
             say(f"{count} new memories, counted as text from outside: runs that act outward need --memory all.")
-    except (SettingsError, StateError, ModelError) as error:
-        say(f"The memories were not imported: {error} Fix that, and run it again.")
+    except (SettingsError, StateError, ModelError, OSError) as error:
+        raise SettingsError(f"Not all memories were imported: {error} Fix this, then run the command again.") from error
 
 
 def _take_variables(

@@ -41,8 +41,8 @@ _EDITS = "N TEXT replaces goal N, N - drops it, + TEXT adds a goal"
 class RunSteering:
     """Let a person change a run.
 
-    `model` is the model of the run's own agent. Its sub-agents keep theirs. Each change is an event, so that a resumed
-    run keeps it.
+    `model` is the model of the run's own agent. Its sub-agents keep theirs. A resumed run keeps each change: those of
+    the core are in the memory, all others are events.
     """
 
     plan: RunPlan
@@ -73,7 +73,8 @@ class RunSteering:
         try:
             return self._words[word][1](rest)
         except (ForUser, ModelError) as error:
-            self._console.say(f"{str(error).rstrip('.')}. Nothing was changed.")
+            text = str(error)
+            self._console.say(f"{text if text.endswith(('.', '?')) else f'{text}.'} Nothing was changed.")
             return None
 
     def _change_model(self, name: str) -> Change | None:

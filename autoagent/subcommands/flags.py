@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -51,7 +52,7 @@ def run_ids_here(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     """Return the runs of the state folder, newest first, for shell completion, except names that no run can have."""
     from pathlib import Path
 
-    state_dir = (ctx.obj or {}).get("state_dir") or ".autoagent"
+    state_dir = (ctx.obj or {}).get("state_dir") or os.environ.get("AUTOAGENT_STATE_DIR") or ".autoagent"
     runs = (path.name for path in (Path(state_dir) / "runs").glob("*") if re.fullmatch(r"[\w-]+", path.name, re.ASCII))
     return sorted((run for run in runs if run.startswith(incomplete)), reverse=True)
 

@@ -185,17 +185,17 @@ def remove() -> None:
 @click.option("--apply", is_flag=True, help="Carry out the plan; without this flag it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: item, how, to, why.")
 def migrate(folder: Path, apply: bool, as_json: bool) -> None:
-    """Move the contents of an AutoGPT FOLDER into this one.
+    """Copy the contents of an AutoGPT FOLDER into this one.
 
-    Shows a table of everything moved, renamed or left out, with reasons. No file here is overwritten, and moving a file
-    does not make it trusted. An AutoGPT folder also works as it is; there, `autoagent migrate .` imports its memories.
+    Shows a table of what is copied, renamed or left behind, with reasons. No file here is overwritten, and a copied
+    file is not trusted. An AutoGPT folder also works as it is; there, `autoagent migrate .` imports its memories.
     """
     from autoagent.session.migration import carry_out, plan
 
     source, target = folder.resolve(), Path.cwd()
     migration = plan(source, target)
     if source == target.resolve() and not migration.memories:
-        raise SettingsError("This is the current folder, which works as it is: start autoagent in it.")
+        raise SettingsError("This is the current folder, which needs no migration: start autoagent here.")
     if apply:
         carry_out(migration, target, partial(echo, err=True))
     if as_json:

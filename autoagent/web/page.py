@@ -57,7 +57,7 @@ def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
 
 
 def longest(lengths: Collection[int], room: int) -> int:
-    """Return the number of characters to cut texts of these lengths to, so that together they fit this room."""
+    """Return the length to cut texts of these lengths to, so that together they fit `room`; never less than SHORT."""
     left = room
     for done, length in enumerate(sorted(lengths)):
         if length * (len(lengths) - done) > left:

@@ -29,8 +29,9 @@ PATTERNS = (
     ".local/share/bash-completion/", ".local/lib/", ".ipython/", ".gnupg/", ".docker/config.json", ".kube/config",
     ".config/Code/", ".docker/cli-plugins/", ".oh-my-zsh/", ".p10k.zsh", ".config/starship.toml", ".xonshrc",
     ".config/kitty/", ".config/alacritty/", ".config/wezterm/", ".wezterm.lua", ".lessfilter", ".mailcap",
-    ".config/gh/", ".aws/config", ".config/i3/", ".config/sway/", ".config/hypr/", ".config/plasma-workspace/",
-    ".config/direnv/", "**/ai_settings.yaml", "**/prompt_settings.yaml", "**/plugins_config.yaml", "**/azure.yaml",
+    ".config/gh/", ".aws/config", ".config/i3/", ".config/sway/", ".config/hypr/", ".config/direnv/",
+    ".config/plasma-workspace/",
+    "**/ai_settings.yaml", "**/prompt_settings.yaml", "**/plugins_config.yaml", "**/azure.yaml",
 )  # fmt: skip
 """At the top of the workspace. The last line holds the program's own files, at any depth: they shape later runs."""
 
@@ -47,13 +48,15 @@ HOOKS = (
 )  # fmt: skip
 """The names of git's hooks."""
 
-_LINE = re.compile(  # of a git configuration: a section's header, an entry, or both
+_LINE = re.compile(  # of a git configuration as git reads it: a section's header, an entry, or both
     rb"""[ \t]*(?:\[\s*(?P<section>[\w-]+)[^\]\n]*\])?[ \t]*
-    (?:(?P<key>[\w-]+)[ \t]*=[ \t]*(?:"(?P<quoted>[^"\n]*)"|(?P<plain>[^"\n\#;]*)))?[^\n]*\n?""",
+    (?:(?P<key>[\w-]+)[ \t]*=(?P<value>(?:\\\r?\n|\\[^\n]|[^\\\n])*))?[^\n]*\n?""",
     re.VERBOSE,
 )
+_VALUE_PART = re.compile(rb'"|\\\r?\n|\\.|[#;]|[^"\\#;]+', re.DOTALL)
+_ESCAPES = {b"n": b"\n", b"t": b"\t", b"b": b"\b"}
 
-# Entries that name neither a program nor another path, by section. Only unquoted lines in git's own format count.
+# Entries that run no program and include no file, by section. Only unquoted lines in git's own format count.
 _HARMLESS = {
     "core": "repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol",
     "user": "name|email",
@@ -70,17 +73,29 @@ _MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = 
 
 
 def paths_in_config(data: bytes) -> Iterator[tuple[bool, str]]:
-    """Yield the paths that a git configuration names, and of each whether it is that of a file to include.
-
-    The others are folders of hooks.
-    """
+    """Yield the path of each folder of hooks and each included file (True) that a git configuration names."""
     section = b""
     for line in _LINE.finditer(data):
         section = (line["section"] or section).lower()
-        key, value = (line["key"] or b"").lower(), line["quoted"] or line["plain"]
+        key, value = (line["key"] or b"").lower(), _value(line["value"] or b"")
         is_included = section in (b"include", b"includeif") and key == b"path"
         if value and (is_included or (section == b"core" and key == b"hookspath")):
-            yield is_included, os.fsdecode(value).strip()
+            yield is_included, os.fsdecode(value)
+
+
+def _value(written: bytes) -> bytes:
+    """Return a value as git reads it: quotes begin and end anywhere, and a backslash escapes or continues the line."""
+    value, quoted = b"", False
+    for part in _VALUE_PART.findall(written):
+        if part == b'"':
+            quoted = not quoted
+        elif part.startswith(b"\\"):
+            value += b"" if part.endswith(b"\n") else _ESCAPES.get(part[1:], part[1:])
+        elif part in (b"#", b";") and not quoted:
+            break
+        else:
+            value += part
+    return value.strip()
 
 
 def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> bytes:

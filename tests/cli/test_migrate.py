@@ -98,6 +98,17 @@ def test_it_is_done_once(home: Home) -> None:
     assert "there is a ai_settings.yaml here already" in again.text
 
 
+def test_memories_that_cannot_be_stored_are_no_success(home: Home) -> None:
+    old(home)
+    here = Home(home.folder / "new", env={"HOME": str(home.folder)}, warm=True)
+    here.folder.mkdir()
+    here.env |= {"MEMORY_BACKEND": "redis", "MEMORY_URL": "redis://127.0.0.1:1"}
+    done = here.run("migrate", "../old", "--apply")
+    assert done.code == 2 and "Not all memories were imported" in done.err and "Done" not in done.err
+    here.env = {"HOME": str(home.folder)}
+    assert "3 new memories" in here.run("migrate", "../old", "--apply").text
+
+
 CLASSIC = """### AutoGPT - GENERAL SETTINGS
 SMART_LLM=gpt-4-turbo
 USE_AZURE=True
@@ -222,7 +233,7 @@ def test_a_folder_that_is_none(home: Home) -> None:
     done = home.run("migrate", "empty")
     assert done.code == 2
     assert "not an AutoGPT folder" in done.text
-    assert "works as it is" in home.run("migrate", ".").text
+    assert "needs no migration" in home.run("migrate", ".").text
 
 
 def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> None:

@@ -93,7 +93,7 @@ def test_an_agent_is_refused_in_one_line_where_nobody_is_asked(served: Home, ser
     server.add(KEEP, *FINISH)
     served.succeed("--ai-goal", "Learn how I spell", "-c", env=env)
     [refused] = [event for event in served.log() if event["type"] == "returned" and not event["ok"]][:1]
-    assert "You have not allowed agents to write into your own memory" in refused["text"]
+    assert "The user has not allowed agents to write" in refused["text"]
     assert of_user(served) == []
 
     assert served.run("memory", "allow").code == 2

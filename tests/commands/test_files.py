@@ -235,6 +235,8 @@ def test_edit_replaces_each_passage_where_it_is_told_to(ws: Files) -> None:
         ("one\nTODO", "TODO", "one\n"),
         ("one\n\nTODO\n\ntwo\n", "TODO\n", "one\n\n\ntwo\n"),
         ("one TODO\nTODO\nTODO two\n", "TODO", "one \n two\n"),
+        ("begin\nbegin\nend\nend\nrest\n", "begin\nend", "begin\nend\nrest\n"),
+        ("a\n\nx\n\nx\nb\n", "\nx", "a\n\n\nb\n"),
     ],
 )
 def test_edit_leaves_no_empty_line_where_it_takes_out_a_whole_line(

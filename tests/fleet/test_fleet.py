@@ -195,6 +195,20 @@ def test_files_repeats_and_rates(home: Home, server: ScriptedServer) -> None:
     )
 
 
+def test_a_task_whose_files_have_vanished_fails_alone(home: Home, server: ScriptedServer) -> None:
+    home.write("data/a.txt", "a")
+    made = [json.loads(line) for line in tasks(3).splitlines()]
+    made[1]["files"] = "data/a.txt"
+    server.refuses = lambda request: (home.folder / "data/a.txt").unlink(missing_ok=True)
+    code, text = run(home, "\n".join(map(json.dumps, made)), "--parallel", "1")
+    assert code == 9 and "a.txt: cannot be copied: No such file or directory" in text
+    assert_done_once(home.folder / "out", ["t000", "t002"])
+    home.write("data/a.txt", "a")
+    server.refuses = lambda request: None
+    assert home.run("fleet", "resume", "out", "-c").code == 0
+    assert [run["status"] for run in results(home)["runs"]] == ["finished"] * 3
+
+
 WRONG = (
     ("a.yaml", "- {id: a, wish: b}\n- {id: a, wish: c}", "a.yaml:3: id: the id 'a' is taken by a.yaml:2"),
     ("a.yaml", "- id: a\n  wsh: b", "a.yaml:3: wsh: no such key of a task. Did you mean wish?"),

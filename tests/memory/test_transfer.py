@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -184,6 +185,17 @@ def test_damaged_vectors_are_made_anew_which_is_said(path: Path) -> None:
         found = transfer.read(path, lines.append)
         assert found.vectors is None and len(found.memories) == 4
     assert len(lines) == 3 and all(str(beside) in line and "embedded again" in line for line in lines)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x05\x06" + bytes(18)], ids=["empty", "zip"])
+def test_vectors_that_are_no_array_are_left_out(path: Path, content: bytes) -> None:
+    beside = transfer.vectors_path(path)
+    before = hashlib.sha256(beside.read_bytes()).hexdigest()
+    path.write_text(path.read_text().replace(before, hashlib.sha256(content).hexdigest()))
+    beside.write_bytes(content)
+    lines: list[str] = []
+    found = transfer.read(path, lines.append)
+    assert found.vectors is None and len(found.memories) == 4 and "embedded again" in lines[0]
 
 
 def test_an_embedder_that_fails_costs_the_vectors_alone(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def ending(exit: ProcessExit) -> str:
 
 
 def has_failed(exit: ProcessExit) -> bool:
-    """Return whether the program failed. 1 without output is an answer, as grep, test and diff give it."""
+    """Return whether the program failed. 1 without output is an answer, as from `grep`, `test` and `cmp -s`."""
     return exit.status != 0 and not (exit.status == 1 and not exit.output.strip())
 
 
@@ -39,11 +39,11 @@ def described(exit: ProcessExit) -> str:
 
 def _meaning(status: int) -> str:
     if status == _NOT_EXECUTABLE:
-        return " (a program in it is not executable)"
+        return " (a program that it ran is not executable)"
     if status == _NOT_FOUND:
-        return " (a program in it was not found)"
+        return " (a program that it ran was not found)"
     try:
-        return f" (a program in it was ended by {signal.Signals(status - _BY_SIGNAL).name})"
+        return f" (a program that it ran was ended by {signal.Signals(status - _BY_SIGNAL).name})"
     except ValueError:
         return ""
 

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -169,7 +169,10 @@ class LocalStore(StoreBase):
             last = self._db.execute("SELECT embedder, dim FROM spaces ORDER BY id DESC LIMIT 1").fetchone()
             newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'memories'").fetchone()
             [(count,)] = self._db.execute("SELECT COUNT(*) FROM memories")
-            size = sum(file.stat().st_size for file in self._folder.iterdir())
+            size = 0
+            for file in self._folder.iterdir():
+                with suppress(FileNotFoundError):  # another process may just have deleted it
+                    size += file.stat().st_size
             id = id_of(self._db)
         embedder, dim = last or ("", 0)
         return Stats(count, size, embedder, dim, str(self._folder), id, newest[0] if newest else 0)

@@ -64,6 +64,6 @@ class Capabilities:
             return {}
         try:
             records = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return records if isinstance(records, dict) else {}
