@@ -70,10 +70,10 @@ class Prompt:
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(serialise(self.messages).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(serialize(self.messages).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def serialise(messages: Sequence[Message]) -> str:
+def serialize(messages: Sequence[Message]) -> str:
     """Join the messages into the text used for digests and prefixes."""
     return "".join(map(_serialised, messages))
 
@@ -212,7 +212,7 @@ def build(
     memories = _recollections(_STEP_HEADING, recollections, shares.recollections, count, facts.now)
     clock = f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}"
     moment = "\n\n".join(filter(None, (shorten(facts.standing, shares.standing, count), facts.files, clock)))
-    goals = _trigger(facts, is_begun=bool(history))
+    goals = _closing_instruction(facts, is_begun=bool(history))
     tail = "\n\n".join(filter(None, (memories, moment, goals)))
     line_tokens = (count(line) + 1 for line in tail.split("\n"))  # cached: most lines were counted in an earlier step
     tokens = fixed_tokens + sum(line_tokens) + 2 * PER_MESSAGE
@@ -230,13 +230,13 @@ def build(
     return Prompt((Message("system", system), *history, Message("user", tail)), tokens, around)
 
 
-def _trigger(facts: StepFacts, *, is_begun: bool) -> str:
+def _closing_instruction(facts: StepFacts, *, is_begun: bool) -> str:
     goals, met, failing = facts.goals, facts.met, facts.failing
     if facts.file:
-        asked = "\n".join(f"{goal.text.strip()}{_state(number, met, failing)}" for number, goal in enumerate(goals))
+        asked = "\n".join(f"{goal.text.strip()}{_result_of(number, met, failing)}" for number, goal in enumerate(goals))
         manner = "anew and whole" if is_begun else "whole"
         return f"{asked}\n\nWrite {facts.file} {manner}, in one Markdown code block."
-    numbered = _numbered([f"{goal.text}{_state(number, met, failing)}" for number, goal in enumerate(goals)])
+    numbered = _numbered([f"{goal.text}{_result_of(number, met, failing)}" for number, goal in enumerate(goals)])
     if not is_begun:  # a small model that is asked what it did will claim to have done it
         asked = f"Use the first command for these goals:\n{numbered}"
     elif goals and len(met) == len(goals):
@@ -249,7 +249,7 @@ def _trigger(facts: StepFacts, *, is_begun: bool) -> str:
     return f"{asked}\nAnswer in the response format."
 
 
-def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str:
+def _result_of(number: int, met: Collection[int], failing: Mapping[int, str]) -> str:
     """Return ' (met)', the end of a failing check's output in brackets, or '' if the goal has no result."""
     if number in met:
         return " (met)"
@@ -283,7 +283,7 @@ def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Co
     lines: list[str] = []
     share = max(room // 4, _MIN_LINE_TOKENS)
     for memory in memories:
-        line = f"- ({_origin(memory, now)}) {_line(memory, share, count)}"
+        line = f"- ({_origin(memory, now)}) {_memory_line(memory, share, count)}"
         cost = count(line) + 1
         if cost > room:
             break
@@ -303,7 +303,7 @@ def _origin(memory: RetrievedMemory, now: float) -> str:
     return f"{age}, a {memory.kind}" + (f" of run {memory.run}" if memory.run else "")
 
 
-def _line(memory: RetrievedMemory, share: int, count: Count) -> str:
+def _memory_line(memory: RetrievedMemory, share: int, count: Count) -> str:
     """Render a memory in one line of about `share` tokens, with outside text between marks."""
     if memory.trusted:
         return " ".join(shorten(memory.text, share, count).split("\n"))

@@ -20,7 +20,7 @@ from autoagent.core.events import Event, Feedback, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import FULL, Message, Thoughts, Usage, reply_tokens
 from autoagent.core.task import Goal, Task
-from autoagent.prompt import StepFacts, build, serialise, system_prompt
+from autoagent.prompt import StepFacts, build, serialize, system_prompt
 from autoagent.text.tokens import Count, counter
 
 SENTENCE = (
@@ -93,10 +93,10 @@ def measure(window: int, steps: int, count: Count) -> tuple[float, float, int]:
             count=count,
             fixed_tokens=history.fixed_tokens,
         )
-        whole = serialise(prompt.messages)
+        whole = serialize(prompt.messages)
         last = prompt.messages[-1].content
         tail = last[last.index("Memories that may matter now:") :]
-        other = serialise(autogpt_order(prompt.messages, f"The current time is {now}.", tail))
+        other = serialize(autogpt_order(prompt.messages, f"The current time is {now}.", tail))
         if before:
             sent += count(whole)
             reused += count(shared(before, whole))

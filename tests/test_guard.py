@@ -32,7 +32,7 @@ from autoagent.core.memory import Origin, RetrievedMemory
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Task
 from autoagent.memory.none import NoMemory
-from autoagent.safety.approval import Continuous
+from autoagent.safety.approval import ContinuousAuthorizer
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.workspace.gate import Workspace
 
@@ -308,7 +308,7 @@ def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, kno
     call = Call("1", "peek", {})
     asked = run.guard.examine(Proposal(call, peek.spec, risk=peek.spec.risk))
     assert "peek does not declare what it does" in asked.warning
-    refused = Continuous().decide(asked)
+    refused = ContinuousAuthorizer().decide(asked)
     assert (refused.allowed, refused.by) == (False, "guard")
 
     seen = run.guard.observe(call)

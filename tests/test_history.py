@@ -17,7 +17,7 @@ from autoagent.core.events import Decided, Event, Feedback, Prompted, Rejected, 
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import FULL, Message, Shares, Thoughts, Usage
 from autoagent.core.task import Goal, Task
-from autoagent.prompt import Guidance, Prompt, StepFacts, build, recollection_lines, serialise, system_prompt
+from autoagent.prompt import Guidance, Prompt, StepFacts, build, recollection_lines, serialize, system_prompt
 from autoagent.text.quoting import marked
 from autoagent.text.tokens import counter
 
@@ -105,7 +105,7 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool
             last_feedback = event.text
         prompt = prompt_of(history, system, memories, now=1.7e9 + event.step)
         assert tokens_of(prompt.messages) <= prompt.tokens <= window - window // 8
-        text = serialise(prompt.messages)
+        text = serialize(prompt.messages)
         assert all(goal.text in text for goal in GOALS)
         assert last_feedback in text
         assert re.fullmatch("su(au|atu?)*u?" if native else "su(au)*", turns(prompt.messages))
@@ -226,7 +226,7 @@ def test_a_run_asked_by_tools_that_does_not_say_native_shows_its_calls_as_text()
     call = Call("1", "read_file", {"filename": "a"})
     history.add(Thought(step=1, thoughts=Thoughts("t", "r"), call=call, text="", usage=Usage()))
     assert turns(history.messages) == "uau"
-    assert serialise(history.messages).splitlines()[1] == json.dumps(
+    assert serialize(history.messages).splitlines()[1] == json.dumps(
         ["assistant", '{"thoughts": {"text": "t"}, "command": {"name": "read_file", "args": {"filename": "a"}}}']
     )
 

@@ -489,7 +489,7 @@ def test_a_small_model_that_writes_what_is_there_has_changed_nothing(bench: Benc
         for doc in ("", '\n    """Hi"""')
     ]
     model = small(bench, finish([read, *write]), "Add a docstring to the function in hello.py")
-    assert "hello.py holds this very text already; nothing was changed." in model.prompts[2][-1].content
+    assert "hello.py already has exactly this text; nothing was changed." in model.prompts[2][-1].content
     assert '"""Hi"""' in (bench.workspace / "hello.py").read_text()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from autoagent.core.commands import ANY_TEXT, Call, CommandSpec, Parameter, Proposal, Question, Verdict
 from autoagent.core.errors import StopRun
-from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
+from autoagent.safety.approval import ContinuousAuthorizer, FailClosedAuthorizer, RuleAuthorizer
 from autoagent.safety.question_dialog import Ask
 from autoagent.safety.rules import Rulebook, SavedRules
 from autoagent.safety.typed_answers import UserAnswer, edit_arguments, read_answer
@@ -230,8 +230,8 @@ def test_who_drops_a_memory_takes_back_what_was_authorized_in_advance() -> None:
 
 
 def test_continuous_mode_asks_about_a_warning_and_refuses_where_nobody_can_answer() -> None:
-    assert Continuous(Ask(Script("y"))).decide(WARNED) == Verdict(True, "user")
-    verdict = Continuous().decide(WARNED)
+    assert ContinuousAuthorizer(Ask(Script("y"))).decide(WARNED) == Verdict(True, "user")
+    verdict = ContinuousAuthorizer().decide(WARNED)
     assert not verdict.allowed and verdict.by == "guard"
     assert WARNED.warning in verdict.reason and "Go on without it" in verdict.reason
 
@@ -241,7 +241,7 @@ def book(*given: str, saved: SavedRules | None = None) -> Rulebook:
 
 
 def test_a_rule_allows_without_a_question_and_in_spite_of_a_warning() -> None:
-    rules = RuleAuthorizer(book("write_to_file:*.txt"), Continuous())
+    rules = RuleAuthorizer(book("write_to_file:*.txt"), ContinuousAuthorizer())
     assert rules.decide(WARNED) == Verdict(True, "rule write_to_file:*.txt")
     other = replace(WARNED, call=Call("2", "write_to_file", {"filename": "x/a.txt"}))
     assert rules.decide(other).by == "guard"
@@ -344,20 +344,20 @@ class Broken:
 
 
 def test_continuous_mode_allows_everything() -> None:
-    assert Continuous().decide(PROPOSAL).allowed
+    assert ContinuousAuthorizer().decide(PROPOSAL).allowed
     with pytest.raises(StopRun) as stop:
-        Continuous().interrupted()
+        ContinuousAuthorizer().interrupted()
     assert outcome(stop) == "interrupted"
-    assert Continuous(Ask(Script("slower"))).interrupted() == "slower"
+    assert ContinuousAuthorizer(Ask(Script("slower"))).interrupted() == "slower"
 
 
 def test_an_authorizer_that_fails_has_refused() -> None:
     reason = "It could not be decided whether this may run (OSError: disk on fire)."
-    assert FailClosed(Broken()).decide(PROPOSAL) == Verdict(False, "fault", reason)
+    assert FailClosedAuthorizer(Broken()).decide(PROPOSAL) == Verdict(False, "fault", reason)
     with pytest.raises(StopRun):
-        FailClosed(Ask(Script("n"))).decide(PROPOSAL)
+        FailClosedAuthorizer(Ask(Script("n"))).decide(PROPOSAL)
     with pytest.raises(KeyboardInterrupt):
-        FailClosed(_Interrupting()).decide(PROPOSAL)
+        FailClosedAuthorizer(_Interrupting()).decide(PROPOSAL)
 
 
 class _Interrupting(Broken):
@@ -369,7 +369,7 @@ class _Interrupting(Broken):
 def test_what_was_authorized_in_advance_is_forfeited_at_an_interruption(answer: str) -> None:
     ask = Ask(Script("y -9", answer, "n"))
     assert ask.decide(PROPOSAL).allowed
-    assert FailClosed(ask).interrupted() == answer
+    assert FailClosedAuthorizer(ask).interrupted() == answer
     with pytest.raises(StopRun):
         ask.decide(PROPOSAL)
 

@@ -8,7 +8,7 @@ import pytest
 
 from autoagent import documents
 from autoagent.documents import DocumentText
-from autoagent.documents.html import MAIN_LINKS
+from autoagent.documents.html import MAX_LINKS_FOR_MAIN
 from autoagent.documents.reading import Link
 
 URL = "http://h.example/a/page.html"
@@ -100,7 +100,7 @@ def test_the_main_text_of_a_long_page_is_without_its_navigation() -> None:
 
 
 def test_of_a_page_that_is_mostly_links_all_is_given() -> None:
-    menu = "".join(f"<a href='/m{n}'>menu entry {n}</a> " for n in range(MAIN_LINKS + 1))
+    menu = "".join(f"<a href='/m{n}'>menu entry {n}</a> " for n in range(MAX_LINKS_FOR_MAIN + 1))
     reading = read(f"<nav>{menu}</nav><main>{'<p>The main text goes on and on.</p>' * 40}</main>")
-    assert f"[menu entry {MAIN_LINKS}](http://h.example/m{MAIN_LINKS})" in reading.text
+    assert f"[menu entry {MAX_LINKS_FOR_MAIN}](http://h.example/m{MAX_LINKS_FOR_MAIN})" in reading.text
     assert "The main text goes on and on." in reading.text

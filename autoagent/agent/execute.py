@@ -1,4 +1,4 @@
-"""Execute a command, take snapshots before and after it, render its result, and check the goals."""
+"""Run authorized commands, snapshot the workspace around each, record its result, and check the goals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Execution:
         self._state = state
         self._registry = tools.registry
         self._context = replace(tools.context, pause=self._pause, ask=self._ask)
-        self._wait, self._ask_user = tools.context.pause, tools.context.ask
+        self._sleep = tools.context.pause
+        self._ask_user = tools.context.ask
         self._snapshots = tools.snapshots
         self._run_part = tools.part
         self._clock = policy.clock
@@ -40,12 +41,12 @@ class Execution:
     def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
         """Run the command and return its result's metadata."""
         state, call = self._state, proposal.call
-        effects, changing = proposal.spec.effects, proposal.risk != "read"
+        effects, may_change = proposal.spec.effects, proposal.risk != "read"
         whole = effects is None or effects.runs_programs or bool(self._running())
-        if changing:
+        if may_change:
             yield from self.snapshot(passing=True, whole=whole)
         before = state.work.tree
-        yield state.record(Started(call=call), passing=not changing)  # a read lost in a power cut is simply repeated
+        yield state.record(Started(call=call), passing=not may_change)  # a read lost in a power cut is simply repeated
         started_at, interrupted = self._clock(), False
         labels = state.guard.observe(call)
         workspace = self._context.workspace.observed(labels, proposal.guarded)
@@ -71,7 +72,7 @@ class Execution:
         workspace.watch.accept(proposal.guarded)
         result = yield from self._prepare_for_model(call, result, workspace)
         seconds = self._clock() - started_at
-        if changing:
+        if may_change:
             yield from self.snapshot(passing=True, whole=whole)
             result = self._add_changes(proposal, result, before)
         result = state.guard.label(call, result, labels)
@@ -87,7 +88,7 @@ class Execution:
         return (yield from self.end_if_written(result.ok and not interrupted, result.meta))
 
     def end_if_written(self, ok: bool, meta: ResultMeta) -> Generator[Event, None, ResultMeta]:
-        """Return a result's metadata. Make it end the run once the file of a one-file task is written and valid."""
+        """Return the metadata, which ends the run once the file of a one-file task is written and its checks pass."""
         state = self._state
         file, goals = state.start.task.file, state.start.task.goals
         if not (file and ok):
@@ -130,7 +131,8 @@ class Execution:
     def snapshot(self, *, passing: bool = False, whole: bool = True) -> Events:
         """Snapshot the workspace if it has changed since the last snapshot.
 
-        With `passing`, this event is not synced, since a synced one follows at once. See Snapshots.take for `whole`.
+        With `passing`, the event is not synced to disk, since a synced one follows at once. For `whole` see
+        Snapshots.take.
         """
         if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != self._state.work.tree:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
@@ -198,7 +200,7 @@ class Execution:
     def _pause(self, seconds: float) -> None:
         """Wait within a command. Raises StopRun if the run's time is up."""
         self._state.budget.check_time(self._clock())
-        self._wait(seconds)
+        self._sleep(seconds)
 
     def _ask(self, question: str, timeout: float | None) -> str:
         with self._state.budget.time.idle():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from autoagent.agent.goal_words import names_in
 from autoagent.commands.context import Context
-from autoagent.commands.support.program_output import described
+from autoagent.commands.support.program_output import describe_exit
 from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
 from autoagent.core.task import Task
@@ -192,7 +192,7 @@ def _runs(context: Context, entries: Sequence[WorkspaceEntry], program_names: Co
         else:
             title = f"{shown(names[0])}, run now in a copy of the workspace"
             fails = f"{shown(names[0])} fails" if exit.status and _TRACEBACK in exit.output else ""
-        yield TrialRun(tuple(names), names is tests, title, described(exit), fails, passed)
+        yield TrialRun(tuple(names), names is tests, title, describe_exit(exit), fails, passed)
 
 
 def try_out(context: Context, path: str, text: str, tests: Sequence[str], programs: Sequence[str]) -> Trial | None:

@@ -16,7 +16,7 @@ from autoagent.commands.context import Context, in_a_shell
 from autoagent.commands.files import write_to_file
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.encoding import decode
-from autoagent.commands.support.program_output import described, ending, has_failed
+from autoagent.commands.support.program_output import describe_exit, exit_phrase, has_failed
 from autoagent.commands.support.shell_lines import name_of, programs, risk_of
 from autoagent.core.commands import CODE, DETAIL, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
@@ -224,14 +224,14 @@ def _arguments(context: Context, line: str) -> list[str]:
 
 
 def _program_line(program: BackgroundProcess) -> str:
-    state = "running" if program.exit is None else ending(program.exit)
+    state = "running" if program.exit is None else exit_phrase(program.exit)
     return f"{program.pid}: {state}; {program.command}; prints to {program.output}"
 
 
 def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
     # A failing program is not a failure of the command.
     details = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
-    return CommandOutput(described(exit), replace(meta, failed=has_failed(exit), details=details))
+    return CommandOutput(describe_exit(exit), replace(meta, failed=has_failed(exit), details=details))
 
 
 # Asking the model --------------------------------------------------------------------------------------------------

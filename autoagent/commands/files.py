@@ -33,8 +33,8 @@ SEARCH_SECONDS = 10.0
 MAX_MATCHES = 200
 
 Filename = Annotated[str, "path relative to the workspace", "path"]
-Present = Annotated[str, "path relative to the workspace", "path", EXISTING]
-Deleted = Annotated[str, "path relative to the workspace", "entry", EXISTING]
+ExistingFile = Annotated[str, "path relative to the workspace", "path", EXISTING]
+ExistingEntry = Annotated[str, "path relative to the workspace", "entry", EXISTING]
 WholeText = Annotated[str, "the whole content", "exact", FILE_TEXT]
 Directory = Annotated[str, "folder relative to the workspace", "path"]
 
@@ -44,10 +44,10 @@ _file_command = partial(command, always_offered=True, autogpt=("file_operations"
 
 @_file_command("read_file", "Read a file", risk="read", effects=Effects())
 def read_file(
-    context: Context, filename: Present, first_line: FirstLine = 1, lines: Lines = None, column: Column = 1
+    context: Context, filename: ExistingFile, first_line: FirstLine = 1, lines: Lines = None, column: Column = 1
 ) -> CommandOutput:
     if "://" in filename:
-        raise CommandError(f"{shown(filename)} is an address of the web, not a file; browse_website reads pages.")
+        raise CommandError(f"{shown(filename)} is a web address, not a file; browse_website reads pages.")
     data = context.workspace.read(filename, MAX_READ_BYTES + 1)
     if (document := _document(context, filename, data)) is not None:
         text, notes = document.text, [document.note]
@@ -94,9 +94,9 @@ def write_to_file(context: Context, filename: Filename, text: WholeText) -> Comm
     data = _encode_text(text, Decoded(""))
     if context.workspace.size(filename) == len(data) and context.workspace.read(filename, len(data) + 1) == data:
         name = context.workspace.display(filename)
-        return CommandOutput(f"{name} holds this very text already; nothing was changed.")
+        return CommandOutput(f"{name} already has exactly this text; nothing was changed.")
     context.workspace.write(filename, data)
-    return _change_report(context, filename, f"Wrote {_size(text)} to", text=text)
+    return _change_report(context, filename, f"Wrote {_size_text(text)} to", text=text)
 
 
 def _refuse_mask(context: Context, filename: str, text: str) -> None:
@@ -106,7 +106,7 @@ def _refuse_mask(context: Context, filename: str, text: str) -> None:
     before = decode(context.workspace.read(filename, READ_LIMIT))
     if before is not None and context.mask(before.text) != before.text and MASK not in before.text:
         raise CommandError(
-            f"{filename} holds a secret, which you were shown as {MASK}: your text would replace it by these letters. "
+            f"{filename} holds a secret, which you were shown as {MASK}: your text would overwrite it with this mask. "
             "Change the passages around it with edit_file."
         )
 
@@ -120,7 +120,7 @@ def _existing_text(context: Context, filename: str) -> tuple[Decoded, bool]:
 def _preview_append(context: Context, filename: str, text: str) -> str:
     before, cut = _existing_text(context, filename)
     if cut:
-        return f"Adds {_size(text)} at the end of {filename}:\n{text}"
+        return f"Adds {_size_text(text)} at the end of {filename}:\n{text}"
     return _diff(context, filename, before.text, before.text + _with_line_ends_of(before.text, text))
 
 
@@ -137,7 +137,7 @@ def append_to_file(
         context.workspace.write(filename, data)
     else:
         context.workspace.append(filename, data)
-    return _change_report(context, filename, f"Appended {_size(text)} to", text="" if cut else before.text + added)
+    return _change_report(context, filename, f"Appended {_size_text(text)} to", text="" if cut else before.text + added)
 
 
 def _preview_edit(context: Context, filename: str, old: str, new: str, everywhere: bool = False) -> str:
@@ -148,15 +148,15 @@ def _preview_edit(context: Context, filename: str, old: str, new: str, everywher
 @_file_command("edit_file", "Replace a passage in a file", risk="write", preview=_preview_edit, effects=_AMENDING)
 def edit_file(
     context: Context,
-    filename: Present,
+    filename: ExistingFile,
     old: Annotated[str, "text that is in the file exactly once"],
     new: Annotated[str, "what takes its place"],
-    everywhere: Annotated[bool, "whether old is more than once in it, and each is replaced"] = False,
+    everywhere: Annotated[bool, "replace every occurrence of old, not just one"] = False,
 ) -> CommandOutput:
     before, after, count = _apply_edit(context, filename, old, new, everywhere)
     context.workspace.write(filename, _encode_text(after, before))
     times = f" {count} times" if count > 1 else ""
-    return _change_report(context, filename, f"Replaced {_lines(old)} by {_lines(new)}{times} in", text=after)
+    return _change_report(context, filename, f"Replaced {_line_count(old)} by {_line_count(new)}{times} in", text=after)
 
 
 def _preview_delete(context: Context, filename: str) -> str:
@@ -166,14 +166,18 @@ def _preview_delete(context: Context, filename: str) -> str:
     if entry.kind != "file":
         return f"Deletes {_entry_line(entry)}."
     decoded = decode(context.workspace.read(filename, READ_LIMIT))
-    lines = f"{_lines(decoded.text)}, " if decoded and entry.size <= READ_LIMIT else ""
+    lines = f"{_line_count(decoded.text)}, " if decoded and entry.size <= READ_LIMIT else ""
     return f"Deletes {entry.path} ({lines}{counted(entry.size, 'byte')})."
 
 
 @_file_command("delete_file", "Delete file", risk="irreversible", preview=_preview_delete, effects=_AMENDING)
-def delete_file(context: Context, filename: Deleted) -> CommandOutput:
+def delete_file(context: Context, filename: ExistingEntry) -> CommandOutput:
     context.workspace.delete(filename)
     return _change_report(context, filename, "Deleted")
+
+
+def _preview_move(context: Context, filename: str, new_name: str) -> str:
+    return f"Moves {context.workspace.display(filename)} to {_target_path(context, filename, new_name)}."
 
 
 @_file_command(
@@ -182,15 +186,15 @@ def delete_file(context: Context, filename: Deleted) -> CommandOutput:
     risk="write",
     aliases=["rename_file"],
     meant_by=["move", "rename", "mv"],
-    preview=lambda context, filename, new_name: (
-        f"Moves {context.workspace.display(filename)} to {_free_place(context, filename, new_name)}."
-    ),
+    preview=_preview_move,
     effects=_AMENDING,
 )
 def move_file(
-    context: Context, filename: Deleted, new_name: Annotated[str, "its new path relative to the workspace", "path"]
+    context: Context,
+    filename: ExistingEntry,
+    new_name: Annotated[str, "its new path relative to the workspace", "path"],
 ) -> CommandOutput:
-    place = _free_place(context, filename, new_name)
+    place = _target_path(context, filename, new_name)
     before = context.workspace.display(filename)
     context.workspace.read(filename, 1)  # so that the labels of its content move with it
     context.workspace.rename(filename, place)
@@ -198,7 +202,7 @@ def move_file(
     return CommandOutput(f"Moved {before} to {after}.", ResultMeta(changed=(before, after)))
 
 
-def _free_place(context: Context, filename: str, new_name: str) -> str:
+def _target_path(context: Context, filename: str, new_name: str) -> str:
     """Return the new path of a file, inside the folder if `new_name` is one. Refuse an existing file."""
     source = context.workspace.find(filename, follow=False)
     if source is None or source.kind != "file":
@@ -208,7 +212,7 @@ def _free_place(context: Context, filename: str, new_name: str) -> str:
         new_name = f"{new_name.rstrip('/')}/{source.path.rpartition('/')[2]}"
         target = context.workspace.find(new_name)
     if target is not None:
-        raise CommandError(f"There is a file {shown(new_name)} already; delete it first, or choose another name.")
+        raise CommandError(f"{shown(new_name)} already exists; delete it first, or choose another name.")
     return new_name
 
 
@@ -307,8 +311,8 @@ def _apply_edit(context: Context, filename: str, old: str, new: str, everywhere:
         raise CommandError(f"The old text is not in {filename}{_nearest_hint(old, before.text, filename)}")
     if count > 1 and not everywhere:
         raise CommandError(
-            f"The old text is {count} times in {filename}; give more of what stands around the one, or replace each "
-            "with everywhere=true."
+            f"The old text occurs {count} times in {filename}; include more of the text around the one you mean, or "
+            "replace each with everywhere=true."
         )
     if new or old.startswith(("\n", "\r\n")) or old.endswith("\n"):
         return before, before.text.replace(old, new), count
@@ -340,9 +344,9 @@ def _nearest_hint(old: str, text: str, filename: str) -> str:
     return ". Copy it word for word from what read_file shows."
 
 
-def _document(context: Context, filename: str, begins: bytes) -> DocumentText | None:
+def _document(context: Context, filename: str, data: bytes) -> DocumentText | None:
     """Extract a PDF, DOCX or XLSX file, recognized by its first bytes. Return None for any other file."""
-    if not begins.startswith((documents.PDF, documents.ARCHIVE)):
+    if not data.startswith((documents.PDF, documents.ARCHIVE)):
         return None
     data = context.workspace.read(filename, documents.DOCUMENT_LIMIT + 1)
     kind = documents.kind_of(data, name=filename)
@@ -397,11 +401,11 @@ def _printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
-def _size(text: str) -> str:
-    return f"{counted(len(text), 'character')} ({_lines(text)})"
+def _size_text(text: str) -> str:
+    return f"{counted(len(text), 'character')} ({_line_count(text)})"
 
 
-def _lines(text: str) -> str:
+def _line_count(text: str) -> str:
     return counted(text.count("\n") + (not text.endswith("\n") and text != ""), "line")
 
 

@@ -157,7 +157,7 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
         meaning = declared[0] if declared else meaning
         traits = declared[1:]
     if meaning not in get_args(Meaning):
-        raise TypeError(f"The argument {parameter.name!r} is declared as {meaning!r}, which no rule knows.")
+        raise TypeError(f"The argument {parameter.name!r} is declared as {meaning!r}, which is not a Meaning.")
     if get_origin(hint) in (typing.Union, types.UnionType):  # `float | None`: None stands for "not given"
         hint = next(part for part in get_args(hint) if part is not type(None))
     if get_origin(hint) is Literal:
@@ -197,10 +197,12 @@ class Registry:
         self.stand_ins = dict(stand_ins or {})
         self._around = around
         self._named: dict[str, Command] = {}
-        for names in (lambda spec: (spec.name,), lambda spec: spec.aliases, lambda spec: (spec.label,)):
-            for registered in self._commands.values():
-                for name in names(registered.spec):
-                    self._named.setdefault(folded(name), registered)
+        registered = self._commands.values()
+        named = [(command.spec.name, command) for command in registered]
+        named += [(alias, command) for command in registered for alias in command.spec.aliases]
+        named += [(command.spec.label, command) for command in registered]
+        for name, command in named:  # names win over aliases, and these over labels
+            self._named.setdefault(folded(name), command)
 
     @property
     def specs(self) -> tuple[CommandSpec, ...]:
@@ -329,7 +331,7 @@ class Registry:
 
     def _find(self, name: str) -> Command:
         """Find a command by name, alias or label in any spelling. Raises ReplyError with the closest match."""
-        original, key = name.strip(), folded(name)
+        spelled, key = name.strip(), folded(name)
         found = self._named.get(key)
         if found is not None:
             return found
@@ -338,13 +340,13 @@ class Registry:
             if (stand_in := self.stand_ins.get(key, "")) in self._commands:
                 return self._commands[stand_in]
             raise ReplyError(
-                f"The command {original!r} cannot be used here: {reason}. The commands are: {offered}.", off=True
+                f"The command {spelled!r} cannot be used here: {reason}. The commands are: {offered}.", off=True
             )
-        suggestion = next((known for known in self._commands.values() if key in known.spec.meant_by), None)
+        by_meaning = next((known for known in self._commands.values() if key in known.spec.meant_by), None)
         similar = difflib.get_close_matches(key, self._named, n=1, cutoff=0.6)
-        suggestion = suggestion or (self._named[similar[0]] if similar else None)
+        suggestion = by_meaning or (self._named[similar[0]] if similar else None)
         hint = f" Did you mean {suggestion.spec.signature()}?" if suggestion else ""
-        raise ReplyError(f"There is no command {original!r}.{hint} The commands are: {offered}.")
+        raise ReplyError(f"There is no command {spelled!r}.{hint} The commands are: {offered}.")
 
 
 def folded(name: str) -> str:

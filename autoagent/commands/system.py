@@ -10,7 +10,7 @@ from typing import Annotated
 from autoagent.commands.agents import in_levels
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
-from autoagent.commands.support.program_output import ending
+from autoagent.commands.support.program_output import exit_phrase
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.text.figures import moment
@@ -86,7 +86,7 @@ def _program_state(context: Context, pid: int) -> tuple[bool, str]:
         raise CommandError(f"There is no started program with pid {pid}; list_programs shows them.")
     if program.exit is None:
         return False, f"program {pid} still runs; what it prints goes to {program.output}."
-    return True, f"Program {pid} has ended: {ending(program.exit)}. What it printed is in {program.output}."
+    return True, f"Program {pid} has ended: {exit_phrase(program.exit)}. What it printed is in {program.output}."
 
 
 def _file_state(context: Context, filename: str, before: WorkspaceEntry | None) -> tuple[bool, str]:

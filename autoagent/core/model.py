@@ -167,7 +167,7 @@ def reply_tokens(window: int) -> int:
 
 
 def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
-    """Divide the window. All arguments are in tokens. `history` may be too small or negative."""
+    """Divide the window. All arguments are in tokens. `history` may come out negative; the caller checks."""
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
     core = min(CORE, max(96, window // 32))

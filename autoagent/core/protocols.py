@@ -268,7 +268,7 @@ class Authorizer(Protocol):
         """Return the verdict. One with `args` or a `change` allows nothing. The call is proposed again.
 
         Raises StopRun if the user ends the run or nobody can answer, KeyboardInterrupt for Ctrl-C outside a question,
-        and nothing else: wrap an authorizer that may fail in safety.approval.FailClosed.
+        and nothing else: wrap an authorizer that may fail in safety.approval.FailClosedAuthorizer.
         """
 
     def interrupted(self) -> str:

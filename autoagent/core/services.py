@@ -13,7 +13,7 @@ SAME_HOST_ONLY = ContextVar("SAME_HOST_ONLY", default=False)  # redirects may no
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """Describe how a program ended: by its exit status, a signal or a limit, or that it could no longer be watched."""
+    """Describe how a program ended: by itself, by a signal or a limit, or unknown, as it could no longer be watched."""
 
     output: bytes  # both streams in order, shortened to head and tail
     total: int  # bytes of the whole output

@@ -4,7 +4,7 @@ If the extra `readable` is installed, trafilatura finds the main text. For pages
 extra, the whole page is used, navigation included.
 
 Not covered: text written by scripts (a browser renders such pages), and subtle ways of hiding text, such as white on
-white or far off the screen. All text counts as text from outside.
+white or far off the screen. Whatever is read counts as text from outside.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from autoagent.documents.reading import DocumentText, Link, limited, seen
 HTML_LIMIT = 3_000_000  # characters of a page to parse
 LINK_LIMIT = 1_000
 ADDRESS_LIMIT = 2_000  # characters per link
-WORDS_LIMIT = 200  # limits for a link's context: characters, and elements and texts examined
+LINK_TEXT_LIMIT = 200  # characters of a link's text, and nodes examined for it
 STYLE_LIMIT = 200_000  # characters of style sheets to parse
-MAIN_LEAST = 500  # characters of a main text; below that the page is a list, a form or a few words
-MAIN_LINKS = 5_000  # beyond that the page is a list, and searching for a main text is slow
+MIN_MAIN_TEXT = 500  # characters of a main text; below that the page is a list, a form or a few words
+MAX_LINKS_FOR_MAIN = 5_000  # beyond that the page is a list, and searching for a main text is slow
 
 _UNSHOWN = ("script", "style", "template", "title", "iframe", "object", "svg", "canvas", "datalist")
 _HIDING = re.compile(
@@ -51,8 +51,8 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
     title = " ".join(soup.title.get_text().split()) if soup.title else ""
     _hide(soup)
     links, count = _resolve_links(soup, url)
-    main = _main_text(str(soup)) if count <= MAIN_LINKS else ""
-    text, note = limited(seen(main if len(main) >= MAIN_LEAST else _whole_text(soup)), note)
+    main = _main_text(str(soup)) if count <= MAX_LINKS_FOR_MAIN else ""
+    text, note = limited(seen(main if len(main) >= MIN_MAIN_TEXT else _whole_text(soup)), note)
     return DocumentText(text, seen(title)[:300], links, count, note)
 
 
@@ -93,27 +93,27 @@ def _hiding_selectors(css: str) -> set[str]:
 def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int]:
     """Make the visible links absolute. Return a link for each address, the first with a text, and their number."""
     base = soup.find("base", href=True)
-    start = _joined(url, str(base["href"])) if base else url
+    start = _absolute_url(url, str(base["href"])) if base else url
     found: dict[str, Link] = {}
     for node, begins in _walk(soup):
         if not begins or not isinstance(node, Tag) or node.name != "a" or not node.has_attr("href"):
             continue
-        target = _joined(start, str(node["href"]))
+        target = _absolute_url(start, str(node["href"]))
         if not target.startswith(("http://", "https://")):
             del node["href"]
             continue
         node["href"] = target
         if target not in found or not found[target].text:
-            found[target] = Link(_words(node) if len(found) < LINK_LIMIT else "", target)
+            found[target] = Link(_link_text(node) if len(found) < LINK_LIMIT else "", target)
     return tuple(found.values())[:LINK_LIMIT], len(found)
 
 
-def _words(tag: Tag) -> str:
-    texts = (str(node) for node, _ in islice(_walk(tag), WORDS_LIMIT) if isinstance(node, NavigableString))
-    return seen(" ".join(" ".join(texts).split()))[:WORDS_LIMIT]
+def _link_text(tag: Tag) -> str:
+    texts = (str(node) for node, _ in islice(_walk(tag), LINK_TEXT_LIMIT) if isinstance(node, NavigableString))
+    return seen(" ".join(" ".join(texts).split()))[:LINK_TEXT_LIMIT]
 
 
-def _joined(base: str, reference: str) -> str:
+def _absolute_url(base: str, reference: str) -> str:
     try:
         joined = urljoin(base, reference.strip())
         urlsplit(joined)
@@ -156,11 +156,11 @@ def _walk(root: Tag) -> Iterator[tuple[Tag | NavigableString, bool]]:
 
 
 def _whole_text(soup: BeautifulSoup) -> str:
-    lines = (line.strip() for line in "".join(_pieces(soup)).split("\n"))
+    lines = (line.strip() for line in "".join(_text_parts(soup)).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
-def _pieces(soup: BeautifulSoup) -> Iterator[str]:
+def _text_parts(soup: BeautifulSoup) -> Iterator[str]:
     preformatted = 0
     for node, begins in _walk(soup):
         if isinstance(node, NavigableString):

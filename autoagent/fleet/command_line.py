@@ -203,9 +203,9 @@ def worker_command(
     @click.pass_context
     def worker(ctx: click.Context, descriptor: int, folder: str) -> None:
         """Run the orders of a fleet's head over an inherited socket, in a FOLDER of its own if it has one."""
-        from autoagent.fleet.link import joined
+        from autoagent.fleet.link import join_fleet
 
-        with joined(descriptor, folder) as order:
+        with join_fleet(descriptor, folder) as order:
             given = {**(ctx.obj or {}), **order["given"]}
             if order["run"]:
                 code = take_up(given, order["run"])

@@ -16,7 +16,7 @@ from pathlib import Path
 from autoagent.core.errors import StateError
 
 OUTPUT = "output.txt"  # a worker's output
-GRACE = 5.0  # seconds for a worker to end after SIGTERM
+GRACE_SECONDS = 5.0  # seconds for a worker to end after SIGTERM
 
 
 class WorkerProcess:
@@ -38,7 +38,7 @@ class WorkerProcess:
         A process that outlives its connection is killed.
         """
         with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(GRACE)
+            return self._process.wait(GRACE_SECONDS)
         self._process.kill()
         return self._process.wait()
 

@@ -2,14 +2,15 @@
 
 A single thread does all of it, so that decisions about the budget never conflict. A worker that dies is replaced by
 another, which resumes the run from its log at the exact step. If the first may still be running on another machine,
-this happens once its lease has expired.
+its lease has to expire before.
 
-Not covered: a command interrupted in this way may have acted on the outside world. The resumed run is told so.
+Not covered: an interrupted command may already have acted on the outside world; the resumed run is told so.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import selectors
@@ -30,7 +31,7 @@ from autoagent import __version__
 from autoagent.core.errors import StateError
 from autoagent.core.model import Price
 from autoagent.core.task import Status
-from autoagent.fleet.engine import GRACE, OUTPUT, Engine, WorkerProcess
+from autoagent.fleet.engine import GRACE_SECONDS, OUTPUT, Engine, WorkerProcess
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.link import LEASE_SECONDS, LOCK_FILE
@@ -38,34 +39,40 @@ from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, locke
 
 MAX_LINE = 64_000_000  # bytes in one message of a worker
 TICK_SECONDS = 0.5  # between two screen updates
-LEASE_MARGIN = GRACE + 2.0
-"""Seconds between the end of a lease and the reassignment of its run: time to end, and for clock differences."""
+LEASE_MARGIN = GRACE_SECONDS + 2.0
+"""Seconds from the end of a lease to the reassignment of its run, when even a worker with a slow clock has ended."""
 SEND_SECONDS = LEASE_SECONDS / 2  # a worker that reads nothing for so long would delay the answers to the others
 TEAM = "team.yaml"  # in the folder of a run on another machine
 STOPPED = "The fleet is stopped; `autoagent fleet resume` continues it."
 ANSWER_SECONDS = 30 * 86_400.0  # how long a question waits for `autoagent answer`
 FINAL = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
 """The final statuses: a resumed fleet does not start such runs again."""
+STATUS_OF_CODE = {status.code: status for status in Status}
 
 
 @dataclass(slots=True)
 class Worker:
     """Hold a worker: its process, its run, and any error that it reported.
 
-    `asks` is the command of its open question, or ''. `outgoing` are the messages with which it begins: a copy of its
-    folder if it has none, and its order.
+    `asks_about` is the command of its open question, or ''. `outgoing` are the messages with which it begins: a copy of
+    its folder if it has none, and its order.
     """
 
     process: WorkerProcess
     row: Row
     unread: bytearray = field(default_factory=bytearray)
     problem: Mapping[str, Any] | None = None
-    asks: str = ""
+    asks_about: str = ""
     outgoing: Iterator[Mapping[str, Any]] | None = None
-    ordered: bool = False
+    has_order: bool = False
     copy: Path | None = None  # the local copy of its folder, if it works on another machine
-    leased: float = 0.0  # when the head may reassign its run
-    doomed: float | None = None  # when to kill it
+    lease_ends: float = 0.0  # when the head may reassign its run
+    told_to_stop: bool = False
+    kill_at: float = math.inf
+
+    def renew_lease(self) -> None:
+        """Reserve its run for this worker for a while longer."""
+        self.lease_ends = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
 
 
 class Head:
@@ -79,7 +86,7 @@ class Head:
         self, state: FleetState, record: FleetRecord, flags: Mapping[str, Any], engine: Engine, patience: float
     ) -> None:
         self.state = state
-        self.say: Callable[[str], None] = lambda text: None
+        self.notify: Callable[[str], None] = lambda text: None
         self.not_copied: Collection[Path] = {state.out.resolve()}  # the agent's own, among a task's files
         settings = state.settings
         self.ledger = Ledger(Ceilings(settings["budget"], settings["max_tokens"], settings["rpm"], settings["tpm"]))
@@ -88,10 +95,11 @@ class Head:
         self._flags = flags
         self._patience = patience
         self._engine = engine
-        self._parallel, self._retries = int(settings["parallel"]), int(settings["retries"])
+        self._parallel = int(settings["parallel"])
+        self._retries = int(settings["retries"])
         self._workers: dict[int, Worker] = {}
         self._selector = selectors.DefaultSelector()
-        self._failures: dict[str, tuple[int, int]] = {}  # consecutive ones, and how many commands were done by then
+        self._failures: dict[str, tuple[int, int]] = {}  # of each run in a row, and its commands by then
         self._queue: deque[Row] = deque()
         self._warned = False  # that questions reach nobody
         self._maybe_alive: list[tuple[float, Row]] = []  # runs whose worker may be alive, and until when
@@ -100,7 +108,7 @@ class Head:
         """Yield each run as it ends, until all have ended or the fleet is stopped."""
         for row in self.state.rows.values():
             lost = row.state == "running" and row.node
-            if self.is_over(row):
+            if self.close_if_over(row):
                 continue
             if lost:  # by a killed head
                 self._maybe_alive.append((time.monotonic() + LEASE_SECONDS + LEASE_MARGIN, row))
@@ -115,12 +123,12 @@ class Head:
                             yield failed
                     if not self._workers and not (goes_on and self._maybe_alive):
                         break
-                    yield from self.listen()
+                    yield from self.serve_workers()
             finally:
                 self.end_all()
 
-    def is_over(self, row: Row) -> bool:
-        """Return whether a run needs no worker. Take facts from its log that a killed head may not have recorded."""
+    def close_if_over(self, row: Row) -> bool:
+        """Catch up with a run's log: a killed head may not have recorded its end. Return whether it needs no worker."""
         is_done = row.state == "done" and row.status in FINAL
         try:
             tally = tally_of(self.state.folder(row))
@@ -170,7 +178,7 @@ class Head:
         self._workers[worker.process.connection.fileno()] = worker
         self._selector.register(worker.process.connection, selectors.EVENT_READ, worker)
 
-    def order_for(self, worker: Worker, folder: Path, *, attended: bool) -> dict[str, Any]:
+    def assignment_for(self, worker: Worker, folder: Path, *, attended: bool) -> dict[str, Any]:
         """Return the order for a worker in a folder, with its run's flags. `attended`: somebody there can answer."""
         row, job = worker.row, worker.row.job
         flags = {**({"answer_timeout": ANSWER_SECONDS} if attended else {}), **self._flags, **job.given}
@@ -191,8 +199,8 @@ class Head:
             "lease": LEASE_SECONDS if self._engine.leases else 0,
         }
 
-    def listen(self) -> Iterator[Row]:
-        """Listen to the workers briefly. Yield the runs that have ended."""
+    def serve_workers(self) -> Iterator[Row]:
+        """Serve the workers for a moment. Yield the runs that have ended."""
         sends = any(worker.outgoing for worker in self._workers.values())
         wait = 0.0 if sends else min(TICK_SECONDS, self.ledger.wakes)
         for key, _ in self._selector.select(wait):
@@ -213,10 +221,10 @@ class Head:
                 if len(rest) > MAX_LINE:
                     raise StateError(f"It sent more than {MAX_LINE // 1_000_000} MB in a line.")
                 for line in lines:
-                    self.hear(worker, json.loads(line))
+                    self.handle_message(worker, json.loads(line))
             except (StateError, ValueError, TypeError, LookupError) as error:  # the others continue
                 self._give_up(worker, f"The worker can no longer be monitored: {error}")
-            if not data and (row := self.worker_ended(worker)) is not None:
+            if not data and (row := self.reap(worker)) is not None:
                 yield row
         for answer in self.ledger.answers():
             run, number = answer.key
@@ -229,17 +237,18 @@ class Head:
         self._maybe_alive = [(until, row) for until, row in self._maybe_alive if now <= until]
         self.stop_workers()
         for worker in self._workers.values():
-            if self._engine.leases and worker.ordered and now > worker.leased:
+            if self._engine.leases and worker.has_order and now > worker.lease_ends:
                 worker.process.abandon()
 
-    def hear(self, worker: Worker, message: Mapping[str, Any]) -> None:
+    def handle_message(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        """Apply a worker's message."""
         row, ledger = worker.row, self.ledger
         key = (row.job.id, message.get("n", 0))
         match message["op"]:
             case "hello":
-                self.welcome(worker, message)
+                self.answer_hello(worker, message)
             case "beat":
-                worker.leased = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
+                worker.renew_lease()
                 self._send(worker, {"n": message["n"]})
             case "put" if worker.copy:
                 receive(worker.copy, message)
@@ -263,12 +272,12 @@ class Head:
                 usd, tokens = message.get("usd", 0.0), message.get("tokens", 0)
                 ledger.logged(row.job.id, usd, tokens, replied=message.get("replied", False))
                 row.steps, row.usd, row.tokens = max(row.steps, message["step"]), row.usd + usd, row.tokens + tokens
-                worker.asks = message.get("asks", worker.asks)
-                row.doing = f"asks about {worker.asks}" if worker.asks else message.get("doing", row.doing)
+                worker.asks_about = message.get("asks", worker.asks_about)
+                row.doing = f"asks about {worker.asks_about}" if worker.asks_about else message.get("doing", row.doing)
                 if "event" in message:
                     self._record.on_line({"id": row.job.id, **message["event"]})
 
-    def welcome(self, worker: Worker, hello: Mapping[str, Any]) -> None:
+    def answer_hello(self, worker: Worker, hello: Mapping[str, Any]) -> None:
         """Give a worker its order, unless its version differs from this head's, or the fleet is stopping."""
         here, there = (__version__, platform.python_version()), (hello["version"], hello["python"])
         if here != there:
@@ -284,7 +293,7 @@ class Head:
         is_local = hello["host"] == socket.gethostname() and not hello["own"]
         if not is_local and not self._flags.get("continuous") and not self._warned:
             self._warned = True
-            self.say(f"Questions on {hello['host']} do not reach the inbox: a run with a question ends there; give -c.")
+            self.notify(f"Questions on {hello['host']} do not reach the inbox, so a run that asks one ends; pass -c.")
         if not is_local:
             row.node = hello["host"]
             self._record.add("placed", id=row.job.id, node=row.node)
@@ -295,12 +304,12 @@ class Head:
         folder = self.state.folder(worker.row).absolute()
         if own:
             worker.copy = folder
-            for change in FolderSender(folder, self.say).changes():
+            for change in FolderSender(folder, self.notify).changes():
                 yield {"put": change}
             folder = Path(own)
-        worker.ordered = True
-        worker.leased = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
-        yield self.order_for(worker, folder, attended=attended)
+        worker.has_order = True
+        worker.renew_lease()
+        yield self.assignment_for(worker, folder, attended=attended)
 
     def _send_outgoing(self) -> None:
         """Send each worker one of its first messages, so that a large folder keeps no other worker waiting."""
@@ -331,7 +340,7 @@ class Head:
         worker.problem, worker.outgoing = {"reason": reason, "code": Status.FAILED.code}, None
         worker.process.send_signal(signal.SIGKILL)
 
-    def worker_ended(self, worker: Worker) -> Row | None:
+    def reap(self, worker: Worker) -> Row | None:
         """Record the end of a worker. Return its run if that is over for this head, or None if it is tried again."""
         row, connection = worker.row, worker.process.connection
         self._selector.unregister(connection)
@@ -349,13 +358,12 @@ class Head:
         if died:
             reason = worker.process.problem or exit_reason(code)
             problem = worker.problem or {"reason": reason, "code": Status.FAILED.code}
-            statuses = {status.code: status for status in Status}
-            row.status, row.reason = statuses.get(problem["code"], Status.FAILED), problem["reason"]
+            row.status, row.reason = STATUS_OF_CODE.get(problem["code"], Status.FAILED), problem["reason"]
             self._record.add("lost", id=row.job.id, attempt=row.attempt, reason=row.reason, run=row.run)
         if row.status == Status.FAILED and not self.stops and self.may_try_again(row, tally.returned):
             row.state = "waiting"
             if code is None and row.node:
-                self._maybe_alive.append((worker.leased, row))
+                self._maybe_alive.append((worker.lease_ends, row))
                 row.doing = "waiting for the end of its lease"
             else:
                 self._queue.appendleft(row)
@@ -364,7 +372,7 @@ class Head:
         return row
 
     def may_try_again(self, row: Row, returned: int) -> bool:
-        """Return whether to try again a run that failed or lost its worker. Count failures since its last command."""
+        """Return whether to retry a failed run. Only failures without a command in between count."""
         failures, before = self._failures.get(row.job.id, (0, returned))
         failures = failures + 1 if before == returned else 1
         self._failures[row.job.id] = failures, returned
@@ -379,16 +387,16 @@ class Head:
         """If the fleet is stopped, end the workers: at their next call, or at once."""
         now = time.monotonic()
         for worker in self._workers.values():
-            if self.stops and worker.doomed is None:
-                worker.doomed = float("inf")
-                if worker.ordered:
+            if self.stops and not worker.told_to_stop:
+                worker.told_to_stop = True
+                if worker.has_order:
                     self._send(worker, {"stop": STOPPED})
-                if worker.asks or (self._engine.leases and not worker.ordered):
+                if worker.asks_about or (self._engine.leases and not worker.has_order):
                     worker.process.send_signal(signal.SIGTERM)
-            if self.stops > 1 and worker.doomed == float("inf"):
-                worker.doomed = now + GRACE
+            if self.stops > 1 and worker.kill_at == math.inf:
+                worker.kill_at = now + GRACE_SECONDS
                 worker.process.send_signal(signal.SIGTERM)
-            if worker.doomed is not None and now > worker.doomed:
+            if now > worker.kill_at:
                 worker.process.send_signal(signal.SIGKILL)
 
     def end_all(self) -> None:
@@ -464,9 +472,9 @@ def end_orphans(state: FleetState) -> None:
     """End the workers of a killed head: let them finish their step, then send signals."""
     locks = [state.folder(row) / LOCK_FILE for row in state.rows.values()]
     for lock in locks:
-        deadline = time.monotonic() + 2 * GRACE
-        while (pid := holder(lock)) and time.monotonic() < deadline + GRACE:
-            if time.monotonic() > deadline - GRACE:
+        deadline = time.monotonic() + 2 * GRACE_SECONDS
+        while (pid := holder(lock)) and time.monotonic() < deadline + GRACE_SECONDS:
+            if time.monotonic() > deadline - GRACE_SECONDS:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
             time.sleep(0.1)

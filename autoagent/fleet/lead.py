@@ -107,7 +107,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         self.head = Head(self.state, self._record, flags, self._engine, session.settings.patience or default_patience)
         self.head.not_copied = {self.out.resolve(), *(Path(p).resolve() for p in protected_paths(session.settings))}
         if self._screen:
-            self.head.say = self._screen.say
+            self.head.notify = self._screen.say
 
     def __iter__(self) -> Iterator[Row]:
         """Yield each run as it ends."""

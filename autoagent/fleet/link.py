@@ -8,6 +8,7 @@ another machine, where the head cannot see it end, it ends at once, also if the 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -44,7 +45,7 @@ from autoagent.core.events import (
 from autoagent.core.model import Asking, Completion, Message
 from autoagent.core.protocols import Model, RequestOptions
 from autoagent.core.task import Outcome, Status
-from autoagent.fleet.engine import GRACE
+from autoagent.fleet.engine import GRACE_SECONDS
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.models.openai.retry import Fault
 from autoagent.registry.registrations import GUESTS
@@ -60,7 +61,9 @@ LEASE_SECONDS = 20.0
 """How long a worker on another machine continues without its head: longer than the network or a busy head may stall,
 and no longer than a user would wait for a lost run to resume."""
 BEAT_SECONDS = 4.0  # between two messages, so that a lease survives four lost messages
-now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # it also counts time asleep
+boot_time = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)  # it also counts time asleep
 GONE = "The head of the fleet is gone; `autoagent fleet resume` continues the fleet."
 
 
@@ -71,7 +74,7 @@ class HeadLink:
         self._connection = connection
         self._lines = connection.makefile("rb")
         self._send_lock = threading.Lock()
-        self._call_numbers = iter(range(1, 1 << 62))
+        self._call_numbers = itertools.count(1)
         self._answers: dict[int, dict[str, Any]] = {}
         self._answered = threading.Condition()
         self._stopped = ""
@@ -86,7 +89,7 @@ class HeadLink:
         except OSError:
             self._lost_head()
 
-    def order(self, folder: str) -> dict[str, Any]:
+    def receive_order(self, folder: str) -> dict[str, Any]:
         """Wait for the head's order, and receive the run's files if this node has its own folder.
 
         Raises StateError if the head is gone.
@@ -99,7 +102,7 @@ class HeadLink:
             receive(Path(folder), message["put"])
         raise StateError("The head of the fleet is gone.")
 
-    def is_there(self) -> bool:
+    def ping(self) -> bool:
         """Wait for the head and return whether it answers. If so, it has received everything sent before."""
         number = next(self._call_numbers)
         self.tell("beat", n=number)
@@ -216,7 +219,7 @@ def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], A
         raise
 
 
-def report(head: HeadLink, whole_events: bool, event: Event) -> None:
+def report_event(head: HeadLink, whole_events: bool, event: Event) -> None:
     """Report an event's cost and the run's activity to the head, and with `whole_events` the event itself."""
     fields: dict[str, Any] = {"run": event.run, "type": event.type, "step": 0 if event.agent else event.step}
     match event:
@@ -239,46 +242,50 @@ def report(head: HeadLink, whole_events: bool, event: Event) -> None:
 
 
 def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
-    """End this process once its head has been silent for so long, unless the run is `over` first.
+    """End this process if its head is gone or silent for `seconds`, unless the run is `over` first.
 
-    The lease runs from the time of the question here, and from the answer for the head. So it ends here before the
-    head reassigns the run.
+    Here the lease runs from the question, and for the head from its answer. So it ends here before the head reassigns
+    the run.
     """
-    until = now() + seconds
+    until = boot_time() + seconds
 
     def renew() -> None:  # in its own thread, as writing to a connection that nobody reads blocks
         nonlocal until
         while not over.is_set():
-            asked = now()
-            if head.is_there():
+            asked = boot_time()
+            if head.ping():
                 until = asked + seconds
             over.wait(BEAT_SECONDS)
 
     threading.Thread(target=renew, name="beat", daemon=True).start()
-    while now() < until and not head.gone:
+    while boot_time() < until and not head.gone:
         if over.wait(POLL_SECONDS):
             return
     if not over.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(GRACE)
+        time.sleep(GRACE_SECONDS)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def send_changes(head: HeadLink, sender: FolderSender, event: Event | None = None) -> None:
-    """Send the changes in a run's folder after an event was logged. If it is None, the run is over: wait for arrival.
+    """Send the changes in a run's folder after an event was logged.
 
-    Raises StopRun before a command if the head cannot be told of it.
+    Without an event the run is over: wait until everything has arrived. Raises StopRun before a command if the head
+    cannot be told of it.
     """
     if event is None:
         sys.stdout.flush()  # into the output file
     for change in sender.changes(whole=event is None or isinstance(event, (RunStarted, Returned, Ended))):
         head.tell("put", **change)
-    if (event is None or isinstance(event, Started)) and not head.is_there() and event:
+    if event is not None and not isinstance(event, Started):
+        return
+    has_arrived = head.ping()
+    if event is not None and not has_arrived:
         raise StopRun(Outcome(Status.STOPPED, GONE))
 
 
 @contextmanager
-def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
+def join_fleet(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
     """Join the fleet over an inherited socket. Yield the head's order, and connect the run that follows.
 
     `own` is the run's folder on this node if the fleet's folder cannot be reached, else ''. Raises StateError if the
@@ -290,7 +297,7 @@ def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
         head = HeadLink(connection)
         version, python = __version__, platform.python_version()
         head.tell("hello", version=version, python=python, pid=os.getpid(), host=socket.gethostname(), own=own)
-        order = head.order(own)
+        order = head.receive_order(own)
         order["given"] = {k: tuple(v) if isinstance(v, list) else v for k, v in order["given"].items()}
         if order["lease"]:
             stack.callback(over.set)
@@ -299,7 +306,7 @@ def joined(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
             if own:
                 GUESTS["written"] = partial(send_changes, head, FolderSender(Path(own), echo, has=True))
                 stack.callback(GUESTS["written"])
-            GUESTS["listen"] = partial(report, head, order["whole"])
+            GUESTS["listen"] = partial(report_event, head, order["whole"])
             GUESTS["model"] = lambda model: MeteredModel(model, head)
             GUESTS["request"] = partial(send_in_turn, head)
             try:

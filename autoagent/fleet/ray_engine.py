@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from autoagent import __version__
 from autoagent.core.errors import StateError
-from autoagent.fleet.engine import GRACE, Engine, WorkerProcess, spawn_worker
+from autoagent.fleet.engine import GRACE_SECONDS, Engine, WorkerProcess, spawn_worker
 from autoagent.text.sanitize import shorten
 
 NONCE_FILE = "fleet.nonce"  # a node that finds it with the head's content shares the folder
@@ -71,7 +71,7 @@ class Relay:
         """Close the connection. Kill the worker if it does not end. Return its exit code."""
         self._to_worker.close()
         try:
-            return await asyncio.to_thread(self._process.wait, GRACE)
+            return await asyncio.to_thread(self._process.wait, GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return await asyncio.to_thread(self._process.wait)
@@ -105,7 +105,7 @@ class RayProcess(WorkerProcess):
 
     def wait(self) -> int | None:
         """See WorkerProcess."""
-        self._over.wait(3 * GRACE)
+        self._over.wait(3 * GRACE_SECONDS)
         return self._code
 
     def send_signal(self, number: int) -> None:

@@ -56,7 +56,7 @@ class Vectors:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class Export:
     """Hold the contents of the files. The ids of the memories are -1. `t` in the trash is the time of forgetting."""
 
     memories: tuple[RetrievedMemory, ...]
@@ -181,7 +181,7 @@ def _as_state_errors(path: Path) -> Iterator[None]:
         raise StateError(f"{path} cannot be used: {error}.") from error
 
 
-def read(path: Path, listen: Listen = lambda line: None) -> Exported:
+def read(path: Path, listen: Listen = lambda line: None) -> Export:
     """Read a whole export. Missing or damaged vectors are left out and reported.
 
     Raises StateError with file and line for a file that cannot be read or is incomplete, SettingsError for a special
@@ -202,10 +202,10 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
         raise StateError(f"{path} ends after {read} of {total} lines; it is incomplete. Export again.")
     rows = {memory.text: row for row, (memory, embedded) in enumerate(kept) if embedded}
     vectors = _vectors(path, header["vectors"], len(kept), rows, listen) if header.get("vectors") else None
-    return Exported(tuple(memory for memory, _ in kept), tuple(lost), tuple(dreamt), vectors)
+    return Export(tuple(memory for memory, _ in kept), tuple(lost), tuple(dreamt), vectors)
 
 
-def import_into(store: MemoryStore, journal: Journal | None, exported: Exported, *, trusted: bool = False) -> Counts:
+def import_into(store: MemoryStore, journal: Journal | None, exported: Export, *, trusted: bool = False) -> Counts:
     """Add an export to a memory. Repeating an import, whole or partial, changes nothing more.
 
     Unless `trusted`, a text counts as untrusted if this memory does not already trust it. A text that is already stored
@@ -216,14 +216,14 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
     exported, doubted = (exported, 0) if trusted else _labelled_untrusted(store, exported)
     for start in range(0, len(exported.memories), BATCH):
         batch = exported.memories[start : start + BATCH]
-        store.change([change for memory in batch for change in _put(store, memory)])
+        store.change([change for memory in batch for change in _restore(store, memory)])
     new = store.stats().count - count_before
     forgotten_at = {memory.text: memory.t for memory in store.listed(trash=True)}
     trashed = 0
     for memory in exported.trash:
         if forgotten_at.get(memory.text, -math.inf) >= memory.t or store.find(memory.text) is not None:
             continue
-        store.change(_put(store, memory))
+        store.change(_restore(store, memory))
         if (found := store.find(memory.text)) is not None:
             trashed += store.change([Change(found.id, (found.t, found.level), memory.t, None)])
     dreams: list[Dream] = []
@@ -235,14 +235,14 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
     return Counts(new, trashed, len(dreams), doubted=doubted)
 
 
-def without_untrusted(exported: Exported) -> Exported:
+def without_untrusted(exported: Export) -> Export:
     """Return the export without memories from outside."""
     memories, trash = (tuple(m for m in part if m.trusted) for part in (exported.memories, exported.trash))
     dreams = tuple(dream for dream in exported.dreams if dream.trusted)
     return dataclasses.replace(exported, memories=memories, trash=trash, dreams=dreams)
 
 
-def _labelled_untrusted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
+def _labelled_untrusted(store: MemoryStore, exported: Export) -> tuple[Export, int]:
     """Return the export with only the trust that this memory shares, and how many items lost theirs."""
 
     def label(memory: RetrievedMemory) -> RetrievedMemory:
@@ -257,7 +257,7 @@ def _labelled_untrusted(store: MemoryStore, exported: Exported) -> tuple[Exporte
     return dataclasses.replace(exported, memories=memories, trash=trash), doubted
 
 
-def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
+def _restore(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
     """Store an exported memory. Return the change that sets its level, if necessary."""
     known = store.find(memory.text)
     newer = known if known is not None and known.t > memory.t else memory
@@ -306,17 +306,20 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
         if kind is str and name != "text" and record[name] != valid(record[name]):  # texts are made valid when stored
-            raise StateError(f"{path}, line {number}: {name!r} contains half of a character.")
-    for when in (time, "stored"):
-        t: Any = record.get(when, 0 if when == "stored" else None)  # older exports have none
-        if type(t) not in (int, float) or not 0 <= t <= LATEST:
-            raise StateError(f"{path}, line {number}: {when!r} must be a time, in seconds since 1970.")
-    t, stored = float(record[time]), float(record.get("stored", 0))
+            raise StateError(f"{path}, line {number}: {name!r} contains a lone surrogate.")
+    t = _time(path, number, time, record.get(time))
+    stored = _time(path, number, "stored", record.get("stored", 0))  # older exports have none
     if not 0 <= record["level"] <= _MAX_INTEGER or not record["text"].strip():
-        raise StateError(f"{path}, line {number}: a memory has a text and a level of 0 or more.")
+        raise StateError(f"{path}, line {number}: a memory needs a text and a level of 0 or more.")
     if not 0 <= record["step"] <= _MAX_INTEGER:
         raise StateError(f"{path}, line {number}: 'step' must be 0 or more.")
     return RetrievedMemory(id=-1, score=0.0, t=t, stored=stored, **{name: record[name] for name in _FIELDS})
+
+
+def _time(path: Path, number: int, name: str, value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= LATEST:
+        raise StateError(f"{path}, line {number}: {name!r} must be a time, in seconds since 1970.")
+    return float(value)
 
 
 def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:

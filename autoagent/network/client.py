@@ -22,7 +22,7 @@ from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
 from autoagent.core.services import SAME_HOST_ONLY, WebPage
 from autoagent.network.addresses import Address, NetworkGuard, parse
-from autoagent.network.connections import SILENCE_SECONDS, Deadline, adapter, guarded_connect, named
+from autoagent.network.connections import SILENCE_SECONDS, Deadline, guarded_adapter, guarded_connect, named
 
 if TYPE_CHECKING:
     from requests import Response
@@ -125,7 +125,7 @@ class HttpClient:
 
         address, sent = parse(url), {**_USUAL, "User-Agent": self.user_agent, **headers}
         cookies = RequestsCookieJar()
-        http = adapter(guarded_connect(self.guard, deadline))
+        http = guarded_adapter(guarded_connect(self.guard, deadline))
         try:
             for _ in range(MAX_REDIRECTS + 1):
                 with named(address.url, deadline):

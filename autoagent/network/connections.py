@@ -1,4 +1,4 @@
-"""Connect requests to addresses approved by the network guard, within a deadline.
+"""Open connections for requests, only to addresses that the network guard approves, within a deadline.
 
 The guard is asked when a connection is opened, and the socket connects to an approved address without resolving again.
 TLS is verified against the host in the URL.
@@ -55,7 +55,7 @@ class Deadline:
             watched.close()
 
     def left(self) -> float:
-        """Return the remaining seconds, or a moment after the deadline."""
+        """Return the remaining seconds, at least a millisecond."""
         return max(self._end - time.monotonic(), 0.001)
 
     def watch(self, connection: socket.socket) -> None:
@@ -104,25 +104,25 @@ def trusted_context() -> ssl.SSLContext:
     return context
 
 
-def adapter(connect: Connect) -> HTTPAdapter:
+def guarded_adapter(connect: Connect) -> HTTPAdapter:
     """Return an adapter of requests that opens all connections by `connect`, without proxies or retries."""
     from requests.adapters import HTTPAdapter
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
     from urllib3.connection import HTTPConnection, HTTPSConnection
 
-    class Plain(HTTPConnection):
+    class GuardedHTTPConnection(HTTPConnection):
         def _new_conn(self) -> socket.socket:
             return connect(self.host, self.port)
 
-    class Secure(HTTPSConnection):
+    class GuardedHTTPSConnection(HTTPSConnection):
         def _new_conn(self) -> socket.socket:
             return connect(self.host, self.port)
 
     class PlainPool(HTTPConnectionPool):
-        ConnectionCls = Plain
+        ConnectionCls = GuardedHTTPConnection
 
     class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = Secure
+        ConnectionCls = GuardedHTTPSConnection
 
         def __init__(self, host: str, port: int | None = None, **options: Any) -> None:
             super().__init__(host, port, ssl_context=trusted_context(), **options)

@@ -1,4 +1,4 @@
-"""Authorize commands without a question: in continuous mode, by the user's rules, and never after a failure."""
+"""Decide on commands without asking: allow them in continuous mode or by a rule, and refuse them if deciding fails."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from autoagent.core.protocols import Authorizer
 from autoagent.core.task import Outcome, Status
 from autoagent.safety.rules import Rulebook
 
-NOBODY = "nobody"  # the decider of a call that nobody decided on in time
+NOBODY = "nobody"  # Verdict.by of a call that nobody decided on in time
 
 
-class Continuous:
-    """Allow every command without a warning. `ask` decides on others, and after Ctrl-C.
+class ContinuousAuthorizer:
+    """Allow every command that carries no warning. `ask` decides on others, and after Ctrl-C.
 
     Without it they are refused, and Ctrl-C ends the run.
     """
@@ -37,7 +37,7 @@ class Continuous:
         return self._ask.interrupted()
 
     def waits_on(self, reason: str) -> bool:
-        return False  # an unattended agent has waited long enough
+        return False  # nobody is there who could grant more time
 
     def accepts(self, claims: str) -> Verdict:
         return Verdict(False, "continuous mode")
@@ -65,20 +65,20 @@ class RuleAuthorizer(AuthorizerWrapper):
     def decide(self, proposal: Proposal) -> Verdict:
         self._rulebook.note(proposal.call, proposal.agent)
         rule = self._rulebook.allows(proposal.call)
-        # the rule must name a guarded file itself, not by a wildcard
+        # a wildcard does not allow a guarded file: the rule has to name it
         if rule is not None and (not proposal.guarded or proposal.guarded == (rule.pattern,)):
             return Verdict(True, f"rule {rule}")
         return self._inner.decide(proposal)
 
 
-class FailClosed(AuthorizerWrapper):
+class FailClosedAuthorizer(AuthorizerWrapper):
     """Refuse if `inner` fails, so that decide raises only StopRun and KeyboardInterrupt."""
 
     def decide(self, proposal: Proposal) -> Verdict:
         try:
             return self._inner.decide(proposal)
         except Exception as error:  # whatever failed, nobody has allowed the call
-            reason = f"It could not be decided whether this may run ({type(error).__name__}: {error})."
+            reason = f"Whether this may run could not be decided ({type(error).__name__}: {error})."
             return Verdict(False, "fault", reason)
 
 

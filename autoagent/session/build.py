@@ -18,7 +18,7 @@ from autoagent.log.reader import find_run, read
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelChoice, ModelOpening, parse_model
 from autoagent.registry.registrations import GUESTS
-from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
+from autoagent.safety.approval import ContinuousAuthorizer, FailClosedAuthorizer, RuleAuthorizer
 from autoagent.safety.rules import Rulebook, SavedRules
 from autoagent.safety.typed_answers import Steering, UserAnswer, read_answer
 from autoagent.session.extension_hooks import HookedModel, heard, hooked_authorizer, hooked_registry, rendered
@@ -212,14 +212,14 @@ def authorizer_of(
     settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool, steering: Steering | None = None
 ) -> Authorizer:
     """Return the authorizer of a run. At its questions, the user may change the run by `steering`."""
-    inner: Authorizer = Continuous()
+    inner: Authorizer = ContinuousAuthorizer()
     if attended or not settings.continuous:
         from autoagent.safety.question_dialog import Ask
 
         keys = settings.authorise_command_key, settings.exit_key
         ask = Ask(console, *keys, rulebook, mask_of(settings), steering)
-        inner = Continuous(ask) if settings.continuous else ask
-    return FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
+        inner = ContinuousAuthorizer(ask) if settings.continuous else ask
+    return FailClosedAuthorizer(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
 
 
 def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:

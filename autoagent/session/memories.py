@@ -1,4 +1,4 @@
-"""Open the long-term memory for the agents of a run and for the user, and the user's own memory.
+"""Open the folder's long-term memory, for a run or a subcommand, and the user's own, which all folders share.
 
 The user's own memory holds facts about the user, and preferences, for runs in all folders. It is kept in the user's
 state folder, whatever backend a folder uses, and no folder can choose its place. Agents recall it, but add to it only
@@ -41,7 +41,7 @@ DAY = 86_400.0
 MINUTE = 60.0
 
 
-say = partial(echo, err=True)  # prints a message of the memory
+print_message = partial(echo, err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class MemoryParts:
 
     `ranker` orders its results. `ticks`, shared by the agents of a run, replaces the clock. `user` is the user's own
     memory, if the agent has access. `consent` asks the user before an agent first stores there, and is None if nobody
-    can be asked. `trusted_only` excludes text from outside, `hides` tells whether to exclude a place's memories.
+    can be asked. `trusted_only` excludes text from outside, and `hides(place)` tells whether to leave out that
+    place's memories.
     """
 
     embedder: Embedder | None = None
@@ -65,7 +66,7 @@ class MemoryParts:
 def open_memory(
     settings: Settings,
     parts: MemoryParts,
-    listen: Callable[[str], None] = say,
+    listen: Callable[[str], None] = print_message,
     rerank: Callable[[str], str] | None = None,
 ) -> LivingMemory | NoMemory:
     """Open the configured memory. The caller closes it. `rerank` asks the ranking model.
@@ -82,19 +83,19 @@ def open_memory(
     url = settings.memory_url or backend.usual_url
     if backend.needs_url and not url:
         raise SettingsError(f"MEMORY_BACKEND={backend.name} needs its address in MEMORY_URL.")
-    own = LazyEmbedder(lambda: parts.embedder or lazy_embedder(settings))
-    store = backend.open(StoreOpening(url, settings.memory_index, folder, own, listen))
+    embedder = LazyEmbedder(lambda: parts.embedder or lazy_embedder(settings))
+    store = backend.open(StoreOpening(url, settings.memory_index, folder, embedder, listen))
     living = LivingMemory(
         store,
         Journal(folder / "dreams.jsonl"),
         rules=_rules(settings, in_ticks=parts.ticks is not None),
-        weights=_weights(settings.embedder[0].words),
+        weights=_ranking_weights(settings.embedder[0].words),
         clock=parts.ticks.over(store) if parts.ticks else time.time,
         trusted_only=parts.trusted_only,
         hooks=replace(recall_hooks(), asked=(partial(model_order, rerank),) if rerank else ()),
         tell=notify_memory_hooks,
     )
-    living.take_usage = own.take_usage
+    living.take_usage = embedder.take_usage
     living.hides = parts.hides
     return living
 
@@ -108,7 +109,7 @@ def memory_folder(settings: Settings) -> Path:
 
 
 @contextmanager
-def open_user_command_memory(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
+def open_memory_for_subcommand(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
     """Open the memory for a subcommand. Raises SettingsError, for example if the memory is switched off."""
     with claimed_state(settings.state_dir):
         memory = open_memory(settings, MemoryParts(embedder))
@@ -122,18 +123,18 @@ def open_user_command_memory(settings: Settings, embedder: Embedder | None = Non
 def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
     from autoagent.memory.living_memory import LifeRules
 
-    life = (settings.memory_life or ("source" if settings.hierarchical else "kinds")) == "kinds"
+    fades_by_kind = (settings.memory_life or ("source" if settings.hierarchical else "kinds")) == "kinds"
     return LifeRules(
         base=settings.memory_ticks if in_ticks else settings.memory_fade_days * DAY,
         growth=settings.memory_growth,
         cap=settings.memory_levels,
-        lives=LIVES if life else {},
-        pushed_is_use=not life,
+        lives=LIVES if fades_by_kind else {},
+        pushed_is_use=not fades_by_kind,
         grain=1.0 if in_ticks else MINUTE,
     )
 
 
-def _weights(words: float | None) -> RankingWeights:
+def _ranking_weights(words: float | None) -> RankingWeights:
     """Return the weights of a recall, with the weight of `words` that suits the embedder (None: the default)."""
     from autoagent.memory.ranking import RankingWeights
 
@@ -159,12 +160,12 @@ NOT_ALLOWED = (
 )
 ABSENT = "The user's own memory is switched off here (MEMORY_USER)."
 DECLINED = "The user does not want that in their own memory."
-_MARK = "agents-may-add"
+_CONSENT_FILE = "agents-may-add"
 
 
 @dataclass(frozen=True, slots=True)
 class UserMemory:
-    """Describe the user's own memory: its folder, its embedder, the weight of words in a recall (None: the default)."""
+    """Give access to the user's own memory. `words` is the weight of words in a recall (None: the default)."""
 
     folder: Path
     embedder: Embedder
@@ -178,11 +179,11 @@ class UserMemory:
     @property
     def agents_may_add(self) -> bool:
         """Return whether the user has allowed agents to add to it."""
-        return (self.folder / _MARK).is_file()
+        return (self.folder / _CONSENT_FILE).is_file()
 
     def allow(self, *, agents: bool) -> None:
         """Save whether agents may add to it. Raises SettingsError if that fails."""
-        mark = self.folder / _MARK
+        mark = self.folder / _CONSENT_FILE
         if agents:
             write_text(mark, "Agents may add to this memory.\n", private=True, parents=True)
             return
@@ -200,7 +201,7 @@ class UserMemory:
         store = LocalStore(self.folder, embedder, listen)
         # A folder's settings could let it fade or keep it out of every prompt, so they do not apply.
         rules = LifeRules(lives=LIVES)
-        weights = _weights(self.words)
+        weights = _ranking_weights(self.words)
 
         def tell(place: str, ids: Sequence[int], *dream: str) -> None:
             notify_memory_hooks(place, [-id for id in ids], *dream)
@@ -220,19 +221,19 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
 
 
 def open_agent_memory(
-    settings: Settings, parts: MemoryParts, say: Callable[[str], None], rerank: Callable[[str], str] | None
+    settings: Settings, parts: MemoryParts, listen: Callable[[str], None], rerank: Callable[[str], str] | None
 ) -> NoMemory | WiderMemory:
     """Open an agent's memory, combined with the user's own if any. Raises like `open_memory`."""
     from autoagent.memory.wider import WiderMemory
 
-    own = open_memory(settings, parts, say, rerank)
-    if isinstance(own, NoMemory):
-        return own
+    folder_memory = open_memory(settings, parts, listen, rerank)
+    if isinstance(folder_memory, NoMemory):
+        return folder_memory
     user, consent = parts.user, parts.consent
     was_declined = False
 
     def find(create: bool) -> LivingMemory | None:
-        return user.open(say) if user and (create or user.exists) else None
+        return user.open(listen) if user and (create or user.exists) else None
 
     def refusal(text: str) -> str:
         nonlocal was_declined
@@ -242,7 +243,7 @@ def open_agent_memory(
             return ""
         if was_declined:
             return DECLINED
-        answer = consent(question(text)) if consent else None
+        answer = consent(consent_question(text)) if consent else None
         if answer is None:
             return NOT_ALLOWED
         if not answer:
@@ -254,10 +255,10 @@ def open_agent_memory(
             raise StateError(str(error)) from error
         return ""
 
-    return WiderMemory(own, find, refusal, say)
+    return WiderMemory(folder_memory, find, refusal, listen)
 
 
-def question(text: str) -> str:
+def consent_question(text: str) -> str:
     """Return the question to ask before an agent first adds to the user's own memory."""
     quoted = "\n".join(f"  {line}" for line in text.strip().splitlines())
     return (

@@ -22,10 +22,11 @@ from autoagent.core.errors import ModelError, SettingsError, StateError
 from autoagent.session import autogpt
 from autoagent.session.dotenv import Variable, read_dotenv, store_variables
 from autoagent.session.load import parse
-from autoagent.session.memories import open_user_command_memory
+from autoagent.session.memories import open_memory_for_subcommand
 from autoagent.session.session import Session
 from autoagent.session.task_file import read_prompt_settings, read_task
 from autoagent.settings import DOTENV, WORKSPACE, all_settings
+from autoagent.text.figures import counted
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import open_regular, read_text
 from autoagent.text.yaml_file import read_mapping
@@ -52,7 +53,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Migration:
+class MigrationPlan:
     """Hold the plan of a migration: its report, variables to write, files to copy, and memories to add."""
 
     rows: list[Row] = field(default_factory=list)
@@ -66,10 +67,10 @@ class Migration:
         self.rows.append(Row(item, "not taken", why=why))
 
 
-def plan(source: Path, target: Path) -> Migration:
-    """Plan the migration of a folder, or into itself only of its memories. Raises SettingsError if not AutoGPT's."""
-    migration = Migration()
-    if not _is_in(source, Path(DOTENV)):
+def plan(source: Path, target: Path) -> MigrationPlan:
+    """Plan the migration of a folder; into itself, only its memories. Raises SettingsError if it is not AutoGPT's."""
+    migration = MigrationPlan()
+    if not _is_inside(source, Path(DOTENV)):
         migration.leave(DOTENV, "it is a link")
     variables = read_dotenv(source / DOTENV) if not migration.rows else {}
     values = {name: v.value for name, v in variables.items() if not (v.problem or autogpt.is_blank(v.value))}
@@ -81,7 +82,7 @@ def plan(source: Path, target: Path) -> Migration:
         _take_file(migration, source, Path(values.get(name) or usual), target / usual)
     _take_folder(migration, source / PLUGINS, target / PLUGINS)
     migration.plugins = (source / PLUGINS).is_dir()
-    workspaces = (source / path for path in autogpt.WORKSPACES if _is_in(source, path) and (source / path).is_dir())
+    workspaces = (source / path for path in autogpt.WORKSPACES if _is_inside(source, path) and (source / path).is_dir())
     workspace = next(workspaces, source)
     logs = frozenset(path for path in (workspace / "file_logger.txt", source / "logs") if path.exists())
     if workspace != source:
@@ -100,7 +101,7 @@ def plan(source: Path, target: Path) -> Migration:
     return migration
 
 
-def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> None:
+def apply_plan(migration: MigrationPlan, here: Path, say: Callable[[str], None]) -> None:
     """Write the variables, copy the files and add the memories. Raises ForUser if something cannot be written."""
     for source, target in migration.copies:
         _copy(source, target)
@@ -111,7 +112,7 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
         return
     settings = Session.load({}).settings
     try:
-        with open_user_command_memory(settings) as living:
+        with open_memory_for_subcommand(settings) as living:
             old_count = len(living)
             times = {path: path.stat().st_mtime for path, _ in migration.memories}
             for path, text in texts:  # untrusted, since anybody may have written them
@@ -123,7 +124,7 @@ def carry_out(migration: Migration, here: Path, say: Callable[[str], None]) -> N
 
 
 def _take_variables(
-    migration: Migration, source: Path, target: Path, variables: Mapping[str, Variable], values: Mapping[str, str]
+    migration: MigrationPlan, source: Path, target: Path, variables: Mapping[str, Variable], values: Mapping[str, str]
 ) -> None:
     existing = read_dotenv(target / DOTENV)
     fields_by_variable = {name: one for one in dataclasses.fields(all_settings()) for name in one.metadata["env"]}
@@ -161,16 +162,16 @@ def _take_variables(
     if _LOCAL not in values and autogpt.is_from_autogpt(text, list(variables)):
         _take_variable(migration, f"{_LOCAL}, which is not set", _LOCAL, "false", existing)
     if blank := sum(1 for v in variables.values() if autogpt.is_blank(v.value) and not v.problem):
-        migration.leave(f".env: {blank} others", "empty, or the template's placeholder")
+        migration.leave(f".env: {counted(blank, 'other variable')}", "empty, or the template's placeholder")
 
 
 def _take_translated(
-    migration: Migration, source: Path, values: Mapping[str, str], existing: Mapping[str, Variable]
+    migration: MigrationPlan, source: Path, values: Mapping[str, str], existing: Mapping[str, Variable]
 ) -> dict[str, str]:
     """Take variables that have another name here. Return the settings they override, each with its variable."""
     overridden: dict[str, str] = {}
     azure_file = autogpt.azure_file(values)
-    if not _is_in(source, azure_file):
+    if not _is_inside(source, azure_file):
         migration.leave(str(azure_file), "it leads out of the folder, or is a link")
         return overridden
     redis = values.get("MEMORY_BACKEND", "").strip().lower() == autogpt.REDIS
@@ -189,7 +190,7 @@ def _take_translated(
 
 
 def _take_variable(
-    migration: Migration, name: str, to: str, value: str, existing: Mapping[str, Variable], where: str = DOTENV
+    migration: MigrationPlan, name: str, to: str, value: str, existing: Mapping[str, Variable], where: str = DOTENV
 ) -> None:
     item, fields = f"{where}: {name}", all_settings().__dataclass_fields__
     keys = {key for one in fields.values() if to in one.metadata["env"] for key in one.metadata["keys"]}
@@ -204,7 +205,7 @@ def _take_variable(
         migration.rows.append(Row(item, "taken" if name.partition(",")[0] == to else "renamed", f".env: {to}"))
 
 
-def _is_in(folder: Path, path: Path) -> bool:
+def _is_inside(folder: Path, path: Path) -> bool:
     """Return whether a path is inside the folder and reached through no link. It may be missing."""
     place = folder
     for part in path.parts:
@@ -214,8 +215,8 @@ def _is_in(folder: Path, path: Path) -> bool:
     return not path.is_absolute()
 
 
-def _take_file(migration: Migration, source: Path, name: Path, target: Path) -> None:
-    if not _is_in(source, name):
+def _take_file(migration: MigrationPlan, source: Path, name: Path, target: Path) -> None:
+    if not _is_inside(source, name):
         return migration.leave(str(name), "it leads out of the folder, or is a link")
     if not (source / name).exists():
         return
@@ -231,7 +232,7 @@ def _take_file(migration: Migration, source: Path, name: Path, target: Path) -> 
 
 
 def _take_folder(
-    migration: Migration, source: Path, target: Path, excluded: frozenset[Path] = frozenset(), label: str = ""
+    migration: MigrationPlan, source: Path, target: Path, excluded: frozenset[Path] = frozenset(), label: str = ""
 ) -> None:
     """Take the files below a folder that the target lacks and nothing would run later, within a snapshot's limits.
 
@@ -263,14 +264,17 @@ def _take_folder(
     label = label or source.name
     if copies:
         how: How = "taken" if label == name else "renamed"
-        migration.rows.append(Row(f"{label}/", how, f"{name}/ ({len(copies)} files)"))
+        migration.rows.append(Row(f"{label}/", how, f"{name}/ ({counted(len(copies), 'file')})"))
     if omitted:
-        migration.leave(f"{label}/: {omitted} others", "a link, or there already")
+        migration.leave(f"{label}/: {counted(omitted, 'other file')}", "a link, or there already")
     if unsafe:
-        migration.leave(f"{label}/: {unsafe} others", "git, an editor or a later run would act on it: copy it yourself")
+        migration.leave(
+            f"{label}/: {counted(unsafe, 'other file')}",
+            "git, an editor or a later run would act on it: copy it yourself",
+        )
     if large:
         why = f"more than {MAX_FILE_BYTES >> 20} MB, or {MAX_BYTES >> 20} MB and {MAX_ENTRIES:,} files in all"
-        migration.leave(f"{label}/: {large} others", why)
+        migration.leave(f"{label}/: {counted(large, 'other file')}", why)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -305,10 +309,10 @@ def _why_not_continued(state: Path) -> str:
     return f"its steps cannot be continued: start again{task_note}"
 
 
-def _list_permissions(migration: Migration, source: Path, path: Path) -> None:
+def _list_permissions(migration: MigrationPlan, source: Path, path: Path) -> None:
     """List the permissions of AutoGPT's later versions, each with the equivalent rule here."""
     label = str(path.relative_to(source))
-    if not path.is_file() or not _is_in(source, Path(label)):
+    if not path.is_file() or not _is_inside(source, Path(label)):
         return
     try:
         permissions = [(key, text) for key, entry in read_mapping(path, None).items() for text in entry.texts()]
@@ -321,9 +325,9 @@ def _list_permissions(migration: Migration, source: Path, path: Path) -> None:
         migration.leave(f"{label}: {key} {text}", deny if key == "deny" else allow)
 
 
-def _take_memories(migration: Migration, source: Path, index: str) -> frozenset[Path]:
+def _take_memories(migration: MigrationPlan, source: Path, index: str) -> frozenset[Path]:
     """Take the texts of JSON memories in AutoGPT's older or newer form. Return their files."""
-    existing = [path for path in autogpt.memories_in(source, index) if _is_in(source, path.relative_to(source))]
+    existing = [path for path in autogpt.memories_in(source, index) if _is_inside(source, path.relative_to(source))]
     for path in existing:
         label = str(path.relative_to(source))
         try:
@@ -332,7 +336,7 @@ def _take_memories(migration: Migration, source: Path, index: str) -> frozenset[
             migration.leave(label, f"it cannot be read: {error}")
             continue
         migration.memories.append((path, texts))
-        taken = Row(label, "taken", f"the memory: {len(texts)} texts")
+        taken = Row(label, "taken", f"the memory: {counted(len(texts), 'text')}")
         migration.rows.append(taken if texts else Row(label, "not taken", why="empty"))
     return frozenset(existing)
 

@@ -30,12 +30,18 @@ from autoagent.core.protocols import Model, Recorder
 from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.log.event_log import EventLog
 from autoagent.registry.parts import Place
-from autoagent.safety.approval import NOBODY, AuthorizerWrapper, Continuous, FailClosed, RuleAuthorizer
+from autoagent.safety.approval import (
+    NOBODY,
+    AuthorizerWrapper,
+    ContinuousAuthorizer,
+    FailClosedAuthorizer,
+    RuleAuthorizer,
+)
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_registry, rendered
-from autoagent.session.memories import MemoryParts, open_user_command_memory
+from autoagent.session.memories import MemoryParts, open_memory_for_subcommand
 from autoagent.session.plan import limits_of, logged_settings
 from autoagent.session.restoring import open_snapshots
 from autoagent.session.services import open_context
@@ -121,7 +127,7 @@ class _RulesOnly(AuthorizerWrapper):
     """Refuse calls that no rule allows. `started_by` is the subcommand that serves the calls."""
 
     def __init__(self, started_by: str) -> None:
-        super().__init__(Continuous())
+        super().__init__(ContinuousAuthorizer())
         self._started_by = started_by
 
     def decide(self, proposal: Proposal) -> Verdict:
@@ -188,7 +194,7 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
     rulebook = build.rulebook_of(settings, workspace)
     guard.is_ruled = lambda call: rulebook.allows(call) is not None
-    inner = Continuous() if settings.continuous else _RulesOnly(started_by)
+    inner = ContinuousAuthorizer() if settings.continuous else _RulesOnly(started_by)
     parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
     model: Any = _LazyModel(lambda: build.open_model(settings, console))
     with (
@@ -198,7 +204,7 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
         Interrupts().installed() as interrupts,
     ):
         tools = Tools(registry, context, open_snapshots(settings.state_dir, workspace, console.warn))
-        authorizer = FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
+        authorizer = FailClosedAuthorizer(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
         budget = Budget(limits_of(settings, start.task))
         policy = Policy(authorizer, guard, budget, interrupts.allowed)
         service = CallService(session.place, tools, policy, start, log, console)
@@ -264,5 +270,5 @@ class SharedMemory:
 def opened_memory(flags: Mapping[str, Any] | None) -> Iterator[SharedMemory]:
     """Open the memory of the current folder for another program. Raises SettingsError if it is switched off."""
     session = Session.open(flags)
-    with open_user_command_memory(session.settings) as memory:
+    with open_memory_for_subcommand(session.settings) as memory:
         yield SharedMemory(session.place, memory, build.mask_of(session.settings))

@@ -16,7 +16,7 @@ from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Embedder, Model
 from autoagent.registry.parts import NO_PART, Place, PromptParts, RunOpening, RunPart, runs_alone
 from autoagent.registry.plugins import plugins
-from autoagent.safety.approval import FailClosed
+from autoagent.safety.approval import FailClosedAuthorizer
 from autoagent.session.extension_hooks import HookedAuthorizer, asked_first, extension_source, passed_over
 from autoagent.session.offers import allowed
 from autoagent.session.session import Session
@@ -144,7 +144,7 @@ class RunParts(RunPart):
     def authorizer(self, asked: Authorizer) -> Authorizer:
         """Return the authorizer, preceded by the parts that answer for the user."""
         for name, part in reversed(list(self._parts_with("decide"))):
-            asked = FailClosed(HookedAuthorizer(asked, partial(asked_first, name, part.decide)))
+            asked = FailClosedAuthorizer(HookedAuthorizer(asked, partial(asked_first, name, part.decide)))
         return asked
 
     def asked(self, ask: Callable[[str, float | None], str]) -> Callable[[str, float | None], str]:

@@ -67,9 +67,9 @@ class RunSteering:
             "memory": ("recalled memories; /memory core [[--public] TEXT, ID, -ID]: the core", self._change_core),
             "undo": ("undo the last change of files, then earlier ones (--redo, --force)", self._undo),
         }
-        self.steering = Steering({word: what for word, (what, _) in self._words.items()}, self._change)
+        self.steering = Steering({word: what for word, (what, _) in self._words.items()}, self._run_word)
 
-    def _change(self, word: str, rest: str) -> Change | None:
+    def _run_word(self, word: str, rest: str) -> Change | None:
         try:
             return self._words[word][1](rest)
         except (ForUser, ModelError) as error:
@@ -79,17 +79,17 @@ class RunSteering:
 
     def _change_model(self, name: str) -> Change | None:
         if not name:
-            self._console.say(f"The model is {self.model.name}. {self._available(self._settings)}")
+            self._console.say(f"The model is {self.model.name}. {self._available_models(self._settings)}")
             return None
         settings = replace(self._settings, model=name)
-        self._check(settings)
+        self._check_model(settings)
         model = self.plan.extensions.model(lambda: build.open_model(settings, self._console))
-        start = self._described(
+        start = self._changed_start(
             self._start.task, settings, model, f"the model is {model.name}, window {model.window:,} tokens"
         )
         return partial(self._apply, start, settings, act=lambda: self.model.switch(model))
 
-    def _check(self, settings: Settings) -> None:
+    def _check_model(self, settings: Settings) -> None:
         """Raise SettingsError for a missing model, or one that cannot take over a run. No model is asked."""
         choice = settings.model_choice
         provider = choice.provider
@@ -101,9 +101,9 @@ class RunSteering:
         if provider.names is not None and choice.argument and choice.argument not in own_names:
             names = provider.names(settings.of_models)
             if choice.argument not in names:
-                raise SettingsError(f"There is no model {choice.argument!r}. {self._available(settings, names)}")
+                raise SettingsError(f"There is no model {choice.argument!r}. {self._available_models(settings, names)}")
 
-    def _available(self, settings: Settings, names: Sequence[str] | None = None) -> str:
+    def _available_models(self, settings: Settings, names: Sequence[str] | None = None) -> str:
         """List the available models, including the endpoint's."""
         listing = settings.model_choice.provider.names
         if names is None:
@@ -124,7 +124,7 @@ class RunSteering:
             raise SettingsError(f"/budget takes an amount of USD above 0, such as 0.50, not {amount!r}.")
         settings = replace(self._settings, budget=usd)
         spent_note = f", of which ${self.budget.usd:.4f} is spent" if self.budget.usd else ""
-        start = self._described(self._start.task, settings, self.model, f"the budget is ${usd:g}{spent_note}")
+        start = self._changed_start(self._start.task, settings, self.model, f"the budget is ${usd:g}{spent_note}")
 
         def set_limit() -> None:
             self.budget.limits = replace(self.budget.limits, usd=usd)
@@ -144,7 +144,7 @@ class RunSteering:
         if not 0 < len(goals) <= MAX_GOALS:
             raise SettingsError(f"A run has 1 to {MAX_GOALS} goals, not {len(goals)}.")
         task = replace(self._start.task, goals=goals)
-        start = self._described(task, self._settings, self.model, "the goals")
+        start = self._changed_start(task, self._settings, self.model, "the goals")
         notice = f"The user has changed the goals. They are now: {task.numbered}"
         return partial(self._apply, start, self._settings, notice=notice)
 
@@ -161,7 +161,7 @@ class RunSteering:
             if not answer:
                 return lines
             if (edited := _edited(lines, answer)) is None:
-                self._console.say("Not understood.")
+                self._console.say("That is not an edit of the goals.")
                 continue
             lines = edited
             self._console.say("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) or "No goal.")
@@ -236,7 +236,7 @@ class RunSteering:
                 names.pop(event.attachment, None)
         return list(names)
 
-    def _described(self, task: Task, settings: Settings, model: Model, changed_part: str) -> Changed:
+    def _changed_start(self, task: Task, settings: Settings, model: Model, changed_part: str) -> Changed:
         """Return the event of a change. Raises SettingsError if the prompt leaves no room in the model's window."""
         texts, guidance = self.plan.texts, self.plan.guidance
         start = describe(task, settings, model, self.registry, self._start, texts, guidance, changed_part)

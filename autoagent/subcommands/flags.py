@@ -13,7 +13,7 @@ import click
 NO_LIMIT = "none"
 
 
-class _Limit(click.ParamType[float]):
+class _LimitType(click.ParamType[float]):
     """Parse an amount, called `name` in errors. 0 and `none` lift the limit. `nan` and `inf` are rejected."""
 
     def __init__(self, name: str, number: click.ParamType[float]) -> None:
@@ -29,10 +29,10 @@ class _Limit(click.ParamType[float]):
         return number
 
 
-_AMOUNT, _TOKENS = _Limit("number", click.FloatRange(min=0)), _Limit("integer", click.IntRange(min=0))
+_AMOUNT, _TOKENS = _LimitType("number", click.FloatRange(min=0)), _LimitType("integer", click.IntRange(min=0))
 
 
-class _Moment(click.ParamType[float]):
+class _FutureTime(click.ParamType[float]):
     """Parse a time in the future into seconds since the epoch."""
 
     name = "time"
@@ -142,7 +142,7 @@ _RUN_FLAGS = (
     click.option("--max-tokens", type=_TOKENS, metavar="N", help="Stop before using more than N tokens."),
     click.option("--max-seconds", type=_AMOUNT, metavar="S",
                  help="Stop after S seconds of work, not counting the time you take to answer."),
-    click.option("--deadline", type=_Moment(), metavar="TIME",
+    click.option("--deadline", type=_FutureTime(), metavar="TIME",
                  help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
     click.option("--patience", type=click.IntRange(min=1), metavar="S",
                  help="Seconds to keep retrying a failing endpoint. Default: 600 with -c, else 60."),

@@ -15,7 +15,7 @@ import click
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import USER, RetrievedMemory, plain_sources
 from autoagent.core.model import CORE as CORE_TOKENS
-from autoagent.session.memories import lazy_embedder, open_user_command_memory, say, user_memory
+from autoagent.session.memories import lazy_embedder, open_memory_for_subcommand, print_message, user_memory
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import flags
@@ -50,9 +50,9 @@ def _open_memory(
     ctx: click.Context, settings: Settings, embedder: Embedder | None = None
 ) -> AbstractContextManager[LivingMemory]:
     if not ctx.meta[_OF_USER]:
-        return open_user_command_memory(settings, embedder)
+        return open_memory_for_subcommand(settings, embedder)
     own = user_memory(settings)
-    return (dataclasses.replace(own, embedder=embedder) if embedder else own).open(say)
+    return (dataclasses.replace(own, embedder=embedder) if embedder else own).open(print_message)
 
 
 def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
@@ -410,7 +410,7 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
     settings = Session.read(ctx.obj).settings
     embedder = _embedder(ctx, settings)
     with _open_memory(ctx, settings, embedder) as living:
-        counts = transfer.export(living.store, embedder, living.journal, file, say)
+        counts = transfer.export(living.store, embedder, living.journal, file, print_message)
     echo(f"Exported {_summarize(counts)} to {file}; {counts.vectors} with vectors beside it.")
 
 
@@ -426,7 +426,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
     from autoagent.memory import transfer
 
     settings = Session.open(ctx.obj).settings
-    exported = transfer.read(file, say)
+    exported = transfer.read(file, print_message)
     if ctx.meta[_OF_USER]:
         if not trusted:
             raise click.UsageError(
@@ -441,7 +441,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
         total = len(living)
     echo(f"Imported {_summarize(counts)} that were new; there are {total} memories now.")
     if counts.doubted:
-        say(
+        print_message(
             f"{counts.doubted} marked trusted in FILE count as text from outside. If it is your own export, forget "
             "them here and import it again with --trusted."
         )

@@ -190,14 +190,14 @@ def migrate(folder: Path, apply: bool, as_json: bool) -> None:
     Shows a table of what is copied, renamed or left behind, with reasons. No file here is overwritten, and a copied
     file is not trusted. An AutoGPT folder also works as it is; there, `autoagent migrate .` imports its memories.
     """
-    from autoagent.session.migration import carry_out, plan
+    from autoagent.session.migration import apply_plan, plan
 
     source, target = folder.resolve(), Path.cwd()
     migration = plan(source, target)
     if source == target.resolve() and not migration.memories:
         raise SettingsError("This is the current folder, which needs no migration: start autoagent here.")
     if apply:
-        carry_out(migration, target, partial(echo, err=True))
+        apply_plan(migration, target, partial(echo, err=True))
     if as_json:
         echo_json([dataclasses.asdict(row) for row in migration.rows])
         return

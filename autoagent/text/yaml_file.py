@@ -1,4 +1,4 @@
-"""Read settings files in YAML: every error names its line, and no file can exhaust memory.
+"""Read settings files in YAML: errors name the line, and no file can exhaust memory.
 
 Values stay text until the type of their setting is known, so `yes`, `1.0` and `2024-01-01` are kept as written.
 """
@@ -47,7 +47,7 @@ class YamlEntry:
         return bool(self.node.id == "sequence")
 
     def text(self) -> str:
-        """Return the scalar as written, '' for nothing or null. A goal such as `Goal 1: make x` is its text.
+        """Return the scalar as written, or '' for null. A mapping of one pair is text: a goal may read `Goal 1: make x`.
 
         Raises SettingsError for lists and larger mappings.
         """
@@ -64,11 +64,11 @@ class YamlEntry:
         """Return a list of texts, or of a single text. Raises SettingsError for anything else and for empty items."""
         if self.node.id == "scalar":
             return [self.text()] if self.text() else []
-        items = self.items()
-        for item in items:
-            if not item.text():
+        texts = [(item, item.text()) for item in self.items()]
+        for item, text in texts:
+            if not text:
                 raise SettingsError(f"{item.where}: holds an empty item; write it out or remove it.")
-        return [item.text() for item in items]
+        return [text for _, text in texts]
 
     def items(self) -> list[YamlEntry]:
         """Return the items of a list. Raises SettingsError for anything else."""
@@ -134,7 +134,7 @@ def mapping_of(
     import yaml
 
     try:
-        _refuse_traps(path, yaml.parse(text, Loader=yaml.SafeLoader))
+        _check_limits(path, yaml.parse(text, Loader=yaml.SafeLoader))
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise SettingsError(_error_message(path, text, error)) from None
@@ -146,8 +146,8 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:
-    """Refuse aliases, which can make a short file gigantic, deep nesting, which can exhaust the stack, and too much."""
+def _check_limits(path: Path, events: Iterator[yaml.Event]) -> None:
+    """Refuse aliases (they can make a short file gigantic), nesting that can exhaust the stack, and too many values."""
     import yaml
 
     values = depth = 0

@@ -35,7 +35,7 @@ from autoagent.log.reader import log_path, run_ids
 from autoagent.text.sanitize import escape, escape_json, fold_blanks, script_notes
 from autoagent.web.actions import Actions, is_held
 from autoagent.web.logs import LiveRun, RunList
-from autoagent.web.page import part
+from autoagent.web.page import asset
 
 LOOK = 0.25  # seconds between two polls of a log
 LIST_LOOK = 1.0  # the same for the list of runs
@@ -90,7 +90,7 @@ class _Pages:
         self._live: dict[str, LiveRun] = {}
 
     async def page(self, request: Request) -> Response:
-        return HTMLResponse(part("view.html"))
+        return HTMLResponse(asset("view.html"))
 
     async def looked_up(self, request: Request) -> Response:
         """Answer a page's request when somebody opens a part: steps, a prompt, the files, the content of a file."""
@@ -286,7 +286,7 @@ def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int |
 
 def _part(name: str) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        return Response(part(name), media_type="text/css" if name.endswith(".css") else "text/javascript")
+        return Response(asset(name), media_type="text/css" if name.endswith(".css") else "text/javascript")
 
     return answer
 

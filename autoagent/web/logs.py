@@ -15,7 +15,7 @@ from autoagent.log.reader import log_path, open_log_file, read, run_ids
 from autoagent.text.sanitize import escape, shorten
 from autoagent.web.file_states import FileStates
 from autoagent.web.highlight import colours
-from autoagent.web.page import as_json, in_colour
+from autoagent.web.page import as_json, with_colours
 from autoagent.web.report import Report
 
 AT_ONCE = 2_000  # events read before changes are sent
@@ -90,7 +90,7 @@ class LiveRun:
             if self._report.began is None or self._tail.events <= events:
                 return None
             places = [place for place, changed in enumerate(self._changed) if changed > events]
-            shown = (lambda step: in_colour(step, MOST)) if len(places) <= IN_FULL else _row
+            shown = (lambda step: with_colours(step, MOST)) if len(places) <= IN_FULL else _row
             steps = [[place, shown(self._report.steps[place])] for place in places]
             change = {"events": self._tail.events, "head": self._report.head, "steps": steps}
             return self._tail.events, self._tail.has_more, as_json(change, MOST)
@@ -98,7 +98,7 @@ class LiveRun:
     def steps(self, first: int, last: int) -> str:
         """Return the whole steps at these indices."""
         with self._lock:
-            return as_json([in_colour(step, MOST) for step in self._report.steps[first:last]], MOST)
+            return as_json([with_colours(step, MOST) for step in self._report.steps[first:last]], MOST)
 
     def prompt(self, seq: int) -> str | None:
         """Return the parts of the prompt at this position in the log."""

@@ -21,12 +21,13 @@ from autoagent.web.file_states import FileStates
 from autoagent.web.highlight import colours, colours_of_diff
 from autoagent.web.report import SHORT, Report, Text
 
-LONGEST = 8_000  # characters of a text in a short run
-ROOM = 700_000  # characters for the texts of all steps together, or SHORT for each if that is more
-PAGE = 1_700_000  # bytes of a page, while its steps leave room: that for prompts and files
-PROMPTS = 100  # newest prompts shown in parts; the others are shown by their token counts
-IN_PROMPT = 20_000  # characters of a text in a prompt
-COLOURED = 60_000  # characters of the newest diffs and files that have colours
+MAX_TEXT = 8_000  # characters of a text in a short run
+STEPS_BUDGET = 700_000  # characters for the texts of all steps together, or SHORT for each if that is more
+PAGE_BUDGET = 1_700_000  # bytes of a page; prompts and files get what the steps leave, at least MIN_REST
+MIN_REST = 200_000
+MAX_PROMPTS = 100  # newest prompts shown in parts; the others are shown by their token counts
+MAX_PROMPT_TEXT = 20_000  # characters of a text in a prompt
+HIGHLIGHT_BUDGET = 60_000  # characters of the newest diffs and files that have colours
 
 
 class Texts:
@@ -35,74 +36,74 @@ class Texts:
     def __init__(self) -> None:
         self.all: list[str] = []
         self.size = 0  # bytes
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
-    def place(self, text: str) -> int:
+    def index_of(self, text: str) -> int:
         """Return the index of a text, adding a new text."""
-        if text not in self._places:
-            self._places[text] = len(self.all)
+        if text not in self._indices:
+            self._indices[text] = len(self.all)
             self.all.append(text)
             self.size += len(text.encode())
-        return self._places[text]
+        return self._indices[text]
 
 
 def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
-    """Return facts as JSON, each text cut to `most` characters, and shared ones by their place in `texts` if given."""
+    """Return facts as JSON, each text cut to `most` characters, and a shared one as its index in `texts`, if given."""
 
     def written(text: Text) -> str | int:
         cut = text.cut(most)
-        return cut if texts is None or not text.shared else texts.place(cut)
+        return cut if texts is None or not text.shared else texts.index_of(cut)
 
     return json.dumps(value, ensure_ascii=False, default=written, separators=(",", ":"))
 
 
-def longest(lengths: Collection[int], room: int) -> int:
+def fitting_length(lengths: Collection[int], room: int) -> int:
     """Return the length to cut texts of these lengths to, so that together they fit `room`; never less than SHORT."""
     left = room
     for done, length in enumerate(sorted(lengths)):
         if length * (len(lengths) - done) > left:
-            return max(SHORT, min(LONGEST, left // (len(lengths) - done)))
+            return max(SHORT, min(MAX_TEXT, left // (len(lengths) - done)))
         left -= length
-    return LONGEST
+    return MAX_TEXT
 
 
-def in_colour(step: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+def with_colours(step: Mapping[str, Any], most: int) -> Mapping[str, Any]:
     """Return a step with the colours of its diff, if it has one."""
     if "diff" not in step:
         return step
     return {**step, "colours": colours_of_diff(step["preview"].cut(most))}
 
 
-def page_of(events: Iterable[Event], state_dir: Path | None = None) -> str:
+def report_page(events: Iterable[Event], state_dir: Path | None = None) -> str:
     """Render the events of a run, in log order, as one HTML file. They begin with its RunStarted.
 
     `state_dir` holds its snapshots, the source of the files at each step.
     """
     found = list(events)
-    report = _folded(found)
+    report = _report_of(found)
     texts = Texts()
     steps = _steps(report, texts)
     head = as_json(report.head, SHORT)
-    room = max(200_000, PAGE - len(steps.encode()) - texts.size - len(head.encode()))
+    room = max(MIN_REST, PAGE_BUDGET - len(steps.encode()) - texts.size - len(head.encode()))
     states = _file_states(report, state_dir, room // 3, texts) if state_dir else {}
     prompts = _prompts(found, room // 2, texts)
     rest = json.dumps(
         {"states": states, "prompts": prompts, "texts": texts.all}, ensure_ascii=False, separators=(",", ":")
     )
-    return page(
+    return html_page(
         f"Run {report.head['run']}", ("pages.js", "timeline.js", "report.js"), f'{head[:-1]},"steps":{steps},{rest[1:]}'
     )
 
 
-def comparison_of(one: Iterable[Event], other: Iterable[Event]) -> str:
+def comparison_page(one: Iterable[Event], other: Iterable[Event]) -> str:
     """Render two runs side by side from the step where they diverge."""
-    reports = [_folded(list(events)) for events in (one, other)]
+    reports = [_report_of(list(events)) for events in (one, other)]
     steps: list[list[dict[str, Any]]] = [json.loads(_steps(report, None)) for report in reports]
     pairs = zip(*steps, strict=False)
     alike = next((n for n, pair in enumerate(pairs) if _acts(pair[0]) != _acts(pair[1])), min(map(len, steps)))
     runs = [{**report.head, "steps": own} for report, own in zip(reports, steps, strict=True)]
     title = " and ".join(run["run"] for run in runs)
-    return page(
+    return html_page(
         f"Runs {title}", ("pages.js", "timeline.js", "compare.js"), as_json({"runs": runs, "alike": alike}, SHORT)
     )
 
@@ -112,7 +113,7 @@ def _acts(step: Mapping[str, Any]) -> tuple[Any, ...]:
     return step["agent"], step.get("thoughts"), step.get("call"), step.get("decided"), step.get("result")
 
 
-def _folded(events: Iterable[Event]) -> Report:
+def _report_of(events: Iterable[Event]) -> Report:
     report = Report()
     for event in events:
         report.add(event)
@@ -123,12 +124,15 @@ def _folded(events: Iterable[Event]) -> Report:
 
 def _steps(report: Report, texts: Texts | None) -> str:
     """Return the steps as JSON. The newest diffs have colours."""
-    most = longest([len(text.text) for text in report.texts if not text.shared], ROOM)
-    steps, left = [{name: value for name, value in step.items() if name != "tree"} for step in report.steps], COLOURED
+    most = fitting_length([len(text.text) for text in report.texts if not text.shared], STEPS_BUDGET)
+    steps, left = (
+        [{name: value for name, value in step.items() if name != "tree"} for step in report.steps],
+        HIGHLIGHT_BUDGET,
+    )
     for place in reversed(range(len(steps))):
         if "diff" in steps[place] and left > 0:
             left -= min(most, len(steps[place]["preview"].text))
-            steps[place] = dict(in_colour(steps[place], most))
+            steps[place] = dict(with_colours(steps[place], most))
     return as_json(steps, most, texts)
 
 
@@ -137,14 +141,14 @@ def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> di
     store, head = FileStates(state_dir), report.head
     changes = list(store.changes(head["tree"], report.steps))
     contents: dict[str, list[Any]] = {}
-    left, coloured = room, COLOURED
+    left, coloured = room, HIGHLIGHT_BUDGET
     for _, found in reversed(changes):
         for path, _, id in found:
             if not id or id in contents or left <= 0:
                 continue
-            if (text := store.text(id, LONGEST)) is not None:
+            if (text := store.text(id, MAX_TEXT)) is not None:
                 left -= len(text.encode())
-                contents[id] = [texts.place(text), colours(text, path) if coloured > 0 else []]
+                contents[id] = [texts.index_of(text), colours(text, path) if coloured > 0 else []]
                 coloured -= len(text)
             else:
                 contents[id] = []
@@ -155,19 +159,21 @@ def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]
     """Return the parts of each prompt by its position in the log, with as many of the newest texts as fit."""
     from autoagent.web.xray import PARTS, xrays
 
-    found = list(xrays(events, PROMPTS))
+    found = list(xrays(events, MAX_PROMPTS))
     new: set[str] = set()
     for number in reversed(range(len(found))):
         told = found[number][1].get("texts", {})
         added = {text.text for part in told.values() for text in part} - new
-        room -= sum(min(IN_PROMPT, len(text)) * 11 // 10 for text in added)
+        room -= sum(
+            min(MAX_PROMPT_TEXT, len(text)) * 11 // 10 for text in added
+        )  # a tenth for JSON's quotes and escapes
         if room < 0:
             found[number][1].pop("texts", None)
         new |= added
     for _, xray in found:
         if "texts" in xray:
             xray["texts"] = [
-                _ranges([texts.place(text.cut(IN_PROMPT)) for text in xray["texts"][part]]) for part in PARTS
+                _ranges([texts.index_of(text.cut(MAX_PROMPT_TEXT)) for text in xray["texts"][part]]) for part in PARTS
             ]
     return {seq: xray if "texts" in xray else [*xray.values()] for seq, xray in found}
 
@@ -183,14 +189,15 @@ def _ranges(places: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def part(name: str) -> str:
-    """Return the text of a file used to build the pages."""
+def asset(name: str) -> str:
+    """Return the text of a file from which the pages are built."""
     return (files("autoagent.web") / name).read_text("utf-8")
 
 
-def page(title: str, scripts: Iterable[str], data: str) -> str:
+def html_page(title: str, scripts: Iterable[str], data: str) -> str:
     """Return a page with this JSON and the scripts that show it."""
-    style, code = part("pages.css"), "".join(map(part, scripts))
+    data = data.replace("<", "\\u003c")  # no text may close the script element
+    style, code = asset("pages.css"), "".join(map(asset, scripts))
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, code)]
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -205,7 +212,7 @@ script-src 'sha256-{digests[1]}'">
 <body>
 <noscript>This report needs JavaScript.</noscript>
 <main id="report"></main>
-<script type="application/json" id="facts">{data.replace("<", chr(92) + "u003c")}</script>
+<script type="application/json" id="facts">{data}</script>
 <script>{code}</script>
 </body>
 </html>

@@ -13,7 +13,7 @@ from autoagent.log.reader import find_run, read
 from autoagent.text.figures import counted
 from autoagent.text.sanitize import escape, escape_json
 from autoagent.text.text_file import write_text
-from autoagent.web.page import comparison_of, page, page_of
+from autoagent.web.page import comparison_page, html_page, report_page
 
 
 def write_run(
@@ -29,9 +29,9 @@ def write_run(
     if compare:
         other = find_run(state_dir, compare)
         target = target or Path(f"{other}-{run}.html")
-        text = comparison_of(read(state_dir, other), read(state_dir, run))
+        text = comparison_page(read(state_dir, other), read(state_dir, run))
     else:
-        target, text = target or Path(f"{run}.html"), page_of(read(state_dir, run), state_dir)
+        target, text = target or Path(f"{run}.html"), report_page(read(state_dir, run), state_dir)
     write_text(target, text, private=True)
     return f"Written to {target}."
 
@@ -51,13 +51,13 @@ def write_fleet(out: Path, target: Path | None) -> str:
         home, page_file, shown["link"] = state.folder(row), folder / f"{row.job.id}.html", ""
         try:
             if events := list(events_of(home)):
-                write_text(page_file, page_of(events, home / "state"), private=True)
+                write_text(page_file, report_page(events, home / "state"), private=True)
                 shown["link"] = f"{folder.name}/{page_file.name}"
         except StateError as error:
             problems.append(f"{row.job.id} has no page: {error}")
     figures = summary(state.rows.values())
     facts = {"name": name, "said": escape(summary_line(figures)), "figures": figures, "rows": rows}
     data = escape_json(json.dumps(facts, ensure_ascii=False))
-    write_text(target, page(f"Fleet {name}", ("pages.js", "fleet.js"), data), private=True)
+    write_text(target, html_page(f"Fleet {name}", ("pages.js", "fleet.js"), data), private=True)
     pages = counted(sum(bool(shown["link"]) for shown in rows), "run")
     return "\n".join([*problems, f"Written to {target}, with the pages of {pages} in {folder}."])

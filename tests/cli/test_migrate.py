@@ -13,7 +13,7 @@ from server import ScriptedServer
 
 from autoagent.core.errors import SettingsError
 from autoagent.session.autogpt import UNUSED
-from autoagent.session.migration import carry_out, plan
+from autoagent.session.migration import apply_plan, plan
 from autoagent.workspace.snapshots import MAX_FILE_BYTES
 
 DOTENV = """OPENAI_API_KEY=sk-of-the-old-folder-0123456789
@@ -56,12 +56,12 @@ def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
     assert rows == {
         "tasks/mine.yaml": ("renamed", "ai_settings.yaml"),
         "prompt_settings.yaml": ("taken", "prompt_settings.yaml"),
-        "plugins/": ("taken", "plugins/ (1 files)"),
+        "plugins/": ("taken", "plugins/ (1 file)"),
         "azure.yaml": ("not taken", "USE_AZURE is not set"),
-        "auto-gpt.json": ("taken", "the memory: 1 texts"),
+        "auto-gpt.json": ("taken", "the memory: 1 text"),
         "auto_gpt_workspace/auto-gpt.json": ("taken", "the memory: 2 texts"),
-        "auto_gpt_workspace/": ("renamed", "autoagent_workspace/ (1 files)"),
-        "auto_gpt_workspace/: 1 others": ("not taken", "a link, or there already"),
+        "auto_gpt_workspace/": ("renamed", "autoagent_workspace/ (1 file)"),
+        "auto_gpt_workspace/: 1 other file": ("not taken", "a link, or there already"),
         ".env: OPENAI_FUNCTIONS": ("renamed", ".env: AUTOAGENT_ASKING"),
         ".env: OPENAI_API_KEY": ("taken", ".env: OPENAI_API_KEY"),
         ".env: SMART_LLM_MODEL": ("renamed", ".env: SMART_LLM"),
@@ -74,7 +74,7 @@ def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
         ".env: PLUGINS_CONFIG_FILE": ("not taken", "nothing of gone.yaml is taken"),
         ".env: EMAIL_ADDRESS": ("taken", ".env: EMAIL_ADDRESS"),
         ".env: EXECUTE_LOCAL_COMMANDS, which is not set": ("taken", ".env: EXECUTE_LOCAL_COMMANDS"),
-        ".env: 1 others": ("not taken", "empty, or the template's placeholder"),
+        ".env: 1 other variable": ("not taken", "empty, or the template's placeholder"),
     }  # fmt: skip
     assert not list(here.folder.iterdir())
     assert "Nothing was written" in here.run("migrate", "../old").err
@@ -156,7 +156,7 @@ def test_the_agents_of_its_later_versions_leave_their_files_and_their_tasks(home
         f"{agents}/Clerk-1a2b3c4d/permissions.yaml: allow execute_shell(git:**)": ALLOWED.format("execute_shell:git *"),
     }
     assert rows == {
-        f"{agents}/Clerk-1a2b3c4d/workspace/": ("renamed", f"{workspace} (1 files)"),
+        f"{agents}/Clerk-1a2b3c4d/workspace/": ("renamed", f"{workspace} (1 file)"),
         f"{agents}/Clerk-1a2b3c4d/state.json": (
             "not taken",
             "its steps cannot be continued: start again with the task 'Sort the invoices'",
@@ -194,7 +194,7 @@ def test_files_too_large_to_keep_are_named_and_left(home: Home) -> None:
     with (home.folder / "old/auto_gpt_workspace/sparse").open("wb") as sparse:
         sparse.truncate(40 << 30)
     done = home.run("migrate", "old", "--apply")
-    assert done.code == 0 and "auto_gpt_workspace/: 1 others" in done.text and "more than 32 MB" in done.text
+    assert done.code == 0 and "auto_gpt_workspace/: 1 other file" in done.text and "more than 32 MB" in done.text
     assert home.read("autoagent_workspace/notes/a.txt") and not (home.folder / "autoagent_workspace/sparse").exists()
 
 
@@ -243,7 +243,7 @@ def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> Non
     planned = plan(home.folder / "old", here)
     os.truncate(note, MAX_FILE_BYTES + 1)
     with pytest.raises(SettingsError, match=r"a\.txt: has grown over 32 MB"):
-        carry_out(planned, here, print)
+        apply_plan(planned, here, print)
     assert [path.name for path in here.rglob("*.txt")] == []
 
 

@@ -76,7 +76,7 @@ def test_the_users_own_key_that_a_file_holds_stays_in_it_and_is_seen_by_nobody(
     assert kept(served, "settings.ini") == f"key = {key}\nport = 2\n"
     assert key not in shown(served, server, done)
     assert "key = [masked]\nport = 1" in server.requests[1].prompt
-    assert "your text would replace it by these letters" in server.requests[2].prompt
+    assert "your text would overwrite it with this mask" in server.requests[2].prompt
 
 
 def test_at_the_question_the_secret_is_hidden_and_an_edit_of_another_argument_keeps_it(

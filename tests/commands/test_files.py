@@ -110,7 +110,7 @@ def test_what_is_there_already_is_not_written_again(ws: Files) -> None:
     ws.run("write_to_file", filename="a.txt", text="one\n")
     written = (ws.root / "a.txt").stat().st_mtime_ns
     result = ws.run("write_to_file", filename="a.txt", text="one\n")
-    assert result.text == "a.txt holds this very text already; nothing was changed."
+    assert result.text == "a.txt already has exactly this text; nothing was changed."
     assert result.meta.changed == () and (ws.root / "a.txt").stat().st_mtime_ns == written
     assert ws.text("write_to_file", filename="a.txt", text="two\n").startswith("Wrote 4 characters")
 
@@ -178,8 +178,8 @@ def test_edit_replaces_the_one_passage(ws: Files) -> None:
         (
             "= ",
             "x",
-            "The old text is 2 times in x.py; give more of what stands around the one, or replace each with "
-            "everywhere=true.",
+            "The old text occurs 2 times in x.py; include more of the text around the one you mean, or "
+            "replace each with everywhere=true.",
         ),
         ("", "x", "The old text is empty; give the passage that is to be replaced."),
         ("a", "a", "The old and the new text are the same; there is nothing to change."),
@@ -273,7 +273,7 @@ def test_move(ws: Files) -> None:
     assert (result.text, result.meta.to_json()) == ("Moved old to sub/new.", {"changed": ["old", "sub/new"]})
     assert ws.text("move_file", filename="sub/new", new_name="folder") == "Moved sub/new to folder/new."
     assert (ws.root / "folder" / "new").read_text() == "precious"
-    assert "There is a file 'other' already" in ws.refusal("move_file", filename="folder/new", new_name="other")
+    assert "'other' already exists" in ws.refusal("move_file", filename="folder/new", new_name="other")
     for name in ("missing", "folder", "."):
         assert f"There is no file {name!r} to move." in ws.refusal("move_file", filename=name, new_name="x")
     assert "outside the workspace" in ws.refusal("move_file", filename="other", new_name="../x")

@@ -30,7 +30,7 @@ SMALL_CENTS = (100 * 2 + 10 * 8) / 1e6  # of a verifier's
 def worked(request: Request) -> Command:
     """Write one part after the other, as the history says what is written, then finish."""
     for number in range(1, PARTS + 1):
-        if not re.search(rf"to part-{number}\.txt|part-{number}\.txt holds this very text", request.prompt):
+        if not re.search(rf"to part-{number}\.txt|part-{number}\.txt already has exactly this text", request.prompt):
             return replace(command("write_to_file", filename=f"part-{number}.txt", text=f"{number}\n"), usage=USAGE)
     return replace(command("task_complete", reason="All parts are written."), usage=USAGE)
 

@@ -30,7 +30,7 @@ from fleets import (
 from raylets import Raylets, below, free_port, in_memory, named
 from server import ScriptedServer, command
 
-from autoagent.fleet.engine import GRACE
+from autoagent.fleet.engine import GRACE_SECONDS
 from autoagent.fleet.link import LEASE_SECONDS
 
 WORKER, RELAY, RAYLET = b"autoagent fleet worker", b"ray::Relay", b"/raylet "
@@ -225,7 +225,7 @@ def test_a_node_that_is_cut_off_ends_its_run_before_another_has_it(home: Home, s
         (relay,) = named(below(node.pid), RELAY)
         os.kill(relay, signal.SIGSTOP)  # nothing comes through any more
         started = [line for line in record(home.folder / "out") if line["type"] == "started"]
-        until = time.monotonic() + LEASE_SECONDS + GRACE + 5
+        until = time.monotonic() + LEASE_SECONDS + GRACE_SECONDS + 5
         while Path(f"/proc/{worker}/stat").read_text().split()[2] != "Z":
             assert time.monotonic() < until
             assert [line for line in record(home.folder / "out") if line["type"] == "started"] == started

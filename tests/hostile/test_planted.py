@@ -453,7 +453,7 @@ def test_no_mode_keeps_what_a_program_has_planted(there: Room, kind: str) -> Non
     names = {str(path.relative_to(there.workspace)) for path in left if not path.name.endswith(".sample")}
     assert not {".vscode/tasks.json", ".envrc", "r/.git/hooks/pre-commit"} & names, section["plant"].text
     assert not [path for path in left if path.name == "config" and "fsmonitor" in path.read_text()]
-    assert "Only the user may allow what runs as the user later" in section["plant"].text
+    assert "Only the user can allow that" in section["plant"].text
 
 
 @pytest.mark.parametrize("kind", KINDS)

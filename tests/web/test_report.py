@@ -17,7 +17,7 @@ from server import ScriptedServer, command
 
 from autoagent.core.events import Event
 from autoagent.log.reader import read
-from autoagent.web.page import page_of
+from autoagent.web.page import report_page
 
 SCRIPT = "document.title = 'PWNED'"
 HOSTILE = f'</script><script>{SCRIPT}</script><img src=x onerror="{SCRIPT}">\u202e\x1b[31m'
@@ -112,7 +112,7 @@ def test_without_a_name_the_file_has_that_of_the_run_and_a_missing_run_is_named(
 
 def test_nothing_of_a_run_ends_the_facts_and_the_policy_names_what_may_run(ran: Home) -> None:
     found = read(ran.folder / ".autoagent", ran.runs[0])
-    page = page_of(
+    page = report_page(
         replace(event, run="</title><meta http-equiv=refresh content='0;url=//evil.example'>") for event in found
     )
     assert page.count("</title>") == 1 and page.count("<meta http-equiv") == 1, "whoever edits a log"
@@ -136,7 +136,7 @@ def long_run(events: list[Event], steps: int) -> Iterator[Event]:
 @pytest.mark.slow
 def test_a_thousand_steps_fit_into_two_megabytes(ran: Home) -> None:
     events = list(read(ran.folder / ".autoagent", ran.runs[0]))
-    page = page_of(long_run(events, 1_000))
+    page = report_page(long_run(events, 1_000))
     assert len(page.encode()) < 2_000_000
     assert "more characters are in the log" in page
 
@@ -187,6 +187,6 @@ def test_in_a_browser_it_is_text_whatever_it_holds(ran: Home) -> None:
 def test_in_a_browser_a_run_of_a_thousand_steps_is_whole(ran: Home) -> None:
     events = list(read(ran.folder / ".autoagent", ran.runs[0]))
     page = ran.folder / "long.html"
-    page.write_text(page_of(long_run(events, 1_000)))
+    page.write_text(report_page(long_run(events, 1_000)))
     dom = dom_of(page)
     assert dom.count("<article") >= 1_000 and 'id="step-999"' in dom

@@ -9,7 +9,7 @@ from autoagent.core.services import ProcessExit
 _NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells give a meaning (POSIX, XCU 2.8.2)
 
 
-def ending(exit: ProcessExit) -> str:
+def exit_phrase(exit: ProcessExit) -> str:
     """Describe the end: `exit status 0`, `ended by SIGKILL`, `stopped at the limit of 120 s`, with its cause."""
     if exit.lost:
         return f"stopped, as it could no longer be watched: {exit.lost}"
@@ -25,16 +25,16 @@ def has_failed(exit: ProcessExit) -> bool:
     return exit.status != 0 and not (exit.status == 1 and not exit.output.strip())
 
 
-def described(exit: ProcessExit) -> str:
+def describe_exit(exit: ProcessExit) -> str:
     """Describe the exit of the program and its kept output."""
-    printed = _last_states(exit.output.decode("utf-8", "replace"))
-    end = ending(exit)
+    printed = _apply_carriage_returns(exit.output.decode("utf-8", "replace"))
+    end = exit_phrase(exit)
     end = end[0].upper() + end[1:]
     text = f"{end}. It printed:\n{printed}" if printed.strip() else f"{end}; nothing was printed."
     if not exit.put_back:
         return text
-    lines = "\n".join(exit.put_back)
-    return f"{text}\nOnly the user may allow what runs as the user later; write_to_file asks about it:\n{lines}"
+    restored = "These files were restored, since they would later run as the user. Only the user can allow that"
+    return "\n".join([text, f"{restored}; write_to_file asks:", *exit.put_back])
 
 
 def _meaning(status: int) -> str:
@@ -48,7 +48,7 @@ def _meaning(status: int) -> str:
         return ""
 
 
-def _last_states(text: str) -> str:
+def _apply_carriage_returns(text: str) -> str:
     r"""Return the text as a terminal finally shows it: each line in its last state after `\r`."""
     if "\r" not in text:
         return text

@@ -36,9 +36,9 @@ MAX_CACHED_COUNTS = 10_000  # words
 MAX_DRAWS = 8  # rounds of random ids; if they find too few memories, all ids are read
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level, m.stored"
-KEPT = "id, text, hash, kind, source, trusted, t, run, step, stored"  # columns of both memories and trash
+SHARED_COLUMNS = "id, text, hash, kind, source, trusted, t, run, step, stored"  # columns of both memories and trash
 
-PUT = """
+UPSERT = """
 INSERT INTO memories (text, hash, kind, source, trusted, t, run, step, stored)
 VALUES (:text, :hash, :kind, :source, :trusted, :t, :run, :step, :stored)
 ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step, stored = excluded.stored,
@@ -47,7 +47,7 @@ ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excl
 RETURNING id
 """
 
-WORDED = f"""
+SELECT_BY_WORDS = f"""
 SELECT {COLUMNS}, found.score FROM (
     SELECT rowid, -rank AS score FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?
 ) AS found JOIN memories m ON m.id = found.rowid ORDER BY found.score DESC, m.id
@@ -55,15 +55,15 @@ SELECT {COLUMNS}, found.score FROM (
 
 UPDATE = "UPDATE memories SET t = ?, level = ?, source = coalesce(?, source) WHERE id = ? AND t = ? AND level = ?"
 TO_TRASH = f"""
-INSERT INTO trash ({KEPT}, level, forgotten) SELECT {KEPT}, level, ? FROM memories WHERE id = ?
+INSERT INTO trash ({SHARED_COLUMNS}, level, forgotten) SELECT {SHARED_COLUMNS}, level, ? FROM memories WHERE id = ?
 """  # noqa: S608 - our names
 FROM_TRASH = f"""
-INSERT INTO memories ({KEPT}, level) SELECT {KEPT.replace(" t,", " ?,")}, ? FROM trash WHERE id = ?
+INSERT INTO memories ({SHARED_COLUMNS}, level) SELECT {SHARED_COLUMNS.replace(" t,", " ?,")}, ? FROM trash WHERE id = ?
 """  # noqa: S608 - our names
-SEEN = "SELECT text FROM memories WHERE id = ? AND t = ? AND level = ?"
+SELECT_SEEN = "SELECT text FROM memories WHERE id = ? AND t = ? AND level = ?"
 SEEN_IN_TRASH = "SELECT text FROM trash WHERE id = ? AND forgotten = ? AND level = ?"
-MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
-ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index, none by a scan
+COUNT_MATCHES = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
+ID_RANGE = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index
 
 
 class LocalStore(StoreBase):
@@ -109,7 +109,7 @@ class LocalStore(StoreBase):
             new = self._missing(parts)
             for part in parts:
                 key = texts.hash_of(part)
-                [(ids[part],)] = self._db.execute(PUT, {**known, "text": part, "hash": key})
+                [(ids[part],)] = self._db.execute(UPSERT, {**known, "text": part, "hash": key})
                 if part in new:
                     self._db.execute("DELETE FROM trash WHERE hash = ?", (key,))
                     self._index(ids[part], part)
@@ -134,7 +134,7 @@ class LocalStore(StoreBase):
 
     def _unchanged_text(self, change: Change) -> list[str]:
         """Return the text of the memory if it has not changed since it was seen, else an empty list."""
-        query = SEEN_IN_TRASH if change.trash else SEEN
+        query = SEEN_IN_TRASH if change.trash else SELECT_SEEN
         return [text for (text,) in self._db.execute(query, (change.id, *change.seen))]
 
     def _apply(self, change: Change) -> bool:
@@ -206,7 +206,7 @@ class LocalStore(StoreBase):
         selective = self._selective([*words, *self._compound_parts(words)])
 
         def best(count: int) -> tuple[list[RetrievedMemory], bool]:
-            rows = self._db.execute(WORDED, (" OR ".join(selective), count)).fetchall()
+            rows = self._db.execute(SELECT_BY_WORDS, (" OR ".join(selective), count)).fetchall()
             return [_memory_from(columns, score) for *columns, score in rows], len(rows) < count
 
         return widened(best, k, skip, SLACK) if selective else []
@@ -224,8 +224,8 @@ class LocalStore(StoreBase):
         return list(parts)
 
     def _selective(self, words: Iterable[str]) -> list[str]:
-        """Return the rarest words, in MAX_MATCHES memories in total, as common words say little and cost most."""
-        first, last = self._db.execute(ENDS).fetchone()
+        """Return the rarest words, found in at most MAX_MATCHES memories together: others say little and cost most."""
+        first, last = self._db.execute(ID_RANGE).fetchone()
         if last is None:
             return []
         half = (last - first) // 2 + 1
@@ -253,10 +253,10 @@ class LocalStore(StoreBase):
 
     def _count(self, word: str, limit: int) -> int:
         """Count the memories with a word, up to `limit`."""
-        return int(self._db.execute(MATCHED, (word, limit)).fetchone()[0])
+        return int(self._db.execute(COUNT_MATCHES, (word, limit)).fetchone()[0])
 
     def _word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
-        first, last = (end or 0 for end in self._db.execute(ENDS).fetchone())
+        first, last = (end or 0 for end in self._db.execute(ID_RANGE).fetchone())
         return {word: self._estimate_count(f'"{word}"', last) for word in words}, last - first + 1
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
@@ -264,9 +264,9 @@ class LocalStore(StoreBase):
             return {id: vector.tobytes() for id, vector in self._space().of(ids).items()} if ids else {}
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
-        """Draw random memories by their ids. Read all ids only if most are gone, or if few memories are `below`."""
+        """Draw random memories by their ids. Read all ids only if most are gone, or if few memories are that low."""
         with as_state_errors(self._folder):
-            first, last = self._db.execute(ENDS).fetchone()
+            first, last = self._db.execute(ID_RANGE).fetchone()
             if n < 1 or first is None:
                 return []
             found: dict[int, RetrievedMemory] = {}

@@ -30,7 +30,11 @@ class Capability:
     thinks: bool = False
 
 
-class Capabilities:
+def _key(endpoint: str, model: str) -> str:
+    return f"{endpoint} {model}"
+
+
+class CapabilityCache:
     """Store the capabilities of all models in a JSON file (mode 0600), or in memory without a path."""
 
     def __init__(self, path: Path | None) -> None:
@@ -39,17 +43,19 @@ class Capabilities:
 
     def get(self, endpoint: str, model: str) -> Capability:
         """Return the capabilities of this model at this base URL, or an empty record."""
-        key = f"{endpoint} {model}"
+        key = _key(endpoint, model)
         if key not in self._by_model:
             try:
                 capability = from_plain(Capability, self._read().get(key))
             except ValueError:
                 capability = Capability()
-            self._by_model[key] = capability if capability.window is None or capability.window > 0 else Capability()
+            is_usable = capability.window is None or capability.window > 0  # a damaged file may say otherwise
+            self._by_model[key] = capability if is_usable else Capability()
         return self._by_model[key]
 
     def put(self, endpoint: str, model: str, capability: Capability) -> None:
-        key = f"{endpoint} {model}"
+        """Store a record. Of two processes that store one at once, one may be lost, which costs a probe."""
+        key = _key(endpoint, model)
         self._by_model[key] = capability
         if self._path is None:
             return

@@ -23,7 +23,7 @@ from autoagent.core.model import Asking, Completion, Message, PromptStyle, Usage
 from autoagent.core.protocols import Listener, RequestOptions
 from autoagent.models import pricing
 from autoagent.models.openai import wire
-from autoagent.models.openai.capabilities import Capabilities, Capability
+from autoagent.models.openai.capabilities import Capability, CapabilityCache
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.refusals import Refused
 from autoagent.models.openai.response import ResponseParts, tokens_in
@@ -89,7 +89,7 @@ class OpenAIModel:
         self._count = count
         self._reasons = pricing.reasons(name)
         self._temperature = None if self._reasons else self._overrides.temperature
-        self._capabilities = Capabilities(cache)
+        self._capabilities = CapabilityCache(cache)
         self._listener = listener
         self._prompt_asking: Asking | None = None  # the way of asking that this process's prompts assume
         self._rejects_images = False  # known once it has rejected them

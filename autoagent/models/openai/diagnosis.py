@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from autoagent.core.services import Finding
-from autoagent.models.openai.capabilities import Capabilities, Capability
+from autoagent.models.openai.capabilities import Capability, CapabilityCache
 from autoagent.models.servers import list_models, request
 from autoagent.network.addresses import is_private
 from autoagent.registry.models import ModelSettings
@@ -53,7 +53,7 @@ def alternatives(settings: ModelSettings, model: str, *, named: bool) -> tuple[s
         is_own = is_private(urlsplit(endpoint).hostname or "")
     except ValueError:  # an invalid address, reported when it is opened
         return ()
-    capability = Capabilities(settings.state_dir / "models.json").get(endpoint, model)
+    capability = CapabilityCache(settings.state_dir / "models.json").get(endpoint, model)
     if named and not (is_own and capability == Capability()):
         return ()
     names = list_models(endpoint, settings.api_key, timeout=3.0).models
