@@ -47,7 +47,7 @@ class YamlEntry:
         return bool(self.node.id == "sequence")
 
     def text(self) -> str:
-        """Return the scalar as written, or '' for null. A mapping of one pair is text, such as the goal `Goal 1: make x`.
+        """Return the scalar as written, or '' for null. A mapping of one pair, such as `Goal 1: make x`, is text too.
 
         Raises SettingsError for lists and larger mappings.
         """
