@@ -7,6 +7,7 @@ written before it is yielded, and synced before anything irreversible follows.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from autoagent.agent.authorize import Authorization
@@ -235,5 +236,6 @@ class Agent:
             from autoagent.agent.distill import distill  # only at the end of a run
 
             facts = yield from distill(self._state, self._policy, self._side_call, outcome)
-            yield from self._memory.close(outcome, facts)
+            with suppress(StopRun):  # a signal: the run is over as it is
+                yield from self._memory.close(outcome, facts)
         yield self._state.record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))

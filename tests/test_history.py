@@ -13,7 +13,19 @@ import pytest
 
 from autoagent.agent.history import History
 from autoagent.core.commands import Call
-from autoagent.core.events import Decided, Event, Feedback, Prompted, Rejected, Returned, RunStarted, Thought
+from autoagent.core.events import (
+    AgentMessage,
+    Decided,
+    Dropped,
+    Event,
+    Feedback,
+    Prompted,
+    Rejected,
+    Retried,
+    Returned,
+    RunStarted,
+    Thought,
+)
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import FULL, Message, Shares, Thoughts, Usage
 from autoagent.core.task import Goal, Task
@@ -89,6 +101,22 @@ def tokens_of(messages: Iterable[Message]) -> int:
 def turns(messages: Iterable[Message]) -> str:
     """One letter for each message, by its role."""
     return "".join(message.role[0] for message in messages)
+
+
+def test_an_attachment_that_was_taken_back_is_not_sent_though_it_was_cut() -> None:
+    body = "\n".join(f"line {n} of the attached file" for n in range(2000))
+    history = begun(
+        Thought(run="r", step=1, thoughts=Thoughts("look"), call=Call("1", "list_files", {}), text="{}", usage=Usage()),
+        Returned(run="r", step=1, call_id="1", ok=True, text="nothing"),
+        AgentMessage(run="r", step=1, sender="diary.txt", text=body, attached=True, data={"private": True}),
+        Feedback(run="r", step=1, text="Look at diary.txt."),
+    )
+    shown = history.tokens
+    history.add(Prompted(run="r", step=2, sha256="", tokens=shown + 700, messages=3, at=1.0, estimate=None))
+    history.add(Retried(run="r", step=2, reason="too long", shortened=True))
+    assert "of the attached file" in str(history.messages) and history.tokens < shown
+    history.add(Dropped(run="r", step=2, memory=-1, attachment="diary.txt"))
+    assert "of the attached file" not in str(history.messages) and "taken it back" in str(history.messages)
 
 
 @pytest.mark.parametrize("native", [False, True])

@@ -20,7 +20,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_specs, available
 from autoagent.core.commands import Proposal, Verdict
-from autoagent.core.errors import ContextOverflow, StateError
+from autoagent.core.errors import ContextOverflow, StateError, StopRun
 from autoagent.core.events import (
     Decided,
     Event,
@@ -34,8 +34,8 @@ from autoagent.core.events import (
     Started,
     Thought,
 )
-from autoagent.core.model import BRIEF, Completion, Message, ToolCall, Usage
-from autoagent.core.task import Goal, Task
+from autoagent.core.model import BRIEF, Completion, Message, Price, ToolCall, Usage
+from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
@@ -539,6 +539,63 @@ def test_a_small_model_is_told_once_that_a_file_would_be_gone(bench: Bench) -> N
     model = small(bench, [*finish([say("read_file", filename="a.md"), delete, delete]), *finish([])], "Lösche a.md")
     assert "takes away all of a.md" in model.prompts[2][-1].content and "edit_file" in model.prompts[2][-1].content
     assert not (bench.workspace / "a.md").exists()
+
+
+@pytest.mark.parametrize("name", ["../x.txt", ""])
+def test_a_path_that_a_small_model_may_not_use_fails_as_its_command(bench: Bench, name: str) -> None:
+    calls = [say("write_to_file", filename=name, text="hi"), say("delete_file", filename=name)]
+    events = list(bench.agent(ScriptedModel(finish([*calls, *finish([])]), style=BRIEF)).run())
+    assert events[-1].type == "ended"
+    assert [event.ok for event in events if isinstance(event, Returned)][:2] == [False, False]
+
+
+def test_a_reply_that_ctrl_c_cuts_off_counts_before_the_next_request(bench: Bench) -> None:
+    class Cut(ScriptedModel):
+        asked, used = 0, Usage()
+
+        def take_usage(self) -> Usage:
+            used, self.used = self.used, Usage()
+            return used
+
+        def complete(self, messages: Sequence[Message], **options: Any) -> Completion:
+            self.asked += 1
+            self.used += Usage(cost=0.9)
+            raise KeyboardInterrupt
+
+    model = Cut([], price=Price(0.1, 0.1, 0.1))
+    events = list(bench.agent(model, limits=RunLimits(usd=1.0)).run())
+    assert (str(events[-1].status), model.asked) == ("budget", 2)
+
+
+class Keeping(NoMemory):
+    """Stores what it is given, and fades with this error."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.texts: list[str] = []
+        self.error = error
+
+    def add(self, text: str, **known: Any) -> int | None:
+        self.texts.append(text)
+        return len(self.texts)
+
+    def nap(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [StopRun(Outcome(Status.INTERRUPTED, "Ended by SIGTERM.")), KeyboardInterrupt()])
+def test_a_signal_while_a_finished_run_is_remembered_changes_no_end(bench: Bench, error: BaseException) -> None:
+    write = say("write_to_file", filename="a.txt", text="hi")
+    model = ScriptedModel(finish([write, *finish([])]))
+    events = list(bench.agent(model, context={"memory": Keeping(error)}).run())
+    assert (events[-1].type, str(events[-1].status)) == ("ended", "finished")
+
+
+def test_the_reason_of_an_end_goes_into_the_memory_without_its_secret(bench: Bench) -> None:
+    memory, end = Keeping(), say("task_complete", reason="It is hunter2-hunter2")
+    model = ScriptedModel([say("write_to_file", filename="a.txt", text="x"), end, end])
+    list(bench.agent(model, context={"memory": memory}).run())
+    assert memory.texts and not any("hunter2-hunter2" in text for text in memory.texts)
 
 
 def test_a_name_from_outside_is_not_put_into_the_prompt_of_a_small_model(bench: Bench) -> None:

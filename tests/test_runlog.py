@@ -66,6 +66,16 @@ def test_a_torn_last_line_is_dropped_and_the_run_goes_on(tmp_path: Path) -> None
             assert texts(list(log.events())) == ["one", "three"]
 
 
+def test_a_log_that_was_refused_is_not_held(tmp_path: Path) -> None:
+    run = write(tmp_path, *["x" * 50] * 5)
+    path = tmp_path / "runs" / run / "events.jsonl"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(StateError):
+        EventLog.open(tmp_path, run)
+    with EventLog.open(tmp_path, run, accept_truncated=True) as log:
+        assert log.lost > 1
+
+
 def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [

@@ -88,6 +88,12 @@ def test_what_is_no_verdict_leaves_the_goal_claimed_and_says_why(
     assert [one.why for one in of_type(events, Verified)[0].verdicts] == [why]
 
 
+def test_a_verifier_may_think_aloud_before_it_answers(bench: Bench) -> None:
+    model = ScriptedModel([WRITE, DONE])
+    model.judges = lambda shown: f'<think>The file has {{x}} and {{"a": 1}}.</think>\n{all_met(shown)}'
+    assert ran(bench, model)[:2] == ("finished", ["shown"])
+
+
 def test_several_goals_are_judged_in_one_call_and_stand_each_for_itself(bench: Bench) -> None:
     def judge(shown: str) -> str:
         verdicts = [("met", "An oak."), ("cannot tell", ""), ("met", "Made: 'a.txt'.")]

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from autoagent.agent.progress import refusal
 from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.core.commands import Call, Change, Proposal, Verdict
-from autoagent.core.errors import ReplyError, StateError, StopRun
+from autoagent.core.errors import CommandError, ReplyError, StateError, StopRun
 from autoagent.core.events import Decided, Event, Proposed
 from autoagent.core.protocols import Listener
 from autoagent.core.task import Outcome, Status
@@ -84,8 +84,14 @@ class Authorization:
         Small models send an addition in place of the whole file, and delete a file to remove some of its lines.
         Deleting is refused once per file, until the model insists once.
         """
+        if self._state.start.style.guided:
+            with suppress(CommandError):  # such as for a path outside: the command will fail and say why
+                return self._loss(proposal)
+        return ""
+
+    def _loss(self, proposal: Proposal) -> str:
         effects, state = proposal.spec.effects, self._state
-        if not state.start.style.guided or effects is None:
+        if effects is None:
             return ""
         if proposal.risk == "irreversible" and any(p.meaning == "entry" for p in proposal.spec.parameters):
             path = self._tools.context.workspace.display(str(next(iter(proposal.call.args.values()))))

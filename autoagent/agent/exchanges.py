@@ -58,7 +58,8 @@ class ResultText:
     """Hold a result of the newest reply, or an extra text.
 
     Its limit is larger if its command has already paged it (`is_paged`). The `marks` around it and the `heading` before
-    them stay whole. `read_on` is the beginning of the command that shows the omitted part.
+    them stay whole. `read_on` is the beginning of the command that shows the omitted part. `attached` names the
+    attachment that it holds.
     """
 
     text: str
@@ -68,6 +69,7 @@ class ResultText:
     is_extra: bool = False
     is_paged: bool = False
     read_on: str = ""
+    attached: str = ""
 
 
 def render(event: Thought | Rejected, start: RunStarted, limit: int, count: Count) -> str | ToolCall:

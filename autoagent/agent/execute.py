@@ -160,7 +160,9 @@ class Execution:
         state, logged = self._state, self._state.logged(call)
         if (text := state.log.masked(result.text)) != result.text or logged is not call:
             result = replace(result, text=text, meta=replace(result.meta, masked=True))
-        if result.meta.finished is not None:
+        if result.meta.finished is not None:  # the reason goes into the memory as well
+            finished = state.log.masked(result.meta.finished)
+            result = replace(result, meta=replace(result.meta, finished=finished))
             return (yield from self.ending.decide(result, workspace))
         if (earlier := state.loop_guard.same(logged, result.text)) and state.history.shows(earlier.step):
             return Result(call.id, result.ok, refer_to(earlier, state.failing()), ResultMeta(repeat=True))

@@ -317,30 +317,32 @@ class History:
         self._tokens += tokens
         self._trim(self.shares.history)
 
-    def _add_result(self, result: ResultText) -> str:
-        """Add a result and return it cut to its limit. Before the first reply it belongs to the opening."""
+    def _add_result(self, result: ResultText) -> None:
+        """Add a result, cut to its limit. Before the first reply it belongs to the opening."""
         if self._exchanges:
             self._results.append(result)
-            text = self._append_to_newest(result)
+            self._append_to_newest(result)
             self._trim(self.shares.history)
-            return text
+            return
         _, text = exchanges.fit_result(result, self._message_limit, self._count)
         self._set_opening(f"{self._opening}\n\n{text}")
-        return text
+        if result.attached:
+            self._attachments[result.attached] = text
 
     def _set_opening(self, text: str) -> None:
         self._opening, self._opening_tokens = text, self._count(text) + PER_MESSAGE
 
-    def _append_to_newest(self, result: ResultText) -> str:
+    def _append_to_newest(self, result: ResultText) -> None:
         newest = self._exchanges[-1]
         limit = self._page_limit if result.is_paged else self._message_limit
         text, rendered = exchanges.fit_result(result, min(limit, self._half_of_remainder), self._count)
         tokens = self._count(rendered) + 1
         (newest.user if isinstance(newest.reply, str) or not result.is_extra else newest.extra).append(rendered)
+        if result.attached:
+            self._attachments[result.attached] = rendered  # rendered again, it may be shorter
         newest.texts.append(f"{result.heading} {text}" if result.marks else rendered)
         newest.tokens += tokens
         self._tokens += tokens
-        return rendered
 
     @property
     def _half_of_remainder(self) -> int:
@@ -359,14 +361,14 @@ class History:
         self._pending_calls = 0
 
     def _add_message(self, event: events.AgentMessage) -> None:
+        attached = event.sender if event.attached else ""
         if source := event.meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            text = self._add_result(ResultText(defuse(event.text), marks, event.heading, is_extra=True))
+            result = ResultText(defuse(event.text), marks, event.heading, is_extra=True, attached=attached)
         else:
-            gap = "\n" if event.attached else " "
-            text = self._add_result(ResultText(event.text, None, f"{event.heading}{gap}", is_extra=True))
-        if event.attached:
-            self._attachments[event.sender] = text
+            gap = "\n" if attached else " "
+            result = ResultText(event.text, None, f"{event.heading}{gap}", is_extra=True, attached=attached)
+        self._add_result(result)
         if event.image:
             self._images[event.sender] = event.text, event.image
 
@@ -391,7 +393,7 @@ class History:
             exchange.rendered = ()
             for texts in (exchange.user, exchange.extra, exchange.texts):
                 texts[:] = [note if text == rendered else text for text in texts]
-        self._results = [result for result in self._results if not result.heading.startswith(f"{name}, attached by")]
+        self._results = [result for result in self._results if result.attached != name]
 
     def _add_returned(self, event: events.Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None

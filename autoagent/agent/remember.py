@@ -51,6 +51,7 @@ class StepMemory:
         self._queries: tuple[str, ...] = ()  # queries of the last recall by goals and feedback
         self._step_memories: tuple[RetrievedMemory, ...] = ()  # recalled for the newest step
         self._used_ids: set[int] = set()  # memories that this run has acted on
+        self._is_closing = False
 
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
         """Recall memories for the present step and return those recalled for the newest step."""
@@ -158,7 +159,7 @@ class StepMemory:
         A claimed end is stored as a claim, with the steps taken, because later runs believe it. A run resumed while
         storing its facts continues with the next fact.
         """
-        state = self._state
+        state, self._is_closing = self._state, True
         goals = "; ".join(goal.text for goal in state.start.task.goals)
         files = ", ".join(list(state.work.changed)[:MAX_FILES])
         status = "" if outcome.status == Status.FINISHED else f" ({outcome.status.words.lower()})"
@@ -251,7 +252,10 @@ class StepMemory:
         except (ModelError, StateError) as error:
             yield state.record(Retried(reason=f"{failure}: {error}"))
         except KeyboardInterrupt:
-            yield from self._user.interrupted()
+            if self._is_closing:  # the run has ended: nobody is asked how to go on
+                yield state.record(Retried(reason=f"{failure}: interrupted"))
+            else:
+                yield from self._user.interrupted()
         else:
             if memory is not None:
                 yield state.record(Remembered(memory=memory, store=store))

@@ -63,6 +63,7 @@ class ModelTurn:
                     completion = self._complete(prompt)
                 break
             except KeyboardInterrupt:
+                yield from self.charge()
                 yield from self._user.interrupted()
             except Unreachable as error:
                 yield from self.charge()

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from autoagent.agent.evidence import Evidence, collect, contains, defuse_titles
@@ -26,6 +28,7 @@ from autoagent.core.events import Event, Retried, Verified
 from autoagent.core.model import Message
 from autoagent.core.task import VERIFICATION, VERIFIER, GoalVerdict
 from autoagent.reply.lenient_json import read_object
+from autoagent.reply.written_reply import MAX_BRACES
 from autoagent.text.quoting import EXPLANATION
 from autoagent.text.sanitize import shorten
 from autoagent.workspace.gate import Workspace, shown
@@ -154,11 +157,13 @@ class Verification:
 
 
 def _claims_by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the model's claim about each goal from the answer's first JSON object, or an empty one."""
-    try:
-        claims = read_object(text, text.index("{"))[0].get("goals")
-    except ValueError:
-        claims = None
+    """Return the model's claim about each goal from the answer's first JSON object with goals, or an empty one."""
+    claims: Any = []
+    for brace in islice(re.finditer(r"\{", text), MAX_BRACES):  # a model may think aloud before it answers
+        with suppress(ValueError):
+            claims = read_object(text, brace.start())[0].get("goals")
+            if isinstance(claims, list):
+                break
     valid = [claim for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
     by_goal = {claim["n"]: claim for claim in valid if isinstance(claim.get("n"), int)}
     default = valid[0] if len(valid) == len(numbers) == 1 else {}

@@ -216,8 +216,8 @@ class MemoryStore(Protocol):
     def put(self, text: str, *, durable: bool = True, **known: Unpack[Known]) -> int | None:
         """Store a text with level 0. Return its id, or None if it has no content. `durable` is as for `change`.
 
-        A known text keeps its id and level and takes the new times, run and step. Once untrusted, it stays so. A text
-        in the trash is restored as new.
+        A known text keeps its id and level and takes the new times, run and step; a step or a fact takes the new kind,
+        and a memory without a source the new one. Once untrusted, it stays so. A text in the trash is restored as new.
         """
 
     def change(

@@ -100,8 +100,11 @@ class EventLog:
                 os.ftruncate(log._file, whole)
                 os.fdatasync(log._file)
             log._size = whole
-        except OSError as error:
-            raise StateError(f"Cannot open the log {path}: {error.strerror}.") from error
+        except BaseException as error:  # Ctrl-C too: the lock goes with the log
+            log.close()
+            if isinstance(error, OSError):
+                raise StateError(f"Cannot open the log {path}: {error.strerror}.") from error
+            raise
         return log
 
     @classmethod

@@ -15,7 +15,7 @@ from itertools import takewhile
 import numpy as np
 
 from autoagent.core.frozen import dataclass
-from autoagent.core.memory import PRIVATE_SOURCES, PUBLIC, RetrievedMemory
+from autoagent.core.memory import PRIVATE_SOURCES, RetrievedMemory, plain_sources
 
 MAX_COSINES = 20_000_000  # computed at once: 80 MB
 MAX_SOURCES = 20  # listed for a merged memory
@@ -30,14 +30,17 @@ class DuplicateGroup:
 
     @property
     def sources(self) -> str:
-        """Return the distinct sources of all members, private sources first: `a.html, run-1/3`."""
-        origins = (m.source or (f"{m.run}/{m.step}" if m.run else "") for m in (self.kept, *self.others))
-        all_sources = [name for origin in origins for name in origin.split(", ") if name]
-        if not self.kept.public:  # the user released a different text
-            all_sources = [name for name in all_sources if name != PUBLIC]
-        distinct = sorted(dict.fromkeys(all_sources), key=lambda name: name not in PRIVATE_SOURCES)
-        more = f", and {len(distinct) - MAX_SOURCES} more" if len(distinct) > MAX_SOURCES else ""
-        return ", ".join(distinct[:MAX_SOURCES]) + more
+        """Return the distinct sources of all members, private sources first: `a.html, run-1/3`.
+
+        The marks are those of the kept memory alone: what the user said of a different text, or what superseded it.
+        """
+        plain = [plain_sources(m.source) or (f"{m.run}/{m.step}" if m.run else "") for m in (self.kept, *self.others)]
+        names = dict.fromkeys(name for origin in plain for name in origin.split(", ") if name)
+        distinct = sorted(names, key=lambda name: name not in PRIVATE_SOURCES)
+        more = [f"and {len(distinct) - MAX_SOURCES} more"] if len(distinct) > MAX_SOURCES else []
+        plain_of_kept = plain_sources(self.kept.source).split(", ")
+        marks = [name for name in self.kept.source.split(", ") if name and name not in plain_of_kept]
+        return ", ".join([*distinct[:MAX_SOURCES], *more, *marks])
 
 
 def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], alike: float) -> list[DuplicateGroup]:

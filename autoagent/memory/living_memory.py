@@ -456,15 +456,16 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         if old.text == text:
             return old.id
         now = max(self._clock(), old.t)
+        source = with_mark(plain_sources(old.source), SET_ASIDE, on=SET_ASIDE in old.sources)
         self.core_changes += 1
         id = self.store.put(
-            text, t=now, stored=old.made, kind=old.kind, source=plain_sources(old.source), trusted=old.trusted,
-            run=old.run, step=old.step,
-        )  # fmt: skip
+            text, t=now, stored=old.made, kind=old.kind, source=source, trusted=old.trusted, run=old.run, step=old.step
+        )
         if id is not None:
             new = self.store.of([id])
             self.store.change([Change(m.id, (m.t, m.level), m.t, old.level) for m in new if m.level < old.level])
-            self.forget(memory)
+            if old.text not in texts.parts(text):
+                self.forget(memory)
         return id
 
     def forecast(self, n: int | None = None) -> list[ForgettingForecast]:

@@ -63,9 +63,7 @@ class WiderMemory:
             user = self._user_memory()
             of_user = user.recall(query, k, **asked) if user else Recall()
         except (ModelError, StateError) as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
-                self._say(f"Your own memory is left out: {error}")
+            self._leave_out(error)
             return recalls
         top = max(_best_evidence(recalls), _best_evidence(of_user))
         recalls, of_user = _scaled(recalls, top), _scaled(of_user, top)
@@ -77,9 +75,20 @@ class WiderMemory:
         return replace(recalls, memories=tuple(best[:k]), left_out=tuple(left_out), problem=problem)
 
     def core(self) -> list[RetrievedMemory]:
-        user = self._user_memory()
-        both = (*self._own.core(), *map(_of_user, user.core() if user else ()))
+        try:
+            user = self._user_memory()
+            of_user = user.core() if user else []
+        except StateError as error:
+            self._leave_out(error)
+            of_user = []
+        both = (*self._own.core(), *map(_of_user, of_user))
         return sorted(both, key=lambda memory: (memory.core_rank, -memory.t))
+
+    def _leave_out(self, error: Exception) -> None:
+        """Say once why the user's own memory is not read."""
+        if str(error) != self._problem:
+            self._problem = str(error)
+            self._say(f"Your own memory is left out: {error}")
 
     def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
         place = self._own if memory >= 0 else self._user_memory()

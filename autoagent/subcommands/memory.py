@@ -405,8 +405,9 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
     """Write the memory to FILE, for `memory import` of any backend. It is JSON Lines; vectors go to FILE.npy."""
     from autoagent.memory import transfer
 
-    if file.exists() and not overwrite:
-        raise SettingsError(f"{file} exists; choose another FILE, or add --overwrite.")
+    existing = next((path for path in (file, transfer.vectors_path(file)) if path.exists()), None)
+    if existing and not overwrite:
+        raise SettingsError(f"{existing} exists; choose another FILE, or add --overwrite.")
     settings = Session.read(ctx.obj).settings
     embedder = _embedder(ctx, settings)
     with _open_memory(ctx, settings, embedder) as living:

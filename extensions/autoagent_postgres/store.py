@@ -38,7 +38,9 @@ VALUES (
     %(text)s, %(hash)s, %(kind)s, %(source)s, %(trusted)s, %(t)s, %(stored)s, %(run)s, %(step)s, %(words)s::tsvector
 )
 ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step, stored = excluded.stored,
-    source = CASE WHEN memories.trusted AND NOT excluded.trusted THEN excluded.source ELSE memories.source END,
+    kind = CASE WHEN memories.kind IN ('step', 'fact') THEN excluded.kind ELSE memories.kind END,
+    source = CASE WHEN memories.trusted AND NOT excluded.trusted OR memories.source = '' THEN excluded.source
+             ELSE memories.source END,
     trusted = memories.trusted AND excluded.trusted
 RETURNING id, xmax = 0
 """

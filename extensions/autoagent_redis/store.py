@@ -107,24 +107,33 @@ class RedisStore(StoreBase):
         group.expected += [(self._key("ids"), hash, old or ""), (self._key("trashed"), hash, trashed or "")]
         if old is not None:
             id = int(old)
-            was_trusted = self._client.hget(self._key("m", id), "trusted") or b""
-            group.expected.append((self._key("m", id), "trusted", was_trusted))
+            names = ("trusted", "kind", "source")
+            seen = [value or b"" for value in self._client.hmget(self._key("m", id), names)]
+            group.expected += [(self._key("m", id), name, value) for name, value in zip(names, seen, strict=True)]
             new = {name: known[name] for name in ("t", "stored", "run", "step")}
-            if was_trusted == b"1" and not known["trusted"]:
+            if seen[0] == b"1" and not known["trusted"]:
                 new |= {"trusted": 0, "source": known["source"]}
+            elif not seen[2]:
+                new |= {"source": known["source"]}
+            if seen[1] in (b"step", b"fact"):
+                new |= {"kind": known["kind"]}
             group.do("HSET", self._key("m", id), *flat(new))
             group.do("ZADD", self._key("alive"), known["t"], member_of(id))
+            self._index_of_user(group, id, known)
             return id, group
         id = int(self._client.hincrby(self._key("about"), "next", 1))
         if trashed is not None:
             self._records.do_delete(group, int(trashed), hash)
         group.do("HSET", self._key("m", id), *flat({**known, "text": text, "level": 0}))
         self._records.do_index(group, id, text, str(known["t"]))
-        if known["kind"] in ("feedback", "user") or "user" in str(known["source"]).split(", "):
-            group.do("SADD", self._key("of_user"), member_of(id))
+        self._index_of_user(group, id, known)
         if own is not None and vector is not None:
             self._records.do_set_vector(group, own, id, vector)
         return id, group
+
+    def _index_of_user(self, group: CommandGroup, id: int, known: Mapping[str, str | int]) -> None:
+        if known["kind"] in ("feedback", "user") or "user" in str(known["source"]).split(", "):
+            group.do("SADD", self._key("of_user"), member_of(id))
 
     def find(self, text: str) -> RetrievedMemory | None:
         with self._storage():

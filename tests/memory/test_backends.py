@@ -97,8 +97,17 @@ def test_the_same_text_is_the_same_memory(store: MemoryStore) -> None:
     id = put(store, "tea at four", t=1.0, run="first", step=1, kind="step", source="one")
     store.change([Change(id, (1.0, 0), 2.0, 3)])
     assert put(store, "tea at four", t=5.0, run="second", step=2, kind="note", source="two") == id
-    known = (0.0, "step", "one", True, 5.0, "second", 2, 3)
+    known = (0.0, "note", "one", True, 5.0, "second", 2, 3)
     assert store.listed() == [RetrievedMemory(id, "tea at four", *known, stored=5.0)]
+    put(store, "tea at four", t=6.0, kind="step")
+    assert [memory.kind for memory in store.listed()] == ["note"], "what was stored on purpose stays so"
+
+
+def test_a_memory_without_a_source_takes_that_of_the_same_text(store: MemoryStore) -> None:
+    put(store, "tea at four", kind="fact")
+    put(store, "tea at four", kind="feedback", source="user")
+    assert [(memory.kind, memory.source) for memory in store.listed()] == [("feedback", "user")]
+    assert [memory.text for memory in store.listed(of_user=True)] == ["tea at four"]
 
 
 def test_once_untrusted_a_memory_stays_so(store: MemoryStore) -> None:

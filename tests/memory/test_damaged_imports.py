@@ -104,7 +104,7 @@ def test_many_damaged_imports_are_taken_or_refused(tmp_path: Path) -> None:
         (0, "t", -1, "line 2: 't' must be a time"),
         (0, "level", 2**40, "line 2: .*level"),
         (0, "step", -1, "line 2: 'step'"),
-        (0, "run", "\ud800", "line 2: 'run' contains half"),
+        (0, "run", "\ud800", "line 2: 'run' contains a lone"),
         (1, "forgotten", float("nan"), "line 3: 'forgotten' must be a time"),
         (2, "t", 1e300, "line 4: this is not a dream: .*not a time"),
         (2, "forgotten", ["x"], "line 4: this is not a dream: .*forgotten"),

@@ -53,6 +53,13 @@ def test_the_sources_are_listed_once_each_and_not_without_end() -> None:
     assert many.sources.endswith(f"{MAX_SOURCES - 1}.html, and 30 more")
 
 
+def test_the_marks_of_a_merged_memory_are_those_of_the_kept_one() -> None:
+    marked = memory(2, source="user, superseded by 3, set aside, public")
+    assert DuplicateGroup(memory(1, source="user"), (marked,)).sources == "user"
+    merged = DuplicateGroup(marked, (memory(1, source="a.html"),))
+    assert merged.sources == "user, a.html, superseded by 3, set aside, public"
+
+
 def test_what_is_merged_into_a_memory_of_many_sources_stays_private() -> None:
     merged = DuplicateGroup(memory(1), tuple(memory(n, source=f"{n}.html" if n < 40 else "user") for n in range(41)))
     assert merged.sources.startswith("user, 0.html")

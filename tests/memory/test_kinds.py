@@ -9,11 +9,13 @@ import pytest
 from bag_of_words import BagOfWords
 from corrections import KEPT, REPLACED, UNSEEN_KEPT, UNSEEN_REPLACED
 
+from autoagent.core.errors import StateError
 from autoagent.core.memory import LIVES, RetrievedMemory
 from autoagent.memory.duplicates import corrects
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY
 from autoagent.memory.sqlite.store import LocalStore
+from autoagent.memory.wider import WiderMemory
 from autoagent.prompt import recollection_lines
 
 YEAR = 365 * DAY
@@ -78,6 +80,41 @@ def test_an_edited_memory_keeps_what_is_known_of_it(memory: LivingMemory) -> Non
     assert (found.id, found.text, found.source, found.run, found.step) == (new, "The lamp is green.", "user", "r", 3)
     assert found.pinned
     assert memory.edit(id, "x") is None and memory.edit(found.id, "  ") is None
+
+
+def test_an_edited_memory_stays_out_of_the_core(memory: LivingMemory) -> None:
+    id = memory.add("Always answer in German.", source="user")
+    assert id is not None and memory.keep_in_core(id, kept=False)
+    assert memory.edit(id, "Always answer in German or French.") is not None
+    assert memory.core() == []
+
+
+def test_an_edit_that_only_adds_to_a_long_text_keeps_it(memory: LivingMemory) -> None:
+    old = "word\n" * 1590
+    id = memory.add(old)
+    assert id is not None
+    memory.edit(id, f"{old}and one more sentence that the user appends to it, without a line end")
+    assert {found.text[:4] for found in memory.store.listed()} == {"word", "and "}
+
+
+def test_what_a_step_holds_already_is_kept_once_the_user_adds_it(memory: LivingMemory, now: list[float]) -> None:
+    memory.add("The server listens on port 8080.", kind="step", run="r", step=3)
+    memory.add("The server listens on port 8080.", source="user")
+    now[0] += YEAR
+    memory.nap()
+    assert [(found.kind, found.source) for found in memory.core()] == [("note", "user")]
+
+
+def test_a_users_memory_that_cannot_be_read_takes_nothing_from_the_folders_core(memory: LivingMemory) -> None:
+    def damaged(create: bool) -> LivingMemory:
+        raise StateError("memory.db is damaged.")
+
+    said: list[str] = []
+    wider = WiderMemory(memory, damaged, lambda text: "", said.append)
+    memory.add("Deploy only on Mondays.", source="user")
+    assert [found.text for found in wider.core()] == ["Deploy only on Mondays."]
+    wider.recall("When to deploy?")
+    assert said == ["Your own memory is left out: memory.db is damaged."]
 
 
 def test_a_fact_lives_for_ninety_days_after_its_last_use(memory: LivingMemory, now: list[float]) -> None:

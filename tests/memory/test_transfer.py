@@ -228,8 +228,8 @@ def test_an_embedder_that_fails_costs_the_vectors_alone(tmp_path: Path) -> None:
         (3, "[]", "line 3: this is not a JSON object"),
         (3, '{"t": 1}', "line 3: 'text' must be a str"),
         (3, {"level": "1"}, "line 3: 'level' must be a int"),
-        (3, {"level": -1}, "line 3: a memory has"),
-        (3, {"text": " "}, "line 3: a memory has"),
+        (3, {"level": -1}, "line 3: a memory needs"),
+        (3, {"text": " "}, "line 3: a memory needs"),
         (3, {"t": float("nan")}, "line 3: 't' must be a time"),
         (6, {"forgotten": None}, "line 6: 'forgotten' must be a time"),
         (7, None, "ends after 5 of 6 lines"),
@@ -328,6 +328,11 @@ def test_an_export_replaces_a_file_only_if_told_to(path: Path) -> None:
     assert path.read_bytes() == before
     assert run(path.parent, "export", path, "--overwrite").exit_code == 0
     assert path.read_bytes() != before
+    array = path.with_name("data.npy")
+    array.write_bytes(b"the user's own")
+    refused = run(path.parent, "export", path.with_name("data"))
+    assert isinstance(refused.exception, SettingsError) and "data.npy exists" in str(refused.exception)
+    assert array.read_bytes() == b"the user's own"
 
 
 def test_a_memory_that_is_switched_off_is_not_moved(path: Path) -> None:

@@ -42,7 +42,9 @@ UPSERT = """
 INSERT INTO memories (text, hash, kind, source, trusted, t, run, step, stored)
 VALUES (:text, :hash, :kind, :source, :trusted, :t, :run, :step, :stored)
 ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step, stored = excluded.stored,
-    source = CASE WHEN excluded.trusted < trusted THEN excluded.source ELSE source END,
+    kind = CASE WHEN kind IN ('step', 'fact') THEN excluded.kind ELSE kind END,
+    source = CASE WHEN excluded.trusted < trusted OR (excluded.trusted = trusted AND source = '') THEN excluded.source
+             ELSE source END,
     trusted = min(trusted, excluded.trusted)
 RETURNING id
 """
