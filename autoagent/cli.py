@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from autoagent import __version__
-from autoagent.subcommands.flags import common_flags, run_flags, serve_flags
+from autoagent.subcommands.flags import common_flags, is_task, run_flags, serve_flags
 from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_terminal
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
         """Take a wish out of the arguments: a text with spaces, before or after flags, that is not a subcommand."""
         if not {"--help", "-h", "--help-all"} & set(args):
             _, rest, _ = self.make_parser(ctx).parse_args(list(args))
-            if rest and rest[0] not in SUBCOMMANDS and len(rest[0].split()) > 1:
+            if rest and rest[0] not in SUBCOMMANDS and is_task(rest[0]):
                 ctx.obj = {**(ctx.obj or {}), "wish": rest[0]}
                 args = [*args[: len(args) - len(rest)], *rest[1:]]
         return super().parse_args(ctx, args)

@@ -127,6 +127,16 @@ def test_a_memory_is_read_as_a_whole(folder: Path) -> None:
     assert "Restore a copy of its memory.db" in found["memory"]["found"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("AUTOAGENT_THEME", "pink", "pink"), ("AUTOAGENT_ALLOW_HOSTS", "here", "here"), ("MEMORY_INDEX", "a b", "a name")],
+)
+def test_a_value_with_which_no_run_starts_is_a_finding(folder: Path, name: str, value: str, said: str) -> None:
+    code, found = examine({"AUTOAGENT_MODEL": "human", name: value})
+    check = "memory" if name == "MEMORY_INDEX" else "settings"
+    assert code and (found[check]["status"], said in found[check]["found"]) == ("fail", True)
+
+
 def test_a_memory_elsewhere_needs_its_address(folder: Path) -> None:
     code, found = examine({"AUTOAGENT_MODEL": "human", "MEMORY_BACKEND": "postgres"})
     assert (code, found["memory"]["status"], found["memory"]["mend"]) == (1, "fail", "set MEMORY_URL")

@@ -360,6 +360,35 @@ def test_forgetting_what_is_not_there_is_an_error(call: Callable[..., Result]) -
     assert str(result.exception) == "There is no memory 99; `autoagent memory list` lists them."
 
 
+@pytest.mark.parametrize("flag", ["--run", "--source", "--kind"])
+def test_an_empty_filter_forgets_nothing(call: Callable[..., Result], flag: str) -> None:
+    call("add", "The invoice number is 4711.")
+    refused = call("forget", flag, "")
+    assert refused.exit_code == 2 and f"{flag} is empty" in refused.output
+    assert len(call("list").output.splitlines()) == 1
+
+
+def test_a_prefix_of_several_runs_forgets_nothing(call: Callable[..., Result]) -> None:
+    call("list")
+    with open_memory(Settings(state_dir=Path(".autoagent")), MemoryParts()) as memory:
+        for run in ("20261101-a", "20261101-a:worker", "20261102-b"):
+            memory.add(f"a fact of {run}", kind="fact", run=run)
+    refused = call("forget", "--run", "2026")
+    assert refused.exit_code == 2 and "matches 2 runs" in refused.output
+    assert call("forget", "--run", "20261101").output == "Forgot 2 memories.\n"
+
+
+def test_what_a_user_adds_takes_no_time_where_time_is_counted_in_ticks(
+    call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMORY_TICKS", "50")
+    call("list")
+    with open_memory(Settings(state_dir=Path(".autoagent")), MemoryParts()) as memory:
+        memory.store.put("yesterday", t=1000.0, kind="step", source="", trusted=True, run="r", step=1)
+    call("add", "today")
+    assert {found["t"] for found in json.loads(call("list", "--json").output)} <= {1000.0, "1970-01-01T00:16:40"}
+
+
 def test_an_empty_text_is_a_usage_error(call: Callable[..., Result]) -> None:
     assert call("add", " ").exit_code == 2
 

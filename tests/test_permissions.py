@@ -352,7 +352,7 @@ def test_continuous_mode_allows_everything() -> None:
 
 
 def test_an_authorizer_that_fails_has_refused() -> None:
-    reason = "It could not be decided whether this may run (OSError: disk on fire)."
+    reason = "Whether this may run could not be decided (OSError: disk on fire)."
     assert FailClosedAuthorizer(Broken()).decide(PROPOSAL) == Verdict(False, "fault", reason)
     with pytest.raises(StopRun):
         FailClosedAuthorizer(Ask(Script("n"))).decide(PROPOSAL)

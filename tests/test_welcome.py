@@ -383,6 +383,14 @@ def test_setup_writes_both_files(folder: Path) -> None:
     assert done.stdout == ""
 
 
+def test_setup_replaces_a_task_only_if_told_to(folder: Path) -> None:
+    (folder / "ai_settings.yaml").write_text("ai_name: Foo\nai_role: an AI\nai_goals: [Mine]\n")
+    command = [*SETUP[:-1], "--model", "human", "setup"]
+    done = subprocess.run(command, input="n\n", capture_output=True, text=True)
+    assert done.returncode == 0 and "Replace the task in ai_settings.yaml?" in done.stderr
+    assert read_task(folder / "ai_settings.yaml").goals == (Goal("Mine"),)
+
+
 def test_setup_at_the_end_of_the_input_leaves_no_half_task(folder: Path) -> None:
     command = [*SETUP[:-1], "--model", "human", "setup"]
     done = subprocess.run(command, input="Foo-GPT\n", capture_output=True, text=True)

@@ -199,7 +199,8 @@ def _arguments(entry: YamlEntry, *, trusted: bool) -> list[str]:
     except ValueError as error:
         raise SettingsError(f"{entry.where}: cannot be split into words: {error}.") from None
     for word in () if trusted else words:
-        for path in (PurePosixPath(word), PurePosixPath(word.partition("=")[2])):
+        attached = word[2:] if re.match(r"-\w", word) else ""  # as in -oFILE
+        for path in map(PurePosixPath, (word, word.partition("=")[2], attached)):
             if path.is_absolute() or ".." in path.parts:
                 raise SettingsError(f"{entry.where}: {word} leads out of the folder of the scenario; {WAY_OUT}.")
     return words

@@ -18,6 +18,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.core.events import AgentMessage
 from autoagent.core.frozen import dataclass
 from autoagent.safety.typed_answers import read_answer
+from autoagent.session.permissions import enforce_inside
 from autoagent.terminal.output import echo
 from autoagent.text.text_file import open_regular
 
@@ -127,6 +128,7 @@ class Attachments:
             is_own_file = any(Path(os.path.normpath(path)).is_relative_to(place) for place in places)
             if is_own_file and not any(real.is_relative_to(place.resolve()) for place in places):
                 raise SettingsError(f"{name}: is a link to {real}; name that file instead.")
+            enforce_inside(path, name)
             with open_regular(path) as file:
                 raw = file.read(MAX_IMAGE_BYTES + 1)
         except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, or an unknown home

@@ -22,7 +22,7 @@ from autoagent.safety.approval import ContinuousAuthorizer, FailClosedAuthorizer
 from autoagent.safety.rules import Rulebook, SavedRules
 from autoagent.safety.typed_answers import Steering, UserAnswer, read_answer
 from autoagent.session.extension_hooks import HookedModel, heard, hooked_authorizer, hooked_registry, rendered
-from autoagent.session.permissions import enforce_workspace
+from autoagent.session.permissions import enforce_inside
 from autoagent.session.session import Session, found_by_parts, place_in
 from autoagent.settings import DOTENV, Settings, secrets_of, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
@@ -193,7 +193,7 @@ def protected_paths(settings: Settings) -> list[str]:
 
 def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
     """Open the workspace of a run, with its protected paths. Raises SettingsError."""
-    enforce_workspace(Path(start.workspace))
+    enforce_inside(Path(start.workspace), f"The workspace {start.workspace} of the run")
     protected = [Path(path) for path in start.settings["protected"]]
     changes = (*settings.protect, *found_by_parts("guards", place_in(Path.cwd(), settings)))
     return Workspace(

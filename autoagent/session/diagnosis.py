@@ -20,12 +20,14 @@ from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import Finding
+from autoagent.network.addresses import exceptions
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import PROVIDERS
 from autoagent.registry.plugins import PREFIX, extensions, plugins, plugins_of_other_groups
 from autoagent.registry.sandbox import KINDS
 from autoagent.registry.table import Table
+from autoagent.safety.rules import Rule
 from autoagent.session.autogpt import TRANSLATED, UNUSED, is_blank
 from autoagent.session.dotenv import read_dotenv
 from autoagent.session.memories import memory_folder
@@ -33,6 +35,7 @@ from autoagent.session.services import open_sandbox
 from autoagent.session.session import Session, found_by_parts, notices
 from autoagent.session.task_file import is_saved, read_prompt_settings, read_task
 from autoagent.settings import REMOVED, Settings, all_settings, secrets_of
+from autoagent.terminal.palette import palette_of
 from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
@@ -86,6 +89,10 @@ def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
     try:
         selection.choose(selection.available(settings), settings.commands, sys.maxsize)
         shell_rule(settings, folder, (), selection.all_names())
+        palette_of(settings.theme, os.environ, False)
+        exceptions(settings.allow_hosts)
+        for rule in settings.allow:
+            Rule.parse(rule)
     except SettingsError as error:
         yield Finding("settings", "fail", str(error), "correct it there")
     else:
@@ -171,7 +178,7 @@ def _catching_errors(check: str, findings: Callable[[], Iterator[Finding]]) -> I
     """Yield the findings, or the error of a plug-in that cannot be used."""
     try:
         yield from findings()
-    except SetupError as error:
+    except (SetupError, SettingsError) as error:
         yield Finding(check, "fail", str(error))
 
 

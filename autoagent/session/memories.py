@@ -112,7 +112,8 @@ def memory_folder(settings: Settings) -> Path:
 def open_memory_for_subcommand(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
     """Open the memory for a subcommand. Raises SettingsError, for example if the memory is switched off."""
     with claimed_state(settings.state_dir):
-        memory = open_memory(settings, MemoryParts(embedder))
+        ticks = TickClock() if settings.memory_ticks else None
+        memory = open_memory(settings, MemoryParts(embedder, ticks=ticks))
         if isinstance(memory, NoMemory):
             message = f"The memory is switched off (MEMORY_BACKEND={settings.memory_backend})"
             raise SettingsError(f"{message}; set it to the backend that you want.")

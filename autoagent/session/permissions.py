@@ -119,10 +119,10 @@ def check_bounds(settings: Settings, origins: Mapping[str, str], env: Mapping[st
         raise SettingsError(f"{name} = {_format_value(value)} ({origins[name]}) {reason}; {WAY_OUT}.")
 
 
-def enforce_workspace(place: Path) -> None:
-    """Raise SettingsError for a workspace that a scenario's run in the current folder may not have."""
-    if BOUNDS_VARIABLE in os.environ and not is_inside(Path.cwd(), place):
-        raise SettingsError(f"The workspace {place} of the run leads out of the folder of the scenario; {WAY_OUT}.")
+def enforce_inside(path: Path, name: str = "") -> None:
+    """Raise SettingsError for a path, called `name`, that a scenario in the current folder may not reach."""
+    if BOUNDS_VARIABLE in os.environ and not is_inside(Path.cwd(), path):
+        raise SettingsError(f"{name or path} leads out of the folder of the scenario; {WAY_OUT}.")
 
 
 def remove_from_path(workspace: Path, env: MutableMapping[str, str]) -> None:

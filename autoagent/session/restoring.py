@@ -13,7 +13,7 @@ from autoagent.core.frozen import dataclass
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import read
 from autoagent.log.workspace_history import WorkspaceHistory
-from autoagent.session.permissions import enforce_workspace
+from autoagent.session.permissions import enforce_inside
 from autoagent.text.sanitize import escape, shorten
 from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Restored, Snapshots
@@ -32,7 +32,7 @@ class RunWriter:
 def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
     """Return the workspace of a run, or another folder in its place, with its protected paths. Raises SettingsError."""
     if folder is None:
-        enforce_workspace(Path(began.workspace))
+        enforce_inside(Path(began.workspace), f"The workspace {began.workspace} of the run")
     return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])
 
 

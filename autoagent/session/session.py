@@ -25,7 +25,7 @@ from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
 from autoagent.session.permissions import BOUNDS_VARIABLE, remove_from_path
 from autoagent.session.task_file import checks_in, write_task
-from autoagent.session.trust import Trusted, claim, find_trap, is_empty, is_foreign, is_own, remove_if_empty
+from autoagent.session.trust import Trusted, claim, find_trap, hold, is_foreign, is_own, release
 from autoagent.settings import DOTENV, Settings, all_settings, user_config_path, user_state_path
 from autoagent.terminal.output import echo, say
 from autoagent.text.sanitize import escape, fold_blanks
@@ -224,16 +224,16 @@ class Session:
 def claimed_state(state_dir: Path) -> Iterator[None]:
     """Create the state folder before anything is written into it, and record it as the user's own.
 
-    If it is not empty, it is the user's already, since the session was loaded. If it stays empty, it is removed.
+    If it is not empty, it is the user's already, since the session was loaded. If it stays empty and no other process
+    uses it, it is removed.
     """
     state = Path.cwd() / state_dir
-    if is_empty(state):
-        with _reporting_failure():
-            claim(state, Trusted(user_state_path(os.environ)))
+    with _reporting_failure():
+        user = hold(state, Trusted(user_state_path(os.environ)))
     try:
         yield
     finally:
-        remove_if_empty(state)
+        release(state, user)
 
 
 def save_variables(values: Mapping[str, str]) -> None:

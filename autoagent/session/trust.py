@@ -5,6 +5,7 @@ Not covered: anyone who can write into the user's own folders can give trust in 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -171,13 +172,38 @@ def is_foreign(state: Path, run: str, trusted: Trusted) -> bool:
     return trusted.holds(state, _state_value(state, f"{id} {run}").mark)
 
 
-def remove_if_empty(state: Path) -> None:
-    """Remove a state folder that is still empty."""
-    if is_empty(state):
-        with suppress(OSError):
+def hold(state: Path, trusted: Trusted) -> int:
+    """Claim the state folder if it is empty. Return a descriptor that keeps other processes from removing it, or -1.
+
+    Raises SettingsError as `claim`.
+    """
+    while True:
+        if is_empty(state):
+            claim(state, trusted)
+        try:
+            descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        except OSError:  # its next user will report why it cannot be used
+            return -1
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if not is_empty(state) or _read_identity(state):
+            return descriptor
+        os.close(descriptor)  # removed meanwhile
+
+
+def release(state: Path, descriptor: int) -> None:
+    """Remove the state folder if it is still empty and no other process holds it."""
+    if descriptor < 0:
+        return
+    with suppress(OSError):  # BlockingIOError: somebody else works here
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_empty(state):
             (state / ID).unlink()
             (state / IGNORED).unlink()
             state.rmdir()
+    os.close(descriptor)
 
 
 def _read_identity(state: Path) -> str:

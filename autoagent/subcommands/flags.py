@@ -169,6 +169,9 @@ _AUTOGPT_FLAGS = (  # accepted so that AutoGPT's command lines work; those witho
 )  # fmt: skip
 
 
+_NEGATABLE = ("verify",)  # flags with a form --no-..., whose False is a choice
+
+
 def _store(ctx: click.Context, flag: click.Parameter, value: Any) -> None:
     if value is not None:
         ctx.obj = {**(ctx.obj or {}), flag.name: value}
@@ -181,13 +184,18 @@ _COMMON_FLAGS = (  # accepted before and after the name of every subcommand, and
 )  # fmt: skip
 
 
+def is_task(text: str) -> bool:
+    """Return whether an argument can only be a task: no subcommand and no run has spaces, or letters beyond ASCII."""
+    return len(text.split()) > 1 or not text.isascii()
+
+
 def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the flags that were given; later layers win. A 0 counts as given, since it lifts a limit."""
     return {
         name: value
         for flags in layers
         for name, value in flags.items()
-        if value is not None and value is not False and value not in ("", ())
+        if value is not None and value not in ("", ()) and (value is not False or name in _NEGATABLE)
     }
 
 

@@ -16,6 +16,7 @@ from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import USER, RetrievedMemory, plain_sources
 from autoagent.core.model import CORE as CORE_TOKENS
 from autoagent.session.memories import lazy_embedder, open_memory_for_subcommand, print_message, user_memory
+from autoagent.session.permissions import enforce_inside
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import flags
@@ -91,6 +92,9 @@ _filter_options = flags(
 
 def _matching(given: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
     """Return a predicate that tells whether a memory passes the filters that were given."""
+    for name in ("kind", "run", "source"):
+        if given[name] == "":  # such as an unset variable in a script: it would match every memory
+            raise click.UsageError(f"--{name} is empty.")
     ends = [given[name] for name in ("before", "until") if given[name] is not None]
     return lambda memory: (
         given["kind"] in (None, memory.kind)
@@ -276,7 +280,11 @@ def forget(ctx: click.Context, /, id: int | None, **filters: Any) -> None:
         raise click.UsageError("Give either an ID, or options that select memories.")
     with _open_memory(ctx, Session.open(ctx.obj).settings) as living:
         if id is None:
-            ids = [memory.id for memory in filter(_matching(filters), living.store.listed()) if not memory.pinned]
+            found = list(filter(_matching(filters), living.store.listed()))
+            runs = {memory.run.partition(":")[0] for memory in found}
+            if filters["run"] and len(runs) > 1:
+                raise click.UsageError(f"--run {filters['run']} matches {len(runs)} runs; give more of the id.")
+            ids = [memory.id for memory in found if not memory.pinned]
             echo(f"Forgot {sum(map(living.forget, ids))} memories.")
             return
         if not living.forget(id):
@@ -405,6 +413,7 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
     """Write the memory to FILE, for `memory import` of any backend. It is JSON Lines; vectors go to FILE.npy."""
     from autoagent.memory import transfer
 
+    enforce_inside(file)
     existing = next((path for path in (file, transfer.vectors_path(file)) if path.exists()), None)
     if existing and not overwrite:
         raise SettingsError(f"{existing} exists; choose another FILE, or add --overwrite.")

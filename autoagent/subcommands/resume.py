@@ -38,7 +38,7 @@ from autoagent.session.earlier_runs import (
 from autoagent.session.plan import open_parts, planned
 from autoagent.session.session import Session
 from autoagent.settings import Settings
-from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
+from autoagent.subcommands.flags import given_in, is_task, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import TASK_FLAGS, check_flags, task_of_run
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.console import Console
@@ -70,7 +70,7 @@ def resume(
     Without RUN you choose at a terminal. Elsewhere it is the newest unfinished run, or with a TASK the newest of all.
     Flags override the settings of the run, and goals replace its own. To run without asking, give -c again.
     """
-    if run and wish is None and len(run.split()) > 1:
+    if run and wish is None and is_task(run):
         run, wish = None, run
     given = given_in(ctx.obj or {}, given, {"wish": wish})
     with report_failure_as_event(given):
@@ -198,6 +198,8 @@ def _resume_team(session: Session, run: str, run_start: RunStarted, step: int | 
         raise click.UsageError(
             f"A team always continues where it stopped; `autoagent fork {run} --at ROUND` goes back."
         )
+    if any(session.flags.get(name) for name in ("wish", "ai_goals", "ai_name", "ai_role")):
+        raise click.UsageError(f"A team keeps its idea; `autoagent fork {run} --at ROUND --feedback TEXT` adds to it.")
     check_flags(session.flags, session.settings)
     console = build.console_of(session)
     plan, log = plan_of_run(session, console, run, team_of_run(run, run_start))

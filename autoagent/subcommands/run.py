@@ -49,6 +49,10 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 def start(given: Mapping[str, Any]) -> int:
     """Start a new run from these flags. Return the exit code."""
     with report_failure_as_event(given):
+        if given.get("newest") and any(given.get(name) for name in ("workspace", "demo", "ai_settings_file")):
+            raise click.UsageError("-r continues a run in its own workspace, on its task: leave out -w, -C and --demo.")
+        if given.get("demo") and given.get("wish"):
+            raise click.UsageError("--demo has a task of its own; leave out yours, or --demo.")
         given = with_piped_input(given)
         leg = None if given.get("newest") else _start(given)
         from autoagent.subcommands.resume import continue_run, take_up  # not imported before the first question

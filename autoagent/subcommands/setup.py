@@ -17,6 +17,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
 from autoagent.session.session import Session, plain, save_task, save_variables
+from autoagent.session.task_file import is_saved
 from autoagent.settings import GROUPS, all_settings, secrets_of
 from autoagent.subcommands.tools import PartsGroup
 from autoagent.terminal.answers import ClickTerminal
@@ -56,6 +57,8 @@ def setup(ctx: click.Context) -> None:
             shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
             terminal.say(f"Not saved; to use it, set {' and '.join(shown)}.")
     path = settings.ai_settings_file
+    if is_saved(path) and not terminal.decide(f"Replace the task in {path}? y = yes, n = no:"):
+        return
     task = ask_task(terminal)
     save_task(path, task)
     terminal.say(f"Saved in {path}. Start with: autoagent")

@@ -24,7 +24,7 @@ from autoagent.terminal.output import echo, echo_list, minute
 
 
 @click.command("trust")
-@click.argument("place", default=".", metavar="[FOLDER | FILE]", type=click.Path(exists=True, path_type=Path))
+@click.argument("place", default=".", metavar="[FOLDER | FILE]", type=click.Path(path_type=Path))
 @click.option("--list", "lists", is_flag=True, help="List the trusted folders and values.")
 @click.option("--revoke", is_flag=True, help="Stop trusting FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
@@ -49,6 +49,8 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     elif revoke:
         was_trusted = Trusted(user_state_path(os.environ)).remove(place.resolve())
         echo(f"{plain(str(place.resolve()))} {'is no longer' if was_trusted else 'was not'} trusted.")
+    elif not place.exists():
+        raise click.UsageError(f"{place} does not exist.")
     elif place.is_file():
         _trust(Session.load(ctx.obj, more=_checks_in(place, ctx.obj)))
     else:

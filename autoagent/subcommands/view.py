@@ -40,9 +40,11 @@ def view(
 
     Prints a link that works only on this machine, and serves until Ctrl-C. RUN is any unique prefix of an id.
     """
+    from autoagent.web.actions import Actions
     from autoagent.web.serve import Place, serve
 
-    state_dir = Session.read(ctx.obj).settings.state_dir
+    session = Session.read(ctx.obj)
+    state_dir = session.settings.state_dir
     path = f"/runs/{find_run(state_dir, run)}" if run else "/"
     token = read_text(token_file).strip() if token_file else ""
 
@@ -51,4 +53,5 @@ def view(
         if opens:
             webbrowser.open(link)
 
-    serve(Place(host, port, token, certificate, key), state_dir, questions_path(), path, show_link)
+    actions = Actions(state_dir, questions_path(), session.check_made_here)
+    serve(Place(host, port, token, certificate, key), actions, state_dir, path, show_link)

@@ -39,11 +39,13 @@ class Actions:
     """Run the actions of one state folder, by name.
 
     Each action takes the fields of a request and returns a line to show, or raises StateError or SettingsError with the
-    reason. `questions` are the open questions of all the user's runs.
+    reason. `questions` are the open questions of all the user's runs. `check_made_here` raises SetupError for a run
+    that others made, which may be shown but not continued.
     """
 
-    def __init__(self, state_dir: Path, questions: Path) -> None:
+    def __init__(self, state_dir: Path, questions: Path, check_made_here: Callable[[str], None]) -> None:
         self._state_dir = state_dir.absolute()
+        self._check_made_here = check_made_here
         self.questions = OpenQuestions(questions)
         self._begun: list[subprocess.Popen[bytes]] = []
         self._by_name: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
@@ -103,16 +105,16 @@ class Actions:
     def _undo(self, asked: Mapping[str, Any]) -> str:
         to = [] if asked.get("redo") or asked.get("to") is None else [f"--to={_whole(asked, 'to')}"]
         flags = [f"--{flag}" for flag in ("redo", "force") if asked.get(flag)]
-        return self._quick(["undo", *to, *flags], self._run(asked))
+        return self._quick(["undo", *to, *flags], self._own_run(asked))
 
     def _fork(self, asked: Mapping[str, Any]) -> str:
         feedback = str(asked.get("text", "")).strip()
         said = [f"--feedback={feedback}"] if feedback else []
-        return self._begin(["fork", f"--at={_whole(asked, 'at')}", *said], self._run(asked))
+        return self._begin(["fork", f"--at={_whole(asked, 'at')}", *said], self._own_run(asked))
 
     def _resume(self, asked: Mapping[str, Any]) -> str:
         wish = str(asked.get("text", "")).strip()
-        return self._begin(["resume"], self._run(asked), *([wish] if wish else []))
+        return self._begin(["resume"], self._own_run(asked), *([wish] if wish else []))
 
     def _memory(self, asked: Mapping[str, Any]) -> str:
         return self._quick(["memory", asked["action"]], str(_whole(asked, "memory")))
@@ -121,6 +123,12 @@ class Actions:
         run = str(asked.get("run"))
         if run not in run_ids(self._state_dir):
             raise StateError(f"There is no run {escape(run)!r} in {self._state_dir}.")
+        return run
+
+    def _own_run(self, asked: Mapping[str, Any]) -> str:
+        """Return the run of a request, for a command that gets --state-dir and so does not check where it was made."""
+        run = self._run(asked)
+        self._check_made_here(run)
         return run
 
     def _quick(self, words: Sequence[str], *operands: str) -> str:

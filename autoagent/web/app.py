@@ -30,7 +30,7 @@ from starlette.responses import StreamingResponse as Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from autoagent.core.errors import ForUser, SettingsError, StateError
+from autoagent.core.errors import ForUser, SettingsError, SetupError, StateError
 from autoagent.log.reader import log_path, run_ids
 from autoagent.text.sanitize import escape, escape_json, fold_blanks, script_notes
 from autoagent.web.actions import Actions, is_held
@@ -172,7 +172,7 @@ class _Pages:
             return JSONResponse({"text": await run_in_threadpool(self._actions.act, asked)})
         except (ValueError, RecursionError):
             return JSONResponse({"text": "The request is not JSON."}, 400)
-        except (SettingsError, StateError) as error:
+        except (SettingsError, SetupError, StateError) as error:
             return JSONResponse({"text": str(error)}, 409)
 
     async def _questions(self) -> list[dict[str, Any]]:

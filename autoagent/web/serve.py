@@ -45,13 +45,15 @@ class Place:
             address = ipaddress.ip_address(self.host)
         except ValueError:
             raise SettingsError(f"{self.host} is not an IP address; the page is served on 127.0.0.1.") from None
+        if address.is_unspecified:
+            raise SettingsError(f"{self.host} is no address that a browser can name; give that of this machine.")
         if not address.is_loopback and not (self.secure and self.token):
             raise SettingsError(
                 f"{self.host} can be reached from other machines: add --certificate, --key and --token-file."
             )
 
 
-def serve(place: Place, state_dir: Path, questions: Path, path: str, tell: Callable[[str], None]) -> None:
+def serve(place: Place, actions: Actions, state_dir: Path, path: str, tell: Callable[[str], None]) -> None:
     """Serve until Ctrl-C. `tell` receives the link, with its token. Raises SettingsError, SetupError."""
     place.check()
     try:
@@ -71,8 +73,8 @@ def serve(place: Place, state_dir: Path, questions: Path, path: str, tell: Calla
             raise SettingsError(f"Cannot serve on {place.host} port {place.port}: {error.strerror}.") from error
         port = bound.getsockname()[1]
         host = f"[{place.host}]" if family == socket.AF_INET6 else place.host
-        actions = Actions(state_dir, questions)
-        app = application(state_dir, actions, token, {f"{host}:{port}"}, secure=place.secure)
+        hosts = {f"{host}:{port}"} | ({host} if port == (443 if place.secure else 80) else set())
+        app = application(state_dir, actions, token, hosts, secure=place.secure)
         tell(f"{'https' if place.secure else 'http'}://{host}:{port}{path}?token={token}")
         config = uvicorn.Config(
             app,

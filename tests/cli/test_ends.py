@@ -63,6 +63,8 @@ def test_without_a_verifier_a_goal_is_claimed_and_claims_count_if_the_user_says_
     assert served.run(*RUN, *GOAL, "--no-verify", "--accept-claims").code == 0
     assert end(served) == ("finished", ["claimed"])
     assert served.run(*RUN, *GOAL, env={"AUTOAGENT_VERIFY": "no", "AUTOAGENT_ACCEPT_CLAIMS": "yes"}).code == 0
+    server.add(*FINISH)
+    assert served.run("run", *RUN, *GOAL, "--no-verify").code == 9
     assert server.verifications == []
 
 

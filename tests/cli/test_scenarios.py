@@ -338,6 +338,8 @@ def test_a_run_that_a_scenario_brings_has_no_workspace_elsewhere(home: Home, wor
         ("arguments: memory export /tmp/x\n", ":1: arguments: /tmp/x leads out"),
         ("arguments: memory export a/../../x\n", ":1: arguments: a/../../x leads out"),
         ("arguments: --state-dir=/tmp/x runs\n", ":1: arguments: --state-dir=/tmp/x leads out"),
+        ("arguments: report x -o/tmp/x\n", ":1: arguments: -o/tmp/x leads out"),
+        ("arguments: report x -o../x\n", ":1: arguments: -o../x leads out"),
         ("environment: {PATH: /proc/self/cwd}\n", ":1: PATH: is not a variable that a scenario may set"),
         ("environment: {HOME: /root}\n", ":1: HOME: is not a variable that a scenario may set"),
         ("environment: {PYTHONPATH: x}\n", ":1: PYTHONPATH: is not a variable that a scenario may set"),
@@ -358,6 +360,24 @@ def test_a_scenario_stays_in_its_folder(home: Home, text: str, says: str) -> Non
     assert done.err.endswith("`autoagent test --trusted` allows it.\n")
     if "from: ../x" in text:
         assert home.run("test", "--trusted", "there/a.yaml").code != 2
+
+
+def test_no_file_from_elsewhere_is_attached_by_a_scenario(home: Home) -> None:
+    home.write("x", "the user's")
+    arguments = f"""'"Read @{home.folder}/x now" -c -m none'"""
+    expected = "{exit: 1, screen: leads out of the folder of the scenario}"
+    home.write("there/a.yaml", f"arguments: {arguments}\n{REPLY}expect: {expected}\n")
+    done = home.run("test", "there/a.yaml")
+    assert done.code == 0, done.text
+
+
+def test_no_file_elsewhere_is_written_by_a_scenario(home: Home) -> None:
+    home.write("there/in/a.txt", "")
+    (home.folder / "there/in/link").symlink_to(home.folder)
+    session = "then:\n- arguments: memory export in/link/x\n  expect: {exit: 2, screen: leads out of the folder}\n"
+    home.write("there/a.yaml", f"files: {{in: {{from: in}}}}\narguments: runs\nexpect: {{}}\n{session}")
+    done = home.run("test", "there/a.yaml")
+    assert not (home.folder / "x").exists(), done.text
 
 
 # Files that are no scenario --------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ def test_a_run_is_handed_on_as_a_file_that_needs_nothing_else(served: Home, run:
     assert served.run("show", run, "--export", "run.md").code == 0
     assert served.read("run.md").startswith(f"# Run {run}\n\n```\nNAME: ")
     assert served.run("show", run, "--export", "run.pdf").code == 2
+    for flags in (("run.md", "--json"), ("run.md", "--prompt", "--step", "1"), ("run.html", "--step", "1")):
+        assert served.run("show", run, "--export", *flags).code == 2
 
 
 def test_what_is_longer_than_the_terminal_is_paged(served: Home, run: str) -> None:

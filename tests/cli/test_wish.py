@@ -46,6 +46,12 @@ def test_what_is_proposed_is_confirmed_edited_or_refused(served: Home, server: S
         assert "Nothing was started" in session.screen
 
 
+def test_a_task_in_a_script_without_spaces_is_one(served: Home, server: ScriptedServer) -> None:
+    server.add(*FINISH)
+    served.run("写一首诗到poem.txt", "-c", "-y", "-m", "none")
+    assert [goal["text"] for goal in served.log()[0]["task"]["goals"]] == ["写一首诗到poem.txt"]
+
+
 def test_a_word_that_is_neither_subcommand_nor_wish_is_named(home: Home) -> None:
     for arguments, said in (
         (("show", "x"), "runs"),

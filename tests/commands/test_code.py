@@ -84,7 +84,7 @@ def hasty(tmp_path: Path) -> Iterator[Room]:
         ("true", "Exit status 0; nothing was printed."),
         ("false", "Exit status 1; nothing was printed."),
         ("echo no >&2; exit 3", "Exit status 3. It printed:\nno\n"),
-        ("exit 139", "Exit status 139 (a program in it was ended by SIGSEGV); nothing was printed."),
+        ("exit 139", "Exit status 139 (a program that it ran was ended by SIGSEGV); nothing was printed."),
         ("exit 255", "Exit status 255; nothing was printed."),
         ("kill -KILL $$", "Ended by SIGKILL; nothing was printed."),
         ("kill -SEGV $$", "Ended by SIGSEGV; nothing was printed."),
@@ -96,11 +96,11 @@ def test_status_or_signal_is_named(ws: Room, line: str, text: str) -> None:
 
 def test_what_is_not_there_or_not_executable_is_named(ws: Room) -> None:
     text = ws.text("execute_shell", command_line="no-such-program")
-    assert text.startswith("Exit status 127 (a program in it was not found). It printed:\n")
+    assert text.startswith("Exit status 127 (a program that it ran was not found). It printed:\n")
     assert "no-such-program" in text
     (ws.root / "plain").write_text("x")
     text = ws.text("execute_shell", command_line="./plain")
-    assert text.startswith("Exit status 126 (a program in it is not executable). It printed:\n")
+    assert text.startswith("Exit status 126 (a program that it ran is not executable). It printed:\n")
 
 
 def test_the_data_says_how_it_ended(ws: Room) -> None:

@@ -154,8 +154,8 @@ def test_d26_no_way_leads_out(programs: Section) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("D27 missing", "xit status 127 (a program in it was not found)"),
-        ("D27 not executable", "xit status 126 (a program in it is not executable)"),
+        ("D27 missing", "xit status 127 (a program that it ran was not found)"),
+        ("D27 not executable", "xit status 126 (a program that it ran is not executable)"),
         ("D27 segmentation", "nded by SIGSEGV"),
         ("D27 killed", "nded by SIGKILL"),
         ("D27 status", "nded by SIGSEGV"),

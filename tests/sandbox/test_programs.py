@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from processes import PATIENCE, processes_with, wait_for
 
-from autoagent.commands.support.program_output import ending
+from autoagent.commands.support.program_output import exit_phrase
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import ProcessExit
@@ -185,7 +185,7 @@ def test_a_program_that_cannot_be_watched_is_named_and_keeps_the_others_from_not
             wait_for(lambda: made.programs()[-1].exit is not None)
         exits = [program.exit for program in made.programs()]
         assert exits[:2] == [None, None] and exits[2] == made.stop(lost.pid).exit == ProcessExit(b"", 0, lost="no more")
-        assert "could no longer be watched: no more" in ending(exits[2])
+        assert "could no longer be watched: no more" in exit_phrase(exits[2])
         assert [Path(f"/proc/{each.pid}").exists() for each in others] == [True, True]
     assert [Path(f"/proc/{each.pid}").exists() for each in others] == [False, False]
     workspace.watch.end()

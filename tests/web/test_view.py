@@ -23,8 +23,11 @@ from driver import FINISH, GOAL, PATIENCE, PROGRAM, Hanging, Home
 from server import ScriptedServer, command
 
 from autoagent.core.commands import QuestionKind
+from autoagent.core.errors import SetupError
+from autoagent.log.event_log import EventLog
 from autoagent.safety.open_questions import OpenQuestion
 from autoagent.safety.typed_answers import refusal
+from autoagent.web.actions import Actions
 
 HOSTILE = '</script><img src=x onerror="document.title=1"><b>\u202e\x1b[31m'
 WRITE = command("write_to_file", filename="a.txt", text=f"one\n{HOSTILE}\n")
@@ -213,6 +216,8 @@ def test_no_file_is_served_by_its_path(site: Site, path: str) -> None:
 
 def test_another_address_needs_tls_and_a_token_of_the_users(home: Home) -> None:
     refused = home.run("view", "--host", "0.0.0.0")
+    assert (refused.code, "no address that a browser can name" in refused.err) == (2, True)
+    refused = home.run("view", "--host", "10.0.0.1")
     assert (refused.code, "other machines" in refused.err) == (2, True)
     home.write("token", "short")
     assert "at least 20" in home.run("view", "--token-file", "token").err
@@ -341,6 +346,19 @@ def test_a_run_is_paused_and_stopped(served: Home, server: ScriptedServer, site:
     assert ended(process) in (130, 143)
     status, text = site.act(action="stop", run=run)
     assert (status, text) == (409, f"No process works on the run {run}.")
+
+
+def test_a_run_that_others_made_is_not_continued_from_the_page(tmp_path: Path) -> None:
+    log = EventLog.create(tmp_path)
+    log.close()
+
+    def refuse(run: str) -> None:
+        raise SetupError(f"The run {run} was not made here.")
+
+    actions = Actions(tmp_path, tmp_path / "questions", refuse)
+    for asked in ({"action": "undo"}, {"action": "resume"}, {"action": "fork", "at": 1}):
+        with pytest.raises(SetupError, match="was not made here"):
+            actions.act({**asked, "run": log.run})
 
 
 @pytest.mark.slow
