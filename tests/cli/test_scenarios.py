@@ -364,9 +364,10 @@ def test_a_scenario_stays_in_its_folder(home: Home, text: str, says: str) -> Non
 
 def test_no_file_from_elsewhere_is_attached_by_a_scenario(home: Home) -> None:
     home.write("x", "the user's")
-    arguments = f"""'"Read @{home.folder}/x now" -c -m none'"""
-    expected = "{exit: 1, screen: leads out of the folder of the scenario}"
-    home.write("there/a.yaml", f"arguments: {arguments}\n{REPLY}expect: {expected}\n")
+    arguments = f"""'"Read @{home.folder}/x now" -c -l 1 -m none'"""
+    expected = "{exit: 4, screen: leads out of the folder of the scenario}"
+    replies = "replies: [no task, {command: do_nothing}]"  # first about the agent's name and goals
+    home.write("there/a.yaml", f"arguments: {arguments}\n{replies}\nexpect: {expected}\n")
     done = home.run("test", "there/a.yaml")
     assert done.code == 0, done.text
 
