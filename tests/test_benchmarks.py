@@ -31,7 +31,11 @@ def test_most_of_a_prompt_can_come_from_the_prefix_cache() -> None:
     assert shares[8_192] >= 75, done.stdout
 
 
-DRAWN = [task for split in ability_tasks.SPLITS for task in ability_tasks.draw(split, 36, 1)]
+DRAWN = [
+    pytest.param(task, id=task.name, marks=pytest.mark.slow if task.number else ())
+    for split in ability_tasks.SPLITS
+    for task in ability_tasks.draw(split, 36, 1)
+]
 
 
 def left(task: Task, workspace: Path, changes: ability_checks.Changes) -> bool:
@@ -59,7 +63,7 @@ def test_what_is_drawn_hangs_on_the_seed_alone_and_covers_families_and_languages
         assert [task.goals for task in drawn] != [task.goals for task in ability_tasks.draw(split, 36, 8)]
 
 
-@pytest.mark.parametrize("task", DRAWN, ids=lambda task: task.name)
+@pytest.mark.parametrize("task", DRAWN)
 def test_a_check_takes_the_right_end_and_no_other(task: Task, tmp_path: Path) -> None:
     assert left(task, tmp_path / "right", task.solution)
     untidy = {name: text and text.replace("\n", " \n") + "\n\n" for name, text in task.solution.items()}
