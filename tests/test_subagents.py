@@ -543,14 +543,15 @@ def test_one_that_runs_when_its_start_is_interrupted_is_known(tmp_path: Path) ->
     assert bench.log("1")[-1].status == "finished"
 
 
-def test_a_fault_in_one_agent_ends_that_one_alone(bench: Bench) -> None:
+@pytest.mark.parametrize("fault", [ZeroDivisionError, SystemExit])
+def test_a_fault_in_one_agent_ends_that_one_alone(bench: Bench, fault: type[BaseException]) -> None:
     def broken(messages: Sequence[Message]) -> str:
-        raise ZeroDivisionError("a fault of ours")
+        raise fault("a fault of ours")
 
     bench.scripts = {"": [ANNA, WAIT, *DONE], "1": broken}
     events = bench.go()
     assert events[-1].status == "finished"
-    assert (bench.log("1")[-1].status, bench.log("1")[-1].reason) == ("failed", "ZeroDivisionError: a fault of ours")
+    assert (bench.log("1")[-1].status, bench.log("1")[-1].reason) == ("failed", f"{fault.__name__}: a fault of ours")
 
 
 def test_an_unknown_key_is_told_together_with_those_there_are(bench: Bench) -> None:

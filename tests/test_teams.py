@@ -34,6 +34,7 @@ from autoagent.teams.metagpt import (
     any_to_str,
     logger,
 )
+from autoagent.teams.plan import tasks_in
 
 
 def log_of(place: Path) -> list[Any]:
@@ -467,3 +468,10 @@ def test_what_a_memory_can_do() -> None:
     assert len(memory) == 0
     memory.undo()
     assert set(map(id, memory)) == set()
+
+
+def test_a_new_plan_of_finished_tasks_alone_is_asked_for_anew() -> None:
+    answer = '[{"task_id": "1", "instruction": "Mend it"}, {"task_id": "3", "instruction": "Test it"}]'
+    assert [task.task_id for task in tasks_in(answer, {"1"})] == ["3"]
+    with pytest.raises(ValueError, match="a new task needs a new task_id"):
+        tasks_in(answer, {"1", "3"})

@@ -51,6 +51,10 @@ class WorkerProcess:
         self._process.kill()
 
 
+class NoWorker(StateError):
+    """This machine has no processes, memory or descriptors left for another worker."""
+
+
 class Engine:
     """Start workers: by default, processes of this program on this machine.
 
@@ -61,12 +65,12 @@ class Engine:
     initial_state = "starts"
 
     def start(self, folder: Path) -> WorkerProcess:
-        """Start a worker for the run in a folder. Raises StateError."""
-        ours, theirs = socket.socketpair()
+        """Start a worker for the run in a folder. Raises NoWorker."""
+        ours, theirs = socket_pair()
         with theirs:
             try:
                 process = spawn_worker(folder, theirs, {})
-            except StateError:
+            except NoWorker:
                 ours.close()
                 raise
         ours.setblocking(False)
@@ -76,12 +80,20 @@ class Engine:
         """Release the engine's resources."""
 
 
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return a pair of connected sockets. Raises NoWorker."""
+    try:
+        return socket.socketpair()
+    except OSError as error:
+        raise NoWorker(f"No worker can be started: {error.strerror}.") from error
+
+
 def spawn_worker(
     folder: Path, connection: socket.socket, variables: Mapping[str, str], *, cwd: str | None = None, own: str = ""
 ) -> subprocess.Popen[bytes]:
     """Start a worker that prints to a file in its folder, with `variables` added to this process's environment.
 
-    `own` is the run's folder if this node does not share the fleet's. Raises StateError.
+    `own` is the run's folder if this node does not share the fleet's. Raises NoWorker.
     """
     output, number = folder / OUTPUT, connection.fileno()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,4 +110,4 @@ def spawn_worker(
                 cwd=cwd,
             )
     except OSError as error:
-        raise StateError(f"{output}: no worker can be started: {error.strerror}.") from error
+        raise NoWorker(f"{output}: no worker can be started: {error.strerror}.") from error

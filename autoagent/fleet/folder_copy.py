@@ -62,8 +62,14 @@ class FolderSender:
             yield {"path": path, "gone": True}
         for path in sorted(seen, key=lambda path: (bool(LOG_PATTERN.fullmatch(path)), path)):
             if self._sent.get(path) != seen[path]:
-                with suppress(FileNotFoundError):
+                try:
                     yield from self.file(path, seen[path])
+                except FileNotFoundError:
+                    continue
+                except StateError as error:
+                    if path not in self._skipped:
+                        self._skipped.add(path)
+                        self._say(str(error))
 
     def file(self, path: str, mark: tuple[int, ...]) -> Iterator[Change]:
         """Yield the changes for a file, link or folder. If a log has grown, yield only the new part."""
@@ -92,7 +98,11 @@ class FolderSender:
         """Yield each path with a fingerprint that changes with its content. Folders precede what they contain."""
         folders, holes = [self._base], 0
         while folders:
-            with os.scandir(folders.pop()) as entries:
+            try:
+                found = os.scandir(folders.pop())
+            except OSError:  # removed meanwhile, or closed to this user
+                continue
+            with found as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
@@ -129,7 +139,7 @@ def open_for_copy(base: Path, where: str) -> Any:
     """Open a file for reading, or a copy of a database of the program that includes the write-ahead log.
 
     Programs may be running in the folder, so do not follow a link that replaced a folder, and do not wait for a pipe.
-    Raises FileNotFoundError if the path is no longer a file.
+    Raises FileNotFoundError if the path is no longer a file, StateError for a damaged database.
     """
     root = os.open(base, os.O_PATH)
     try:
@@ -146,11 +156,15 @@ def open_for_copy(base: Path, where: str) -> Any:
         return file
     file.close()
     whole = tempfile.NamedTemporaryFile()  # noqa: SIM115 - the caller closes it
-    with (
-        closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source,
-        closing(sqlite3.connect(whole.name)) as copy,
-    ):
-        source.backup(copy)
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(whole.name)) as copy,
+        ):
+            source.backup(copy)
+    except sqlite3.Error as error:
+        whole.close()
+        raise StateError(f"{path}: cannot be copied: {error}.") from error
     return whole
 
 

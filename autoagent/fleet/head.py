@@ -31,7 +31,7 @@ from autoagent import __version__
 from autoagent.core.errors import StateError
 from autoagent.core.model import Price
 from autoagent.core.task import Status
-from autoagent.fleet.engine import GRACE_SECONDS, OUTPUT, Engine, WorkerProcess
+from autoagent.fleet.engine import GRACE_SECONDS, OUTPUT, Engine, NoWorker, WorkerProcess
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.link import LEASE_SECONDS, LOCK_FILE
@@ -147,11 +147,17 @@ class Head:
     def start_next(self) -> Row | None:
         """Start a worker for the run that has waited longest, in a new folder if its log cannot be read.
 
-        Return the run if it cannot be started.
+        Return the run if it cannot be started. If no further worker can be, go on with those that run.
         """
         row = self._queue.popleft()
         try:
             self._start(row)
+        except NoWorker as error:
+            if not self._workers:
+                raise
+            self._queue.appendleft(row)
+            self._parallel = len(self._workers)
+            self.notify(f"{error} The fleet goes on with {self._parallel} at a time.")
         except StateError as error:  # such as a file of its task that has vanished; the other runs continue
             row.status, row.reason = Status.FAILED, str(error)
             self._record_end(row)
@@ -270,7 +276,7 @@ class Head:
                     row.run = message["run"]
                     self._record.add("run", id=row.job.id, run=row.run)
                 usd, tokens = message.get("usd", 0.0), message.get("tokens", 0)
-                ledger.logged(row.job.id, usd, tokens, replied=message.get("replied", False))
+                ledger.logged(row.job.id, usd, tokens)
                 row.steps, row.usd, row.tokens = max(row.steps, message["step"]), row.usd + usd, row.tokens + tokens
                 worker.asks_about = message.get("asks", worker.asks_about)
                 row.doing = f"asks about {worker.asks_about}" if worker.asks_about else message.get("doing", row.doing)
@@ -451,7 +457,7 @@ def fill_workspace(row: Row, folder: Path, excluded: Collection[Path]) -> None:
     workspace = folder / "workspace"
 
     def ignored(parent: str, names: list[str]) -> list[str]:
-        return [name for name in names if (Path(parent) / name).resolve() in excluded]
+        return [name for name in names if Path(os.path.realpath(Path(parent) / name)) in excluded]  # never raises
 
     try:
         shutil.rmtree(workspace, ignore_errors=True)  # from a start killed before its run began

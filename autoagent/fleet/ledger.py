@@ -22,6 +22,7 @@ EXPECTED_RATIO = 1.25  # of the next reply to the longest of these
 SHORT_RATIO = 4  # the largest allowed ratio when the budget runs short
 SPARE_CALLS = 3  # similar calls that must fit beside a call with the longest reply
 MINUTE = 60.0
+LOG_SECONDS = 10.0  # after which no call waits any longer for the cost of another to be logged
 FIRST_GAP, LONGEST_GAP = 0.1, 5.0  # seconds between requests after the server refused one for its rate
 
 Key = tuple[str, int]
@@ -71,6 +72,15 @@ class Amount:
         self.tokens += tokens
 
 
+@dataclass(slots=True)
+class Unlogged:
+    """Hold the amount of a call that has returned, until its run logs it. Of a `failed` one any event has the cost."""
+
+    amount: Amount
+    since: float
+    failed: bool = False
+
+
 class Ledger:
     """Track the spending by run, and the reservations by call. For use by a single thread."""
 
@@ -83,11 +93,11 @@ class Ledger:
         self._spent: dict[str, Amount] = {}  # according to the logs
         self._total = Amount()
         self._reserved: dict[Key, Amount] = {}
-        self._unlogged: dict[str, deque[tuple[Amount, bool]]] = {}  # calls to be logged; True: by any event
+        self._unlogged: dict[str, list[Unlogged]] = {}  # by run
         self._calls: dict[Key, Call] = {}
         self._reply_sizes: dict[str, deque[int]] = {}
         self._count_ratios: dict[str, deque[float]] = {}
-        self._minute: deque[tuple[float, int]] = deque()  # time, tokens
+        self._minute: deque[tuple[float, Amount]] = deque()  # the calls of the last minute, with the time of each
         self._paused = self._next_turn = -math.inf
         self._gap = 0.0
 
@@ -112,26 +122,28 @@ class Ledger:
             self._count_ratios.setdefault(call.model, deque(maxlen=REPLIES)).append(prompt / call.prompt)
         if completion:
             self._reply_sizes.setdefault(call.model, deque(maxlen=REPLIES)).append(completion)
-        amount = Amount(usd, prompt + completion)
-        self._unlogged.setdefault(key[0], deque()).append((amount, False))
-        if self.ceilings.tpm:
-            self._minute.append((self._clock(), amount.tokens - held.tokens))
+        self._unlogged.setdefault(key[0], []).append(Unlogged(Amount(usd, prompt + completion), self._clock()))
+        held.tokens = prompt + completion  # in the last minute, too
 
     def fail(self, key: Key) -> None:
-        """Keep the reservation of a failed call until its run's next event, which has the cost."""
+        """Keep the reservation of a failed call until its run's next event, which has the cost. It waits no longer."""
+        self.waiting = deque(call for call in self.waiting if call.key != key)
+        self.turns = deque(turn for turn in self.turns if turn != key)
         self._calls.pop(key, None)
         if (held := self._reserved.pop(key, None)) is not None:
-            self._unlogged.setdefault(key[0], deque()).append((held, True))
+            self._unlogged.setdefault(key[0], []).append(Unlogged(held, self._clock(), failed=True))
 
-    def logged(self, run: str, usd: float, tokens: int, *, replied: bool) -> None:
-        """Add the cost of a run's event, in USD and tokens. `replied`: it is for a model's reply."""
+    def logged(self, run: str, usd: float, tokens: int) -> None:
+        """Add the cost of a run's event, in USD and tokens, and drop the calls that it is for: one, or several."""
         self._total.add(usd, tokens)
         self._spent.setdefault(run, Amount()).add(usd, tokens)
-        waiting = self._unlogged.get(run)
-        while waiting and waiting[0][1]:
-            waiting.popleft()
-        if waiting and replied:
-            waiting.popleft()
+        calls = [call for call in self._unlogged.get(run, ()) if not call.failed]
+        if same := next((call for call in calls if call.amount.tokens == tokens), None):
+            calls.remove(same)
+        else:
+            while calls and calls[0].amount.tokens <= tokens:
+                tokens -= calls.pop(0).amount.tokens
+        self._unlogged[run] = calls
 
     def slow_down(self, seconds: float) -> None:
         """Pause all requests for so many seconds, then send them less often, as the server refused one for its rate."""
@@ -166,13 +178,14 @@ class Ledger:
         if ceilings.tpm:
             while self._minute and self._minute[0][0] <= now - MINUTE:
                 self._minute.popleft()
-            if self._minute and sum(tokens for _, tokens in self._minute) + prompt + expected > ceilings.tpm:
+            if self._minute and sum(amount.tokens for _, amount in self._minute) + prompt + expected > ceilings.tpm:
                 return None
         reply = call.max_reply
         if replies and self._max_reply(call, (prompt + reply) * SPARE_CALLS) < reply:
             reply = min(reply, max(FIRST_REPLY, SHORT_RATIO * max(replies)))
         if self._max_reply(call, prompt) < reply:
-            if self._reserved or any(self._unlogged.values()):
+            returned = [call for calls in self._unlogged.values() for call in calls]
+            if self._reserved or any(now - call.since < LOG_SECONDS for call in returned):
                 return None
             reply = self._max_reply(call, prompt)
             if reply < expected:
@@ -182,12 +195,12 @@ class Ledger:
         self._reserved[call.key] = amount
         self._calls[call.key] = call
         if ceilings.tpm:
-            self._minute.append((now, amount.tokens))
+            self._minute.append((now, amount))
         return Answer(call.key, reply if ceilings.usd or ceilings.tokens else 0)
 
     def _max_reply(self, call: Call, prompt: int) -> int:
         """Return how many tokens a reply may have within the ceilings, given everything spent and reserved."""
-        amounts = [*self._reserved.values(), *(amount for entries in self._unlogged.values() for amount, _ in entries)]
+        amounts = [*self._reserved.values(), *(call.amount for calls in self._unlogged.values() for call in calls)]
         limits: list[float] = [call.max_reply]
         if self.ceilings.tokens:
             used = self._total.tokens + sum(reserved.tokens for reserved in amounts)

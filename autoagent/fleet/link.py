@@ -226,7 +226,6 @@ def report_event(head: HeadLink, whole_events: bool, event: Event) -> None:
         case Thought() | Rejected() | Answered() | Spent():
             usage = event.usage
             fields |= {"usd": usage.cost or 0.0, "tokens": usage.prompt + usage.completion}
-            fields["replied"] = bool(usage.completion)
         case Prompted():
             fields["doing"] = "thinks"
         case Proposed() if not event.agent:

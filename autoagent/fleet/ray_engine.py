@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from autoagent import __version__
 from autoagent.core.errors import StateError
-from autoagent.fleet.engine import GRACE_SECONDS, Engine, WorkerProcess, spawn_worker
+from autoagent.fleet.engine import GRACE_SECONDS, Engine, WorkerProcess, socket_pair, spawn_worker
 from autoagent.text.sanitize import shorten
 
 NONCE_FILE = "fleet.nonce"  # a node that finds it with the head's content shares the folder
@@ -92,7 +92,7 @@ class RayProcess(WorkerProcess):
     """Represent a worker on a node to the head. `_serve` talks to its relay, in the engine's thread."""
 
     def __init__(self, engine: RayEngine, folder: Path) -> None:
-        self.connection, self._theirs = socket.socketpair()
+        self.connection, self._theirs = socket_pair()
         for end in (self.connection, self._theirs):
             end.setblocking(False)
         self.problem = ""

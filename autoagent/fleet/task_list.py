@@ -185,7 +185,7 @@ class TaskReader:
         from autoagent.session.session import checks_of_team
         from autoagent.teams.team_file import read_team
 
-        path = self.base / self.keys["team"].text()
+        path = Path(os.path.normpath(self.base.absolute() / self.keys["team"].text()))
         definition = read_team(path)
         if not definition["idea"] and "idea" not in self.keys:
             raise SettingsError(f"{self.keys['team'].where}: neither this task nor {path} has an `idea`.")
@@ -202,7 +202,7 @@ class TaskReader:
         protected = {Path(path).resolve() for path in protected_paths(self.settings)}
         for name in entry.texts():
             path = Path(os.path.normpath(self.base.absolute() / name))
-            if path.resolve() in protected:
+            if Path(os.path.realpath(path)) in protected:
                 raise SettingsError(f"{entry.where}: {name!r} belongs to the agent itself, which must not read it.")
             if not path.exists():
                 raise SettingsError(f"{entry.where}: {name!r} is not there ({path}).")

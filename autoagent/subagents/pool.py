@@ -273,7 +273,7 @@ class WorkerPool:
             outcome = stop.outcome
         except (ForUser, ForModel) as error:
             outcome = Outcome(Status.FAILED, str(error))
-        except Exception as error:  # a bug in one agent must not end the others
+        except BaseException as error:  # a bug in one agent, or sys.exit() in its tool, must not end the others
             outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
         self._end(member, member.state.outcome or outcome)
         if not built:

@@ -74,7 +74,10 @@ def tasks_in(answer: str, done: Collection[str]) -> list[Task]:
     tasks = [_task(number, each) for number, each in enumerate(found, 1)]
     if not tasks:
         raise ValueError("the list is empty")
-    return [task for task in sort_by_dependencies(tasks, done) if task.task_id not in done]
+    left = [task for task in sort_by_dependencies(tasks, done) if task.task_id not in done]
+    if not left:
+        raise ValueError(f"all of its tasks are finished ({', '.join(done)}); a new task needs a new task_id")
+    return left
 
 
 def _task(number: int, found: Any) -> Task:

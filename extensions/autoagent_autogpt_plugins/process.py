@@ -70,6 +70,7 @@ class PluginProcess:
         self._seconds = seconds
         self._serve = serve
         self._lock = threading.Lock()
+        self._asking = 0  # the thread whose request is being answered
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._begun = b""
@@ -86,7 +87,10 @@ class PluginProcess:
 
         Raises PluginError if it raises, ends, prints no answer in time or answers nonsense.
         """
+        if self._asking == threading.get_ident():
+            raise PluginError("it is busy with the request that this one came from")
         with self._lock:
+            self._asking = threading.get_ident()
             try:
                 self._start()
                 if again:
@@ -97,6 +101,8 @@ class PluginProcess:
             except BaseException:  # Ctrl-C, or a bug: its next answer would be for this request
                 self._end()
                 raise
+            finally:
+                self._asking = 0
 
     def close(self) -> None:
         """End the process and what it has started."""

@@ -16,8 +16,8 @@ STEPS = 20  # rounds of denoising in the web UI; its own 50 take long on a machi
 _SUFFIXES = ((b"\x89PNG\r\n\x1a\n", ".png"), (b"\xff\xd8\xff", ".jpg"), (b"GIF8", ".gif"))
 
 
-Drawn = tuple[bytes, float | None]
-"""A picture file, and its cost in USD, None if unknown."""
+Drawn = tuple[Any, float | None]
+"""A picture as the provider sent it, for `decoded`, and its cost in USD, None if unknown: charged whatever was sent."""
 
 
 def draw_openai(provider: ApiProvider, setting: Setting, prompt: str) -> Drawn:
@@ -34,8 +34,7 @@ def draw_openai(provider: ApiProvider, setting: Setting, prompt: str) -> Drawn:
     answer = provider.post("/images/generations", json={**body, "size": f"{side}x{side}"}).fields()
     data = answer.get("data")
     first = data[0] if isinstance(data, list) and data else None
-    picture = _decoded(provider.name, first.get("b64_json") if isinstance(first, dict) else None)
-    return picture, charges.of_picture(provider, model, answer)
+    return first.get("b64_json") if isinstance(first, dict) else None, charges.of_picture(provider, model, answer)
 
 
 def draw_hugging_face(provider: ApiProvider, setting: Setting, prompt: str) -> Drawn:
@@ -49,8 +48,7 @@ def draw_web_ui(provider: ApiProvider, setting: Setting, prompt: str) -> Drawn:
     """Draw with the Stable Diffusion web UI started with `--api`: `POST /sdapi/v1/txt2img`."""
     body = {"prompt": prompt, "width": setting("image_size"), "height": setting("image_size"), "steps": STEPS}
     images = provider.post("/sdapi/v1/txt2img", json=body).fields().get("images")
-    picture = _decoded(provider.name, images[0] if isinstance(images, list) and images else None)
-    return picture, charges.elsewhere(provider)
+    return images[0] if isinstance(images, list) and images else None, charges.elsewhere(provider)
 
 
 def suffix_of(name: str, picture: bytes) -> str:
@@ -63,7 +61,10 @@ def suffix_of(name: str, picture: bytes) -> str:
     raise CommandError(f"{name} sent {len(picture):,} bytes that are no picture (PNG, JPEG, GIF or WebP).")
 
 
-def _decoded(name: str, encoded: Any) -> bytes:
+def decoded(name: str, encoded: Any) -> bytes:
+    """Return the bytes of a picture that the provider `name` sent, as they are or in base64. Raises CommandError."""
+    if isinstance(encoded, bytes):
+        return encoded
     if not isinstance(encoded, str):
         raise CommandError(f"{name} sent no picture in its answer.")
     try:

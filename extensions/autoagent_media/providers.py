@@ -6,8 +6,8 @@ import base64
 from collections.abc import Callable
 
 from autoagent.extension import ApiProvider, CommandError, Setting
-from autoagent_media.images import draw_hugging_face, draw_openai, draw_web_ui, suffix_of
-from autoagent_media.transcription import hear_hugging_face, hear_offline, hear_openai, recognised
+from autoagent_media.images import decoded, draw_hugging_face, draw_openai, draw_web_ui, suffix_of
+from autoagent_media.transcription import hear_hugging_face, hear_offline, hear_openai, recognised, text_of
 
 _OPENAI_URL = "https://api.openai.com/v1"
 
@@ -37,21 +37,21 @@ class ChosenMedia:
         if self._drawing is None:
             raise CommandError("There is no provider of pictures; it is set in IMAGE_PROVIDER.")
         provider, draw = self._drawing
-        picture, cost = draw(provider, self._setting, prompt)
+        sent, cost = draw(provider, self._setting, prompt)
         self._spend(cost)
+        picture = decoded(provider.name, sent)
         return picture, suffix_of(provider.name, picture)
 
     def transcribe(self, name: str, recording: bytes) -> str:
         """Return the words spoken in a recording with the file name `name`. Raises CommandError."""
         if self._setting("audio_provider") == "offline":
-            text, cost = hear_offline(recognised(name, recording))
-        elif self._hearing is not None:
+            return str(hear_offline(recognised(name, recording))[0])
+        if self._hearing is not None:
             provider, hear = self._hearing
-            text, cost = hear(provider, self._setting, recognised(name, recording))
-        else:
-            raise CommandError("Nothing is there to read recordings; it is set in AUDIO_TO_TEXT_PROVIDER.")
-        self._spend(cost)
-        return text
+            sent, cost = hear(provider, self._setting, recognised(name, recording))
+            self._spend(cost)
+            return text_of(provider.name, sent)
+        raise CommandError("Nothing is there to read recordings; it is set in AUDIO_TO_TEXT_PROVIDER.")
 
 
 def _openai(setting: Setting) -> ApiProvider:

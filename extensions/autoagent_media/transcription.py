@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from autoagent.core.errors import CommandError
 from autoagent.extension import ApiProvider, Setting
@@ -27,7 +28,7 @@ class Recording:
     suffix: str
 
 
-Transcript = tuple[str, float | None]
+Transcript = tuple[Any, float | None]
 """The words of a recording, '' if there are none, and their cost in USD, None if unknown."""
 
 _MAGICS = (
@@ -66,14 +67,14 @@ def hear_openai(provider: ApiProvider, setting: Setting, recording: Recording) -
     form = {"model": setting("openai_audio_model"), "response_format": "json"}
     answer = provider.post("/audio/transcriptions", data=form, files={"file": file}).fields()
     cost = charges.of_transcript(provider, setting("openai_audio_model"), answer)
-    return _text(provider.name, answer.get("text")), cost
+    return answer.get("text"), cost
 
 
 def hear_hugging_face(provider: ApiProvider, setting: Setting, recording: Recording) -> Transcript:
     """Transcribe with the inference API, `POST /models/MODEL`, whose body is the recording itself."""
     path = f"/models/{setting('huggingface_audio_model')}"
     answer = provider.post(path, data=recording.data, headers={"Content-Type": recording.media_type})
-    return _text(provider.name, answer.fields().get("text")), charges.elsewhere(provider)
+    return answer.fields().get("text"), charges.elsewhere(provider)
 
 
 def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Transcript:
@@ -99,10 +100,11 @@ def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Tran
         ) from error
     if problem := answer.get("problem"):
         raise CommandError(f"Whisper cannot read the recording: {problem}.")
-    return _text("Whisper", answer.get("text")), 0.0
+    return text_of("Whisper", answer.get("text")), 0.0
 
 
-def _text(name: str, text: object) -> str:
+def text_of(name: str, text: object) -> str:
+    """Return the words that the provider `name` sent. Raises CommandError if it sent no text."""
     if not isinstance(text, str):
         raise CommandError(f"{name} sent no text in its answer.")
     return valid(text).strip()

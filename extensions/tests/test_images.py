@@ -20,8 +20,8 @@ from autoagent.settings import Settings, all_settings
 KEY = "test-key-0123456789"
 
 
-def chosen(settings: Settings) -> ChosenMedia:
-    return ChosenMedia(partial(getattr, settings), lambda usd: None)
+def chosen(settings: Settings, spent: list[float | None]) -> ChosenMedia:
+    return ChosenMedia(partial(getattr, settings), spent.append)
 
 
 def png(side: int = 2) -> bytes:
@@ -38,7 +38,7 @@ def png(side: int = 2) -> bytes:
 ENCODED = base64.b64encode(png()).decode()
 
 
-def draw(server: ProviderServer, kind: str, **more: Any) -> tuple[bytes, str]:
+def draw(server: ProviderServer, kind: str, spent: list[float | None] | None = None, **more: Any) -> tuple[bytes, str]:
     """A fox from the provider of that kind, which is on this server."""
     settings = all_settings()(
         image_provider=kind,
@@ -49,7 +49,7 @@ def draw(server: ProviderServer, kind: str, **more: Any) -> tuple[bytes, str]:
         sd_webui_url=server.url,
         **more,
     )
-    return chosen(settings).draw("a red fox")
+    return chosen(settings, [] if spent is None else spent).draw("a red fox")
 
 
 def failure(server: ProviderServer, kind: str, **more: Any) -> str:
@@ -133,6 +133,14 @@ def test_whatever_else_it_answers_is_said_in_a_line(answer: Sent, reason: str) -
         assert len(server.received) == 1
 
 
+def test_a_picture_that_cannot_be_used_is_paid_for() -> None:
+    spent: list[float | None] = []
+    answer = Sent({"data": [{"url": "http://127.0.0.1:1/fox.png"}]})
+    with ProviderServer({IMAGES: answer}) as server, pytest.raises(CommandError, match="sent no picture"):
+        draw(server, "dalle", spent)
+    assert len(spent) == 1
+
+
 def test_an_answer_without_end_is_dropped() -> None:
     with ProviderServer({IMAGES: Sent(b" " * (api_client.ANSWER_LIMIT + 1))}) as server:
         assert failure(server, "dalle") == "The OpenAI endpoint sent more than 64 MB; the answer was dropped."
@@ -191,13 +199,13 @@ def test_where_nothing_answers_the_variable_of_the_address_is_named() -> None:
         url = server.url
     settings = all_settings()(image_provider="sdwebui", sd_webui_url=url)
     with pytest.raises(CommandError, match=r"nothing answers at 127\.0\.0\.1:\d+ .*SD_WEBUI_URL"):
-        chosen(settings).draw("a red fox")
+        chosen(settings, []).draw("a red fox")
 
 
 @pytest.mark.parametrize("url", ["localhost:7860", "ftp://localhost", "http://", "http://[::1"])
 def test_an_address_that_is_none_is_named(url: str) -> None:
     with pytest.raises(CommandError, match="SD_WEBUI_URL"):
-        chosen(all_settings()(image_provider="sdwebui", sd_webui_url=url)).draw("a red fox")
+        chosen(all_settings()(image_provider="sdwebui", sd_webui_url=url), []).draw("a red fox")
 
 
 def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

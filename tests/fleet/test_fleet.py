@@ -32,7 +32,9 @@ from fleets import (
 from server import Fault, ScriptedServer, command
 
 from autoagent.core.errors import StateError
+from autoagent.core.model import Price
 from autoagent.fleet import Fleet
+from autoagent.fleet.engine import Engine, NoWorker, WorkerProcess
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 
 
@@ -209,6 +211,41 @@ def test_a_task_whose_files_have_vanished_fails_alone(home: Home, server: Script
     assert [run["status"] for run in results(home)["runs"]] == ["finished"] * 3
 
 
+def test_where_no_further_worker_can_be_started_the_fleet_goes_on_with_fewer(
+    place: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(Engine):
+        started: tuple[WorkerProcess, ...] = ()
+
+        def start(self, folder: Path) -> WorkerProcess:
+            if any(each._process.poll() is None for each in self.started):
+                raise NoWorker("No worker can be started: Too many open files.")
+            self.started = (*self.started, super().start(folder))
+            return self.started[-1]
+
+    monkeypatch.setattr("autoagent.fleet.lead.engine_of", lambda state, session: Full())
+    server._every = worked
+    with Fleet([json.loads(line) for line in tasks(3).splitlines()], out="out", parallel=3, continuous=True) as fleet:
+        assert [row.status for row in fleet] == ["finished"] * 3
+
+
+def test_a_link_to_itself_among_a_tasks_files_is_copied_as_it_is(home: Home, server: ScriptedServer) -> None:
+    home.write("data/a.txt", "a")
+    (home.folder / "data/loop").symlink_to("loop")
+    code, text = run(home, tasks(1, files="data"))
+    assert code == 0, text
+    assert (home.folder / "out/t000/workspace/loop").is_symlink()
+
+
+def test_a_record_whose_last_line_is_torn_is_resumed_and_read_again(home: Home, server: ScriptedServer) -> None:
+    assert run(home, tasks(1))[0] == 0
+    path = home.folder / "out/fleet.jsonl"
+    with path.open("a") as file:
+        file.write('{"v": 1, "type": "lost", "id": "t0')
+    assert home.run("fleet", "resume", "out", "-c").code == 0
+    assert home.run("fleet", "status", "out").code == home.run("fleet", "results", "out").code == 0
+
+
 WRONG = (
     ("a.yaml", "- {id: a, wish: b}\n- {id: a, wish: c}", "a.yaml:3: id: the id 'a' is taken by a.yaml:2"),
     ("a.yaml", "- id: a\n  wsh: b", "a.yaml:3: wsh: no such key of a task. Did you mean wish?"),
@@ -315,6 +352,53 @@ def test_tokens_a_minute_hold_back_a_call_until_the_minute_is_over() -> None:
     assert not list(ledger.answers()) and ledger.wakes == 1.0
     now[0] = 60.5
     assert [answer.key[1] for answer in ledger.answers()] == [3]
+
+
+def asks(ledger: Ledger, *numbers: int, run: str = "t") -> list[tuple[int, bool]]:
+    """The calls that are answered once these are asked for, and whether each is granted."""
+    ledger.waiting += [Call((run, number), "m", 100, 100, Price(1e4, 1e4, 1e4)) for number in numbers]
+    return [(answer.key[1], not answer.refusal) for answer in ledger.answers()]
+
+
+def test_calls_that_are_logged_together_are_counted_once() -> None:
+    ledger = Ledger(Ceilings(usd=20.0), lambda: 0.0)
+    for number in range(6):
+        assert asks(ledger, number) == [(number, True)]
+        ledger.settle(("t", number), 2.0, 100, 100)
+    ledger.logged("t", 12.0, 1200)
+    assert [asks(ledger, number) for number in (6, 7, 8, 9)] == [[(6, True)], [(7, True)], [(8, True)], [(9, True)]]
+
+
+def test_a_call_that_is_never_logged_holds_up_no_other_for_long() -> None:
+    now = [0.0]
+    ledger = Ledger(Ceilings(usd=4.0), lambda: now[0])
+    assert asks(ledger, 1) == [(1, True)]
+    ledger.settle(("t", 1), 3.0, 100, 100)
+    assert asks(ledger, 2) == []
+    now[0] = 11.0
+    assert [number for number, _ in asks(ledger)] == [2]
+
+
+def test_a_call_that_was_given_up_while_it_waited_is_not_granted() -> None:
+    ledger = Ledger(Ceilings(usd=2.0), lambda: 0.0)
+    assert asks(ledger, 1) == [(1, True)]
+    assert asks(ledger, 2, run="u") == []
+    ledger.fail(("u", 2))
+    ledger.settle(("t", 1), 0.0, 100, 0)
+    ledger.logged("t", 0.0, 100)
+    assert asks(ledger, 3) == [(3, True)]
+
+
+def test_a_reply_shorter_than_reserved_makes_no_room_beyond_its_minute() -> None:
+    now = [0.0]
+    ledger = Ledger(Ceilings(tpm=25_000), lambda: now[0])
+    ledger.waiting.append(Call(("t", 1), "m", 1000, 16_000, None))
+    assert len(list(ledger.answers())) == 1
+    now[0] = 30.0
+    ledger.settle(("t", 1), 0.0, 1000, 500)
+    now[0] = 61.0
+    ledger.waiting += [Call(("t", number), "m", 1000, 16_000, None) for number in (2, 3, 4)]
+    assert [answer.key[1] for answer in ledger.answers()] == [2, 3]
 
 
 def test_without_ray_the_extra_is_named(home: Home, server: ScriptedServer) -> None:

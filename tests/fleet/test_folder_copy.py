@@ -77,6 +77,19 @@ def test_a_database_is_copied_as_it_is_once_its_changes_are_in_it(tmp_path: Path
                 path.unlink()
 
 
+def test_a_damaged_database_is_named_and_the_rest_is_copied(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "state").mkdir(parents=True)
+    there.mkdir()
+    (here / "state/memory.db").write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 20)
+    (here / "a.txt").write_text("a")
+    said: list[str] = []
+    for change in FolderSender(here, said.append).changes():
+        receive(there, change)
+    assert (there / "a.txt").read_text() == "a" and not (there / "state/memory.db").exists()
+    assert len(said) == 1 and "memory.db: cannot be copied" in said[0]
+
+
 @pytest.mark.parametrize("path", ["../out.txt", "link/out.txt", "loop/out.txt", "", "."])
 def test_nothing_is_copied_out_of_the_folder(tmp_path: Path, path: str) -> None:
     (tmp_path / "base").mkdir()
