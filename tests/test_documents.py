@@ -145,6 +145,10 @@ def test_the_bytes_tell_what_they_are_before_their_server_does(
     assert documents.kind_of(data, media_type, name) == kind
 
 
+def test_half_a_character_of_a_page_is_replaced() -> None:
+    assert text_of(b"<p>\xe9 \\ud800 end", "text/html", charset="unicode_escape").endswith("end")
+
+
 @pytest.mark.parametrize(
     ("data", "charset", "text"),
     [
@@ -157,6 +161,8 @@ def test_the_bytes_tell_what_they_are_before_their_server_does(
         ("Grüße".encode("utf-16"), "utf-8", "Grüße"),
         ("Grüße".encode("latin-1"), "no-such-charset", "Grüße"),
         ("Grüße".encode("latin-1"), "base64", "Grüße"),
+        ("Grüße".encode("latin-1"), "quopri", "Grüße"),
+        ("Grüße".encode("latin-1"), "zlib", "Grüße"),
         ("Grüße".encode()[:-2], "utf-8", "Grü"),
         (b"\xef\xbb\xbfa\r\nb", "", "a\nb"),
         ("a\x1b[2Jb\u202ec\u200bd\U000e0041e".encode(), "", "a[2Jbcde"),

@@ -41,6 +41,7 @@ def test_what_stands_around_a_secret_is_kept() -> None:
     assert mask("Authorization: Bearer abcdefghij.0123456789-xyz\nAccept") == f"Authorization: Bearer {MASK}\nAccept"
     assert mask("git clone https://me:s3cret@host.example/r.git") == f"git clone https://{MASK}@host.example/r.git"
     assert mask("get http://h/v1?v=1&api_key=s3cret-Pa55&b=2") == f"get http://h/v1?v=1&{MASK}&b=2"
+    assert mask("GET /v1/x?API_KEY=s3cret-Pa55 HTTP/1.1") == f"GET /v1/x?{MASK} HTTP/1.1"
     assert mask("KEY=sk-abcdefghijklmnopqrst0123;NEXT=1") == f"KEY={MASK};NEXT=1"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shutil
 import socket
 import stat
 import subprocess
@@ -590,6 +591,34 @@ def test_what_an_allowed_change_of_the_configuration_names_is_guarded_at_once(wo
     (workspace.root / ".git" / "config").write_text("[core]\n\thooksPath = .githooks\n")
     workspace.watch.accept([".git/config"])
     assert workspace.watch.runs_later(".githooks/pre-commit")
+
+
+def test_a_planted_file_is_removed_though_no_copy_of_it_can_be_kept(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "ws", quarantine=tmp_path / "held")
+    names = [f"{'r' * 240}.mdc", "a.mdc"]
+    workspace.watch.begin()
+    for number, name in enumerate(names):
+        (workspace.root / ".cursor/rules").mkdir(parents=True, exist_ok=True)
+        (workspace.root / ".cursor/rules" / name).write_text(f"{number}")
+    workspace.watch.end()
+    assert not list((workspace.root / ".cursor").rglob("*.mdc"))
+    assert sorted(path.read_text() for path in (tmp_path / "held").iterdir()) == ["0", "1"]
+    shutil.rmtree(tmp_path / "held")
+    (tmp_path / "held").write_text("no folder")
+    workspace.watch.begin()
+    (workspace.root / ".envrc").write_text("touch x")
+    workspace.watch.end()
+    assert not (workspace.root / ".envrc").exists()
+    assert "could not be kept" in workspace.watch.take_report()[-1]
+
+
+def test_a_file_that_is_replaced_keeps_its_owner(workspace: Workspace) -> None:
+    workspace.write("a.txt", b"mine")
+    owner = (1234, 1235) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(workspace.root / "a.txt", *owner)
+    workspace.write("a.txt", b"changed")
+    status = (workspace.root / "a.txt").stat()
+    assert (status.st_uid, status.st_gid) == owner and (workspace.root / "a.txt").read_bytes() == b"changed"
 
 
 def repository(workspace: Workspace, texts: dict[str, str]) -> None:

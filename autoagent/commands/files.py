@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Annotated
@@ -30,6 +31,7 @@ MAX_LISTED_NAMES = 500
 MAX_COUNTED_ENTRIES = 1_000_000
 MAX_SEARCH_BYTES = 16_000_000
 SEARCH_SECONDS = 10.0
+_MAX_COMPARED = 100_000  # characters, for the line nearest to a text that is not there
 MAX_MATCHES = 200
 
 Filename = Annotated[str, "path relative to the workspace", "path"]
@@ -77,7 +79,9 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     before = decode(context.workspace.read(filename, READ_LIMIT + 1))
     if before is None or entry.size > READ_LIMIT:
         return f"Replaces all {counted(entry.size, 'byte')} of {entry.path}.\n{_diff(context, filename, '', text)}"
-    return _diff(context, filename, before.text, text)
+    encoding = f"{before.encoding}{' with a byte order mark' if before.mark else ''}"
+    note = f"Changes its encoding from {encoding} to utf-8.\n" if before.mark or before.encoding != "utf-8" else ""
+    return f"{note}{_diff(context, filename, before.text, text)}"
 
 
 @_file_command(
@@ -104,7 +108,8 @@ def _refuse_mask(context: Context, filename: str, text: str) -> None:
     if MASK not in text or context.workspace.find(filename) is None:
         return
     before = decode(context.workspace.read(filename, READ_LIMIT))
-    if before is not None and context.mask(before.text) != before.text and MASK not in before.text:
+    more = before is not None and text.count(MASK) > before.text.count(MASK)
+    if before is not None and more and context.mask(before.text) != before.text:
         raise CommandError(
             f"{filename} holds a secret, which you were shown as {MASK}: your text would overwrite it with this mask. "
             "Change the passages around it with edit_file."
@@ -165,7 +170,9 @@ def _preview_delete(context: Context, filename: str) -> str:
         raise CommandError(f"There is no file {filename}.")
     if entry.kind != "file":
         return f"Deletes {_entry_line(entry)}."
-    decoded = decode(context.workspace.read(filename, READ_LIMIT))
+    decoded = None
+    with suppress(CommandError):  # it can be deleted without being read
+        decoded = decode(context.workspace.read(filename, READ_LIMIT))
     lines = f"{_line_count(decoded.text)}, " if decoded and entry.size <= READ_LIMIT else ""
     return f"Deletes {entry.path} ({lines}{counted(entry.size, 'byte')})."
 
@@ -177,7 +184,8 @@ def delete_file(context: Context, filename: ExistingEntry) -> CommandOutput:
 
 
 def _preview_move(context: Context, filename: str, new_name: str) -> str:
-    return f"Moves {context.workspace.display(filename)} to {_target_path(context, filename, new_name)}."
+    place = context.workspace.display(_target_path(context, filename, new_name))
+    return f"Moves {context.workspace.display(filename)} to {place}."
 
 
 @_file_command(
@@ -335,7 +343,7 @@ def _with_crlf(text: str) -> str:
 
 def _nearest_hint(old: str, text: str, filename: str) -> str:
     first_line = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
-    lines = [line.strip()[:200] for line in text.splitlines()]
+    lines = [line.strip()[:200] for line in text[:_MAX_COMPARED].splitlines()]
     matches = difflib.get_close_matches(first_line, lines, n=1, cutoff=0.5)
     if matches:
         return f". The nearest line is {lines.index(matches[0]) + 1}: {matches[0]!r}"

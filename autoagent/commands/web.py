@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Annotated, BinaryIO
 from urllib.parse import unquote, urlsplit
 
@@ -94,7 +95,7 @@ def browse_website(context: Context, url: Url, question: Question) -> CommandOut
     parts = split(reading.text)
     notes = _remember(context, page.url, parts[:MAX_PARTS])
     text = reading.text
-    if len(text) > MAX_WHOLE_CHARACTERS:
+    if parts and len(text) > MAX_WHOLE_CHARACTERS:
         text, note = _summary(context, page.url, parts, question)
         notes.append(note)
     return _output(page, reading, text, notes, links=MAX_PAGE_LINKS)
@@ -230,7 +231,8 @@ def download_file(
 
     @contextmanager
     def part(version: str) -> Iterator[BinaryIO]:
-        parts.append(f"{where}.{version}.part")
+        is_guarded = context.workspace.watch.is_guarded(where)  # then its folder may be, too
+        parts.append(f"{PurePosixPath(where).name if is_guarded else where}.{version}.part")
         with context.workspace.opened(parts[-1]) as file:
             yield file
 

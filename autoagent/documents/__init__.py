@@ -15,7 +15,15 @@ from typing import Literal
 
 from autoagent.core.errors import CommandError
 from autoagent.documents import isolated
-from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary, limited
+from autoagent.documents.reading import (
+    ENTRY_LIMIT,
+    TEXT_LIMIT,
+    DocumentText,
+    UnreadableDocument,
+    decode,
+    is_binary,
+    limited,
+)
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
@@ -79,6 +87,8 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
 
 def _office_kind(data: bytes, name: str) -> Kind | None:
     try:
+        if data.count(b"PK\1\2") > ENTRY_LIMIT:
+            raise ValueError("it has too many entries, as its reader will report")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = set(archive.namelist())
     except (zipfile.BadZipFile, ValueError, RuntimeError):  # RuntimeError: on several disks

@@ -10,9 +10,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, limited
+from autoagent.documents.reading import ENTRY_LIMIT, TEXT_LIMIT, DocumentText, UnreadableDocument, limited
 
-ENTRY_LIMIT = 10_000  # files in one archive
 UNPACKED_LIMIT = 300_000_000  # bytes of all together
 EXPANSION_LIMIT = 200  # times its own size; office files reach about 50
 EXPANSION_FROM = 1_000_000  # unpacked bytes that are always accepted

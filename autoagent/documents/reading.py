@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import io
 import re
 
 from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import mark_of
+from autoagent.text.sanitize import valid
 
 TEXT_LIMIT = 1_000_000  # characters of one document
+ENTRY_LIMIT = 10_000  # files in one archive
 
 _DECLARED = re.compile(
     rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
@@ -56,7 +59,7 @@ def decode(data: bytes, charset: str) -> str:
     A byte order mark decides; else valid UTF-8 is UTF-8; else the first match of the server's claim, the document's
     claim and Windows-1252.
     """
-    return seen(_decode(data, charset).replace("\r\n", "\n"))
+    return seen(valid(_decode(data, charset)).replace("\r\n", "\n"))
 
 
 def seen(text: str) -> str:
@@ -76,8 +79,9 @@ def _decode(data: bytes, charset: str) -> str:
     declared = _DECLARED.search(data, 0, 4096)
     for encoding in ("utf-8", charset, declared[1].decode("ascii") if declared else ""):
         try:
+            io.TextIOWrapper(io.BytesIO(), encoding)  # LookupError for one of bytes into bytes, such as zlib
             # The last character may have been cut in two with the page.
             return codecs.getincrementaldecoder(encoding)("strict").decode(data, final=False)
-        except (LookupError, ValueError, TypeError):  # unknown, does not fit, or an encoding of bytes into bytes
+        except (LookupError, ValueError, TypeError):  # unknown, or does not fit
             continue
     return data.decode(_LAST_RESORT, "replace")

@@ -392,6 +392,6 @@ class Ask:
             new_text = self._terminal.rewrite(before)
         if new_text is None:
             return None
-        if "\n" not in before:  # an editor ends each line
+        if not before.endswith("\n"):  # an editor ends each line
             new_text = new_text.removesuffix("\n")
         return {**displayed, name: new_text}

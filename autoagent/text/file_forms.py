@@ -16,6 +16,7 @@ from io import StringIO
 from pathlib import PurePosixPath
 
 LONGEST = 200_000  # characters; longer texts are not checked
+_MAX_KEY_PARTS = 1000  # of a dotted key; tomllib takes memory for the square of their number
 _DEFINITION = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 
 
@@ -102,6 +103,8 @@ def _python_error(text: str) -> str:
 def _toml_error(text: str) -> str:
     import tomllib
 
+    if any(line.count(".") > _MAX_KEY_PARTS for line in text.splitlines()):
+        return ""
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

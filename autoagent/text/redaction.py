@@ -56,7 +56,7 @@ _SIGNS = (
     "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "AKIA", "ASIA", "xox", "hf_", "AIza", "://",
     "-----BEGIN",
 )  # fmt: skip
-_SIGN_IN_ANY_CASE = "bearer "
+_SIGNS_IN_ANY_CASE = ("bearer ", "key=", "token=", "secret=", "passwd=", "password=")
 
 _VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|[$%]?\{+[\w.: -]*\}+|<[\w.: -]*>|%\(\w+\)s|%s")  # to be filled in
 
@@ -114,7 +114,10 @@ class Redactor:
         return self._masked(value) if self._may_contain_secret(_written(value)) else value
 
     def _may_contain_secret(self, text: str) -> bool:
-        return any(sign in text for sign in self._signs) or _SIGN_IN_ANY_CASE in text.lower()
+        if any(sign in text for sign in self._signs):
+            return True
+        lowered = text.lower()
+        return any(sign in lowered for sign in _SIGNS_IN_ANY_CASE)
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -34,6 +34,7 @@ from autoagent.workspace import guarded_patterns
 
 MAX_SCANNED_ENTRIES = 100_000  # entries of the workspace, level by level
 _MAX_KEPT_BYTES = 1 << 20  # of one restorable file
+_MAX_HELD_NAME = 200  # bytes of a file's name in the name of its copy
 _MAX_DIGEST_BYTES = 32 << 20  # of one file that undo restores; for this program's own files there is no limit
 _RACY_NS = 50_000_000  # a folder changed more recently may change again without a new time
 _MAX_READ_ONLY_PATHS = 64  # each delays every start of a program by 0.05 ms
@@ -255,7 +256,7 @@ class GuardedFiles:
             self._configured = configured
             found = self._accept_found()
         hooks = [path_in(git_dir, "hooks") for git_dir in self._git_dirs - self._made]
-        paths = {*filter(None, map(self._read_only_path, found)), *(p for p in hooks if (self._root / p).is_dir())}
+        paths = {*filter(None, map(self._read_only_path, found)), *(p for p in hooks if os.path.isdir(self._root / p))}  # noqa: PTH112 - as above
         self.read_only = tuple(sorted(paths, key=lambda path: (path.count("/"), path))[:_MAX_READ_ONLY_PATHS])
         self._has_scanned = True
 
@@ -365,8 +366,10 @@ class GuardedFiles:
             elif name in _GIT_FILES or name == "hooks":
                 self._add(path_in(git_dir, name), found)
         self._add(path_in(git_dir, "info/attributes"), found)
-        for name in (*entries, "logs/HEAD"):  # through a link, the user's next commit would write elsewhere
-            if (self._root / git_dir / name).is_symlink():
+        logs = self._entries(path_in(git_dir, "logs")) if entries.get("logs") else {}  # opened again if it was closed
+        for name in (*entries, *(f"logs/{name}" for name in logs if name == "HEAD")):
+            # through a link, the user's next commit would write elsewhere
+            if os.path.islink(self._root / git_dir / name):  # noqa: PTH114 - Path's raise where nobody may look
                 self._add(path_in(git_dir, name), found)
 
     def _add(self, path: str, found: dict[str, os.stat_result]) -> None:
@@ -520,7 +523,8 @@ class GuardedFiles:
         for may_retry in (True, False):
             try:
                 with self._open_folder(folder or ".") as parent:
-                    copy_note = copy_note or (self._copy_to_quarantine(name, now) if now else "")
+                    if now and not copy_note:
+                        copy_note = self._copy_to_quarantine(name, now)
                     if allowed and allowed.data is not None:
                         replace_in(parent, name, allowed.data, allowed.mode)
                         if state := self._state_of(path, os.stat(name, dir_fd=parent, follow_symlinks=False)):
@@ -543,11 +547,15 @@ class GuardedFiles:
         self._report.append(f"{path} was {outcome}{copy_note}.")
 
     def _copy_to_quarantine(self, name: str, now: _FileState) -> str:
-        """Copy a file that is to be removed. Return a note on the path of the copy. Raises OSError."""
+        """Copy a file that is to be removed. Return a note on the path of the copy, or on why there is none."""
         if self._quarantine is None:
             return ""
-        self._quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = self._quarantine / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}-{name}"
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as copy:
-            copy.write(now.data if now.data is not None else b"(more than can be kept)\n")
+        end = os.fsdecode(os.fsencode(name)[-_MAX_HELD_NAME:])
+        target = self._quarantine / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}-{end}"
+        try:
+            self._quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as copy:
+                copy.write(now.data if now.data is not None else b"(more than can be kept)\n")
+        except OSError as error:  # the removal protects the user; the copy is a courtesy
+            return f"; the program's version could not be kept: {error.strerror}"
         return f"; the program's version is in {target}"

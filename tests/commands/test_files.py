@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from autoagent.commands.support import matching
 from autoagent.commands.support.diff import unified
 from autoagent.core.commands import Call, Result
 from autoagent.memory.none import NoMemory
+from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Gate, Workspace, walk_gate
 
 
@@ -245,6 +247,40 @@ def test_edit_leaves_no_empty_line_where_it_takes_out_a_whole_line(
     (ws.root / "a.txt").write_bytes(before.encode())
     ws.run("edit_file", filename="a.txt", old=old, new="", everywhere=True)
     assert (ws.root / "a.txt").read_bytes().decode() == after
+
+
+@pytest.mark.parametrize(
+    ("before", "encoding"),
+    [("café\n".encode("latin-1"), "latin-1"), (b"\xef\xbb\xbfcaf\xc3\xa9\n", "utf-8 with a byte order mark")],
+)
+def test_a_whole_text_in_another_encoding_is_no_change_of_nothing(ws: Files, before: bytes, encoding: str) -> None:
+    (ws.root / "a.txt").write_bytes(before)
+    preview = ws.preview("write_to_file", filename="a.txt", text="café\n")
+    assert preview.startswith(f"Changes its encoding from {encoding} to utf-8.")
+
+
+def test_a_secret_is_not_overwritten_though_the_file_names_a_mask(ws: Files) -> None:
+    (ws.root / "a.txt").write_text("KEY=hunter2-hunter2\nnote [masked]\n")
+    context = replace(ws.context, mask=Redactor(["hunter2-hunter2"]).mask)
+    refused = replace(ws, context=context).refusal(
+        "write_to_file", filename="a.txt", text="KEY=[masked]\nnote [masked]\n"
+    )
+    assert "your text would overwrite it with this mask" in refused
+
+
+def test_the_preview_of_a_move_shows_where_a_link_leads(ws: Files) -> None:
+    (ws.root / "real").mkdir()
+    (ws.root / "lnk").symlink_to("real")
+    (ws.root / "m.txt").write_text("x")
+    assert "real/m.txt" in ws.preview("move_file", filename="m.txt", new_name="lnk/")
+
+
+def test_a_key_of_many_parts_takes_no_memory(ws: Files) -> None:
+    text = f"{'a.' * 90_000}a = 1\n"
+    tracemalloc.start()
+    assert ws.text("write_to_file", filename="a.toml", text=text).startswith("Wrote")
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    tracemalloc.stop()
 
 
 def test_edit_refuses_what_it_would_damage(ws: Files) -> None:

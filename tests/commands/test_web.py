@@ -217,6 +217,11 @@ def test_a_page_far_too_long_is_read_in_part_and_says_so(room: Room) -> None:
     assert len(asked) == web.MAX_PARTS + 1
 
 
+def test_a_page_of_nothing_but_blanks_is_read_as_such(room: Room) -> None:
+    room.site.pages["/blank"] = resource(b" \n" * 10_000, "text/plain")
+    assert "/blank" in room.summarising(lambda prompt: pytest.fail("there is nothing to summarise")).browse("/blank")
+
+
 def test_a_page_of_one_endless_line_is_cut_in_bounded_time(room: Room) -> None:
     room.site.pages["/line"] = resource(b"<p>" + b"word " * 4_000_000, "text/html")
     began = time.monotonic()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ from itertools import islice
 from typing import Any
 
 _MAX_LINE = 200  # characters
+_CPU_SECONDS = 15  # more than `seconds` of any search
+_MEMORY_BYTES = 1_000_000_000
 
 
 def search(pattern: str, texts: Mapping[str, str], *, limit: int, seconds: float) -> list[tuple[str, int, str]]:
@@ -64,12 +67,14 @@ def _excerpt(line: str, position: int) -> str:
 
 
 def _main() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 1))  # also holds after the death of the agent
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     question = json.load(sys.stdin.buffer)
     answer: dict[str, Any]
     try:
         answer = {"matches": list(islice(_matches(question["pattern"], question["texts"]), question["limit"]))}
-    except (re.error, RecursionError, OverflowError) as error:
-        answer = {"problem": str(error)}
+    except (re.error, RecursionError, OverflowError, MemoryError) as error:
+        answer = {"problem": str(error) or "it takes too much memory"}
     json.dump(answer, sys.stdout)
 
 
