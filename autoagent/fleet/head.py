@@ -353,12 +353,15 @@ class Head:
         del self._workers[connection.fileno()]
         connection.close()
         code = worker.process.wait()
+        tally = RunTally()
         try:
             tally = tally_of(self.state.folder(row))
         except StateError as error:  # the next start is another attempt
-            tally, worker.problem = RunTally(), {"reason": str(error), "code": Status.FAILED.code}
-        self.ledger.set_spent(row.job.id, tally.usd + tally.unknown_usd, tally.stats.tokens + tally.unknown_tokens)
-        tally.fill(row)
+            worker.problem = {"reason": str(error), "code": Status.FAILED.code}
+            self.ledger.retire(row.job.id)
+        else:
+            self.ledger.set_spent(row.job.id, tally.usd + tally.unknown_usd, tally.stats.tokens + tally.unknown_tokens)
+            tally.fill(row)
         row.doing = ""
         died = tally.stats.outcome is None or bool(worker.problem)
         if died:

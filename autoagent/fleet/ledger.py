@@ -113,6 +113,12 @@ class Ledger:
         self.turns = deque(key for key in self.turns if key[0] != run)
         self._calls = {key: call for key, call in self._calls.items() if key[0] != run}
 
+    def retire(self, run: str) -> None:
+        """Keep what a run has spent, and forget its calls: its log cannot be read, and another attempt begins anew."""
+        spent = self._spent.get(run, Amount())
+        self.set_spent(run, spent.usd, spent.tokens)
+        self._spent.pop(run)
+
     def settle(self, key: Key, usd: float, prompt: int, completion: int) -> None:
         """Replace a call's reservation by its cost, until the run has logged it."""
         call, held = self._calls.pop(key, None), self._reserved.pop(key, None)

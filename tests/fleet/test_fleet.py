@@ -379,6 +379,14 @@ def test_a_call_that_is_never_logged_holds_up_no_other_for_long() -> None:
     assert [number for number, _ in asks(ledger)] == [2]
 
 
+def test_what_an_attempt_without_a_log_has_spent_stays_spent() -> None:
+    ledger = Ledger(Ceilings(usd=10.0), lambda: 0.0)
+    ledger.logged("t", 8.0, 800)
+    ledger.retire("t")
+    ledger.set_spent("t", 1.0, 100)
+    assert asks(ledger, 1) == [(1, False)], "of 10 dollars, 9 are spent"
+
+
 def test_a_call_that_was_given_up_while_it_waited_is_not_granted() -> None:
     ledger = Ledger(Ceilings(usd=2.0), lambda: 0.0)
     assert asks(ledger, 1) == [(1, True)]
