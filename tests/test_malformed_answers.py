@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from autoagent_media.charges import of_picture, of_transcript
-from autoagent_media.images import draw_openai, draw_web_ui
+from autoagent_media.images import decoded, draw_openai, draw_web_ui
 from autoagent_media.speech import ElevenLabsVoice
-from autoagent_media.transcription import Recording, hear_openai
+from autoagent_media.transcription import Recording, hear_openai, text_of
 from fuzzing import FEW, MANY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -212,14 +212,14 @@ def provider_of(raw: RawServer) -> ApiProvider:
 
 def pictures(raw: RawServer) -> None:
     for draw in (draw_openai, draw_web_ui):
-        picture, _ = draw(provider_of(raw), partial(getattr, all_settings()()), "a cat")
-        assert isinstance(picture, bytes)
+        sent, _ = draw(provider_of(raw), partial(getattr, all_settings()()), "a cat")
+        assert isinstance(decoded("The server", sent), bytes)
 
 
 def transcript(raw: RawServer) -> None:
     recording = Recording(b"RIFF", "audio/wav", ".wav")
-    text, _ = hear_openai(provider_of(raw), partial(getattr, all_settings()()), recording)
-    text.encode()
+    sent, _ = hear_openai(provider_of(raw), partial(getattr, all_settings()()), recording)
+    text_of("The server", sent).encode()
 
 
 def voices(raw: RawServer) -> None:

@@ -46,7 +46,10 @@ class Authorization:
         """Return the proposal to run, with arguments the user may have changed, or None if it is refused."""
         state, proposal = self._state, self._propose(call)
         earlier = state.loop_guard.barred(replace(proposal, call=state.logged(call)))
-        if reason := refusal(earlier, state.failing()) if earlier else self._reckless_write(proposal):
+        reason = refusal(earlier, state.failing()) if earlier else ""
+        with suppress(CommandError):  # such as for a path outside: the command will fail and say why
+            reason = reason or self._reckless_write(proposal)
+        if reason:
             yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
             return None
         proposed = call
@@ -84,14 +87,8 @@ class Authorization:
         Small models send an addition in place of the whole file, and delete a file to remove some of its lines.
         Deleting is refused once per file, until the model insists once.
         """
-        if self._state.start.style.guided:
-            with suppress(CommandError):  # such as for a path outside: the command will fail and say why
-                return self._loss(proposal)
-        return ""
-
-    def _loss(self, proposal: Proposal) -> str:
         effects, state = proposal.spec.effects, self._state
-        if effects is None:
+        if not state.start.style.guided or effects is None:
             return ""
         if proposal.risk == "irreversible" and any(p.meaning == "entry" for p in proposal.spec.parameters):
             path = self._tools.context.workspace.display(str(next(iter(proposal.call.args.values()))))

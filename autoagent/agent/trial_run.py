@@ -213,13 +213,9 @@ def try_out(context: Context, path: str, text: str, tests: Sequence[str], progra
     match said:
         case {"fails": bool(fails), "passes": bool(passes), "printed": str(printed), "changed": dict(changed)}:
             if all(isinstance(text, str | None) for text in changed.values()):
-                preamble = _preamble(printed) if fails else ""
+                lacks = [f"import {name}\n" for name in _UNDEFINED.findall(printed) if name in sys.stdlib_module_names]
+                for folder in _NO_FOLDER.findall(printed):
+                    lacks.append(f'import os\nos.makedirs("{folder}", exist_ok=True)\n')
+                preamble = "".join(lacks) if fails else ""
                 return Trial(changed, fails, passes, tuple(_MISSING.findall(printed)), preamble)
     return None
-
-
-def _preamble(printed: str) -> str:
-    """Return the lines that a program that ended with this error lacks at its beginning."""
-    imports = [f"import {name}\n" for name in _UNDEFINED.findall(printed) if name in sys.stdlib_module_names]
-    folders = [f'import os\nos.makedirs("{folder}", exist_ok=True)\n' for folder in _NO_FOLDER.findall(printed)]
-    return "".join(imports + folders)

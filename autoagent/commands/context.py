@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from autoagent.core.errors import CommandError
@@ -29,12 +30,12 @@ class _Absent:
         raise CommandError(f"There is {self._service} in this run.")
 
 
-def _no_model(prompt: str) -> str:
-    raise CommandError("There is no model here to ask.")
+def refuse(reason: str, *_: Any) -> Any:
+    """Stand in for a function of the context that cannot be used. Raises CommandError with the reason."""
+    raise CommandError(reason)
 
 
-def _no_setting(name: str) -> Any:
-    raise CommandError(f"There is no setting {name} here.")
+_no_model = partial(refuse, "There is no model here to ask.")
 
 
 def in_a_shell(line: str) -> Sequence[str]:
@@ -82,7 +83,7 @@ class Context:
     shown: str | None = None
     call: str = ""
     unanswered: str = ""
-    setting: Setting = _no_setting
+    setting: Setting = partial(refuse, "There are no settings here.")
     sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))
     web: Web = cast(Web, _Absent("no way to the web"))
     agents: SubAgents = cast(SubAgents, _Absent("no way to start agents"))

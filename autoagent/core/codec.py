@@ -66,7 +66,7 @@ def from_line(kind: type[Record], line: bytes) -> Record:
     # not JSON, or a lone surrogate, as the standard library accepts
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
-            value = json.loads(line.decode(), parse_constant=_refuse)  # it would guess the encoding of bytes
+            value = json.loads(line.decode(), parse_constant=refuse_constant)  # it would guess the encoding of bytes
         except RecursionError:
             raise ValueError("nested too deeply") from None
         return from_plain(kind, value)
@@ -111,7 +111,8 @@ def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def _refuse(constant: str) -> float:
+def refuse_constant(constant: str) -> float:
+    """Refuse NaN and Infinity, which Python's json would accept as numbers. Raises ValueError."""
     raise ValueError(f"{constant} is not a JSON number")
 
 

@@ -94,7 +94,7 @@ def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
     """Replace a name in an open folder by a file with this mode (None: default); S_IFLNK makes a link to `data`.
 
     The file is written next to it and renamed over it: readers and crashes see the old or the new content, and links
-    are not followed. Raises OSError. The folder is not synced.
+    are not followed. Owner and group stay, as far as this user may give them. Raises OSError. The folder is not synced.
     """
     temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -105,7 +105,10 @@ def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
         else:
             descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=parent)
             try:
-                _keep_owner(descriptor, parent, name)
+                with suppress(OSError):  # there is none yet, or only root can give a file away
+                    old = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                    os.fchown(descriptor, -1, old.st_gid)
+                    os.fchown(descriptor, old.st_uid, -1)
                 if mode is not None:
                     os.fchmod(descriptor, mode)
                 write_whole(descriptor, data)
@@ -118,16 +121,6 @@ def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
         raise
     finally:
         _drafts.discard(temporary)
-
-
-def _keep_owner(descriptor: int, parent: int, name: str) -> None:
-    """Give a new file the group and the owner of the file that it is to replace, as far as this user may."""
-    with suppress(OSError):  # there is none yet, or only root can give a file away
-        old, new = os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(descriptor)
-        if old.st_gid != new.st_gid:
-            os.fchown(descriptor, -1, old.st_gid)
-        if old.st_uid != new.st_uid:
-            os.fchown(descriptor, old.st_uid, -1)
 
 
 def is_draft(path: str) -> bool:

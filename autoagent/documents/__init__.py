@@ -14,16 +14,8 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from autoagent.core.errors import CommandError
-from autoagent.documents import isolated
-from autoagent.documents.reading import (
-    ENTRY_LIMIT,
-    TEXT_LIMIT,
-    DocumentText,
-    UnreadableDocument,
-    decode,
-    is_binary,
-    limited,
-)
+from autoagent.documents import isolated, reading
+from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary, limited
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
@@ -87,7 +79,7 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
 
 def _office_kind(data: bytes, name: str) -> Kind | None:
     try:
-        if data.count(b"PK\1\2") > ENTRY_LIMIT:
+        if data.count(b"PK\1\2") > reading.ENTRY_LIMIT:
             raise ValueError("it has too many entries, as its reader will report")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = set(archive.namelist())

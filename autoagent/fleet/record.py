@@ -126,8 +126,10 @@ class FleetRecord:
             raise StateError(f"{out}: another process leads this fleet (`autoagent fleet status`).") from None
         os.ftruncate(self.lock, 0)
         os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
-        try:
-            _drop_torn_line(self._path)
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:  # a last line that a crash or a full disk has torn would be damage behind another line
+            with suppress(FileNotFoundError), os.fdopen(os.open(self._path, flags), "r+b") as file:
+                file.truncate(file.read().rfind(b"\n") + 1)
         except OSError as error:
             os.close(self.lock)
             raise StateError(f"{self._path}: cannot be written: {error.strerror}.") from error
@@ -140,13 +142,6 @@ class FleetRecord:
         except OSError as error:
             raise StateError(f"{self._path}: cannot be written: {error.strerror}.") from error
         self.on_line(line)
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Cut off a last line that a crash or a full disk has left incomplete: behind another line it would be damage."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with suppress(FileNotFoundError), os.fdopen(os.open(path, flags), "r+b") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def head_of(out: Path) -> int:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
@@ -20,6 +21,7 @@ from autoagent.agent.execute import Execution
 from autoagent.agent.progress import LoopGuard
 from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.commands import selection
+from autoagent.commands.context import refuse
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForUser, ReplyError, SettingsError, StopRun
@@ -197,9 +199,10 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
     inner = ContinuousAuthorizer() if settings.continuous else _RulesOnly(started_by)
     parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
     model: Any = _LazyModel(lambda: build.open_model(settings, console))
+    refuses = partial(refuse, "Nobody can be asked here; decide yourself.")
     with (
         sole_writer(workspace.root, console.warn),
-        open_context(settings, workspace, guard, model, model, parts, ask=_refuse, say=console.say) as context,
+        open_context(settings, workspace, guard, model, model, parts, ask=refuses, say=console.say) as context,
         EventLog.create(settings.state_dir, mask=mask) as log,
         Interrupts().installed() as interrupts,
     ):
@@ -219,10 +222,6 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
         service.end(outcome)
     if outcome.status != Status.FINISHED:
         raise StopRun(outcome)
-
-
-def _refuse(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody can be asked here; decide yourself.")
 
 
 def _describe_start(settings: Settings, registry: Registry, session: Session, over: str) -> RunStarted:

@@ -60,7 +60,12 @@ def show(
     ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, prompt: bool, export: str | None
 ) -> None:
     """Show RUN from its log as it appeared on screen. RUN is any unique prefix of an id."""
-    _check_export(export, as_json=as_json, prompt=prompt, step=step)
+    if export is not None and not export.endswith((".md", ".html")):
+        raise click.UsageError("--export takes a file that ends in .md or .html.")
+    if export is not None and (as_json or prompt):
+        raise click.UsageError("--export cannot be used with --json or --prompt.")
+    if export is not None and step is not None and export.endswith(".html"):
+        raise click.UsageError("FILE.html holds the whole run; leave out --step.")
     settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     if prompt:
@@ -95,18 +100,6 @@ def show(
         echo(f"Written to {export}.", err=True)
     elif isinstance(screen, StringIO):
         page_out(screen.getvalue())
-
-
-def _check_export(file: str | None, *, as_json: bool, prompt: bool, step: int | None) -> None:
-    """Raise UsageError for a file that `show` cannot write, or not with the other flags."""
-    if file is None:
-        return
-    if not file.endswith((".md", ".html")):
-        raise click.UsageError("--export takes a file that ends in .md or .html.")
-    if as_json or prompt:
-        raise click.UsageError("--export cannot be used with --json or --prompt.")
-    if step is not None and file.endswith(".html"):
-        raise click.UsageError("FILE.html holds the whole run; leave out --step.")
 
 
 @click.command("report")

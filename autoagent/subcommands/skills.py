@@ -93,19 +93,15 @@ def propose(ctx: click.Context, run: str | None) -> None:
             f"The run has read text from outside ({', '.join(work.sources)}), which may have shaped this proposal.",
             err=True,
         )
-    if _ask_to_keep():
+    try:
+        keep = ClickTerminal().decide("Keep it for all later runs? y = yes, n = no:")
+    except EOFError:
+        raise StopRun(Outcome(Status.UNANSWERED, "The input has ended; nothing was kept.")) from None
+    if keep:
         write_text(path, text, private=True, parents=True)
         echo(f"Kept as {path}.")
     else:
         echo("Not kept.")
-
-
-def _ask_to_keep() -> bool:
-    """Ask the user whether to keep a skill. Raises StopRun at the end of the input."""
-    try:
-        return ClickTerminal().decide("Keep it for all later runs? y = yes, n = no:")
-    except EOFError:
-        raise StopRun(Outcome(Status.UNANSWERED, "The input has ended; nothing was kept.")) from None
 
 
 def _warn(line: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from autoagent.core.codec import refuse_constant
 from autoagent.core.commands import nearest
 from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
@@ -112,7 +113,7 @@ class YamlEntry:
         if self.node.tag.endswith(":null"):
             return None
         try:
-            return json.loads(self.node.value, parse_constant=_no_constant)
+            return json.loads(self.node.value, parse_constant=refuse_constant)
         except ValueError:
             return self.node.value
 
@@ -139,11 +140,6 @@ def mapping_of(
     except yaml.YAMLError as error:
         raise SettingsError(_error_message(path, text, error)) from None
     return {} if root is None else YamlEntry(path, "", root).members(known, noun, removed)
-
-
-def _no_constant(name: str) -> None:
-    """Refuse NaN and Infinity: Python's json would accept them as numbers."""
-    raise ValueError(name)
 
 
 def _check_limits(path: Path, events: Iterator[yaml.Event]) -> None:

@@ -30,10 +30,6 @@ class Capability:
     thinks: bool = False
 
 
-def _key(endpoint: str, model: str) -> str:
-    return f"{endpoint} {model}"
-
-
 class CapabilityCache:
     """Store the capabilities of all models in a JSON file (mode 0600), or in memory without a path."""
 
@@ -43,7 +39,7 @@ class CapabilityCache:
 
     def get(self, endpoint: str, model: str) -> Capability:
         """Return the capabilities of this model at this base URL, or an empty record."""
-        key = _key(endpoint, model)
+        key = f"{endpoint} {model}"
         if key not in self._by_model:
             try:
                 capability = from_plain(Capability, self._read().get(key))
@@ -55,7 +51,7 @@ class CapabilityCache:
 
     def put(self, endpoint: str, model: str, capability: Capability) -> None:
         """Store a record. Of two processes that store one at once, one may be lost, which costs a probe."""
-        key = _key(endpoint, model)
+        key = f"{endpoint} {model}"
         self._by_model[key] = capability
         if self._path is None:
             return
