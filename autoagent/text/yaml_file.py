@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from autoagent.core.codec import refuse_constant
 from autoagent.core.commands import nearest
 from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
@@ -112,6 +111,8 @@ class YamlEntry:
             return self.node.value
         if self.node.tag.endswith(":null"):
             return None
+        from autoagent.core.codec import refuse_constant
+
         try:
             return json.loads(self.node.value, parse_constant=refuse_constant)
         except ValueError:
