@@ -219,6 +219,9 @@ def _target_path(context: Context, filename: str, new_name: str) -> str:
     if new_name.endswith("/") or (target is not None and target.kind == "folder"):
         new_name = f"{new_name.rstrip('/')}/{source.path.rpartition('/')[2]}"
         target = context.workspace.find(new_name)
+        if context.workspace.watch.is_guarded(context.workspace.display(new_name)):
+            # The user is asked about the name that was given, not about those in it.
+            raise CommandError(f"{shown(new_name)} needs the user's permission; give this whole name as new_name.")
     if target is not None:
         raise CommandError(f"{shown(new_name)} already exists; delete it first, or choose another name.")
     return new_name

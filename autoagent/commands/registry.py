@@ -287,7 +287,7 @@ class Registry:
         guarded = []  # places to write that need the user's permission
         for parameter in command.spec.parameters if risk != "read" else ():
             if parameter.meaning in ("path", "entry") and isinstance(path := call.args.get(parameter.name), str):
-                with suppress(CommandError):
+                with suppress(CommandError, OSError):  # the command meets the same error, and writes nothing
                     where = context.workspace.display(path, follow=parameter.meaning == "path")
                     if context.workspace.watch.is_guarded(where):
                         guarded.append(where)
@@ -296,8 +296,8 @@ class Registry:
             return proposal
         try:
             preview = command.preview(context, **call.args)
-        except CommandError as error:
-            return replace(proposal, preview=f"This will fail: {error}")
+        except (CommandError, OSError) as error:
+            return replace(proposal, preview=f"This will fail: {_reason(error)}")
         return replace(proposal, preview=preview or "This changes nothing.", changes=bool(preview))
 
     def execute(self, call: Call, context: Context) -> Result:
@@ -307,11 +307,8 @@ class Registry:
     def _execute(self, call: Call, context: Context) -> Result:
         try:
             output = self._commands[call.name].function(context, **call.args)
-        except CommandError as error:
-            return Result(call.id, False, str(error))
-        except OSError as error:
-            file_note = f": {error.filename}" if error.filename else ""
-            return Result(call.id, False, f"{error.strerror or error}{file_note}")
+        except (CommandError, OSError) as error:
+            return Result(call.id, False, _reason(error))
         if isinstance(output, CommandOutput):
             return Result(call.id, True, output.text, output.meta)
         return Result(call.id, True, output)
@@ -406,3 +403,9 @@ def _from_text(kind: _Kind, text: str) -> Any:
         return int(word) if kind == "integer" else float(word)
     except ValueError:
         return text
+
+
+def _reason(error: CommandError | OSError) -> str:
+    if isinstance(error, CommandError):
+        return str(error)
+    return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"

@@ -275,6 +275,27 @@ def test_the_preview_of_a_move_shows_where_a_link_leads(ws: Files) -> None:
     assert "real/m.txt" in ws.preview("move_file", filename="m.txt", new_name="lnk/")
 
 
+def test_a_move_into_a_guarded_folder_needs_the_whole_name_so_that_it_can_be_allowed(ws: Files) -> None:
+    (ws.root / ".vscode").mkdir()
+    (ws.root / "m.txt").write_text("x")
+    needed = "'.vscode/m.txt' needs the user's permission; give this whole name as new_name."
+    assert ws.preview("move_file", filename="m.txt", new_name=".vscode/") == f"This will fail: {needed}"
+    assert ws.refusal("move_file", filename="m.txt", new_name=".vscode") == needed
+    call = Call("1", "move_file", {"filename": "m.txt", "new_name": ".vscode/m.txt"})
+    granted = ws.registry.propose(call, ws.context).guarded
+    allowed = replace(ws.context, workspace=ws.context.workspace.observed(lambda *changed: None, granted))
+    assert ws.registry.execute(call, allowed).ok and (ws.root / ".vscode/m.txt").read_text() == "x"
+
+
+def test_a_preview_that_the_system_refuses_tells_so(ws: Files) -> None:
+    def preview(context: Context, filename: str) -> str:
+        raise PermissionError(13, "Permission denied", filename)
+
+    deletion = Registry([replace(files.delete_file, preview=preview)])
+    proposal = deletion.propose(Call("1", "delete_file", {"filename": "a.txt"}), ws.context)
+    assert proposal.preview == "This will fail: Permission denied: a.txt"
+
+
 def test_a_key_of_many_parts_takes_no_memory(ws: Files) -> None:
     text = f"{'a.' * 90_000}a = 1\n"
     tracemalloc.start()
