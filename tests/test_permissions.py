@@ -290,6 +290,17 @@ def test_edited_arguments_come_back_undecided() -> None:
     assert terminal.said[3] == "Write NAME=VALUE with one of: filename, lines; or a JSON object. Nothing was changed."
 
 
+@pytest.mark.parametrize("text", ["x = 1", "x = 1\ny = 2", "x = 1\n"])
+def test_an_editor_that_ends_the_last_line_changes_nothing(text: str) -> None:
+    class Editor(Script):
+        def edit(self, text: str, suffix: str) -> str | None:
+            return f"{text.removesuffix(chr(10))}\n"
+
+    spec = replace(SPEC, parameters=(*SPEC.parameters, Parameter("text", "string")))
+    call = Call("1", "write_to_file", {"filename": "a.txt", "text": text})
+    assert Ask(Editor("e", "y")).decide(Proposal(call, spec, risk="write")) == Verdict(True, "user")
+
+
 def test_an_edit_can_be_left_with_everything_as_it_was() -> None:
     assert Ask(Script("e", "", "e", "filename=a.txt", "y")).decide(PROPOSAL) == Verdict(True, "user")
 

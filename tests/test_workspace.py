@@ -459,6 +459,19 @@ def test_a_swap_race_never_leads_out(workspace: Workspace, outside: Path) -> Non
     assert snapshot(outside) == before
 
 
+def as_ordinary_user(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program that gives up root's rights itself, so that it can work in a test's folder."""
+    if os.geteuid() == 0:
+        for above in (folder, *folder.parents):
+            if above.name.startswith(("pytest-", "popen-", "test_")):  # made for this run of the tests
+                above.chmod(0o711)
+            elif not above.stat().st_mode & 0o001:
+                pytest.skip(f"another user cannot enter {above}")
+    source = str(Path(sys.modules["autoagent"].__file__ or "").parent.parent)
+    environment = {**os.environ, "PYTHONPATH": source}
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+
+
 @pytest.mark.parametrize("name", ["openat2_gate", "walk_gate"])
 def test_without_permission_a_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
     """As another user, since root may read anything."""
@@ -487,16 +500,7 @@ for act in (lambda: here.read("no.txt", 9), lambda: here.append("no.txt", b"y"),
         print(error)
 print([(entry.path, entry.kind) for entry in here.walk()])
 """
-    if os.geteuid() == 0:
-        for folder in (tmp_path, *tmp_path.parents):
-            if folder.name.startswith(("pytest-", "popen-", "test_")):  # made for this run of the tests
-                folder.chmod(0o711)
-            elif not folder.stat().st_mode & 0o001:
-                pytest.skip(f"another user cannot enter {folder}")
-    source = str(Path(sys.modules["autoagent"].__file__ or "").parent.parent)
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": source}
-    )
+    run = as_ordinary_user(program, tmp_path)
     assert run.stdout.splitlines() == [
         "'no.txt' cannot be used: Permission denied.",
         "'no.txt' cannot be used: Permission denied.",
@@ -591,6 +595,48 @@ def test_what_an_allowed_change_of_the_configuration_names_is_guarded_at_once(wo
     (workspace.root / ".git" / "config").write_text("[core]\n\thooksPath = .githooks\n")
     workspace.watch.accept([".git/config"])
     assert workspace.watch.runs_later(".githooks/pre-commit")
+
+
+def test_a_closed_log_of_a_repository_hides_no_planted_file(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    program = f"""
+import os
+from pathlib import Path
+from autoagent.commands import files
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry
+from autoagent.core.commands import Call
+from autoagent.memory.none import NoMemory
+from autoagent.workspace.gate import Workspace
+folder = Path({str(folder)!r})
+Workspace(folder / "first").watch.begin()  # imports what the other user may not be able to read
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+workspace = Workspace(folder / "ws", quarantine=folder / "held")
+git = workspace.root / ".git"
+for name in ("objects", "refs", "logs", "hooks"):
+    (git / name).mkdir(parents=True)
+(git / "HEAD").write_text("ref: refs/heads/main")
+workspace.watch.begin()
+planted = [workspace.root / ".envrc", git / "hooks/post-commit", git / "logs/HEAD"]
+for path in planted[:2]:
+    path.write_text("touch x")
+planted[2].symlink_to("../../../elsewhere")
+(git / "logs").chmod(0)
+workspace.watch.end()
+print(*(os.path.lexists(path) for path in planted), len(workspace.watch.take_report()))
+(workspace.root / "sub/.git").mkdir(parents=True)
+(workspace.root / "sub/.git").chmod(0)
+(workspace.root / "secret").touch(mode=0)
+context = Context(Workspace(workspace.root), NoMemory(), None)
+for name, args in ("write_to_file", {{"filename": "a.txt", "text": "x\\n"}}), ("delete_file", {{"filename": "secret"}}):
+    print(Registry(files.COMMANDS).propose(Call("1", name, args), context).preview.splitlines()[-1])
+(workspace.root / "sub/.git").chmod(0o700)
+"""
+    run = as_ordinary_user(program, tmp_path)
+    assert run.stdout.splitlines() == ["False False False 3", "+x", "Deletes secret (0 bytes)."], run.stderr
 
 
 def test_a_planted_file_is_removed_though_no_copy_of_it_can_be_kept(tmp_path: Path) -> None:

@@ -279,6 +279,17 @@ def test_the_preview_says_what_goes_where(down: Downloads) -> None:
     assert down.site.seen == []
 
 
+def test_a_download_into_a_guarded_folder_that_the_user_allowed_is_written_there(down: Downloads) -> None:
+    down.site.pages["/f"] = Archive()
+    assert "who has not allowed it" in down.refusal("/f", ".vscode/a.json")
+    granted = down.propose("/f", ".vscode/a.json").guarded
+    workspace = down.context.workspace.observed(lambda *changed: None, granted)
+    allowed = replace(down, context=replace(down.context, workspace=workspace)).run("/f", ".vscode/a.json")
+    assert allowed.ok, allowed.text
+    assert (down.root / ".vscode/a.json").read_bytes() == FILE
+    assert down.names() == [".vscode", ".vscode/a.json"]
+
+
 def test_downloads_are_off_until_they_are_allowed() -> None:
     command = web.download_file
     assert command.spec.category == "web"
