@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -294,6 +296,21 @@ def test_a_preview_that_the_system_refuses_tells_so(ws: Files) -> None:
     deletion = Registry([replace(files.delete_file, preview=preview)])
     proposal = deletion.propose(Call("1", "delete_file", {"filename": "a.txt"}), ws.context)
     assert proposal.preview == "This will fail: Permission denied: a.txt"
+
+
+def test_a_search_works_under_the_lower_limit_of_the_users_own_and_in_bounded_memory() -> None:
+    program = f"""
+import resource
+from autoagent.commands.support import matching
+resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+print(matching.search("b+", {{"a.txt": "abba"}}, limit=5, seconds=5.0))
+try:
+    matching.search(r"^(\\w|\\s)*$", {{"a.txt": "a" * {files.MAX_SEARCH_BYTES}}}, limit=5, seconds=60.0)
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["[('a.txt', 1, 'abba')]", "it takes too much memory"], done.stderr
 
 
 def test_a_key_of_many_parts_takes_no_memory(ws: Files) -> None:

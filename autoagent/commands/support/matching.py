@@ -66,9 +66,15 @@ def _excerpt(line: str, position: int) -> str:
     return ("..." if start else "") + line[start : start + _MAX_LINE] + ("..." if start + _MAX_LINE < len(line) else "")
 
 
+def _limit(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]  # may be lower, and cannot be raised
+    lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (lower, hard))
+
+
 def _main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 1))  # also holds after the death of the agent
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    _limit(resource.RLIMIT_CPU, _CPU_SECONDS)  # also holds after the death of the agent
+    _limit(resource.RLIMIT_AS, _MEMORY_BYTES)
     question = json.load(sys.stdin.buffer)
     answer: dict[str, Any]
     try:
