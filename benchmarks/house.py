@@ -31,8 +31,8 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 46_466,
-    "lines of tests/": 40_764,
+    "lines of autoagent/": 46_480,
+    "lines of tests/": 40_870,
     "arrows that point up": 0,
     "circles of modules": 0,
     "functions of one statement": 892,

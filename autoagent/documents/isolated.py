@@ -57,9 +57,10 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 def answer(kind: str, url: str) -> None:
     """Read the document from standard input in the separate process, and write text or problem to standard output."""
     try:
-        cpu = int(SECONDS)
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))  # also holds after the death of the agent
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        for kind_of_limit, most in ((resource.RLIMIT_CPU, int(SECONDS)), (resource.RLIMIT_AS, MEMORY)):
+            hard = resource.getrlimit(kind_of_limit)[1]  # may be lower, and cannot be raised
+            lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(kind_of_limit, (lower, hard))  # also holds after the death of the agent
         reader = import_module(f"autoagent.documents.{_READERS[kind]}")
         said = dataclasses.asdict(reader.read(kind, sys.stdin.buffer.read(), url))
     except UnreadableDocument as error:
