@@ -147,15 +147,16 @@ class Budget:
 
     def _absorb(self) -> None:
         """Merge the spending of returned shares into this budget, since there may be thousands."""
-        shares, self._shares = self._shares, []
-        for share in shares:
-            if share._is_open:  # it may be closed at any time, by its agent's thread
-                self._shares.append(share)
+        still_open = []
+        for share in self._shares:
+            if share._is_open:  # asked once, as the agent's thread may close it at any time
+                still_open.append(share)
                 continue
             self._own_usage += share.usage
             self._own_usd += share.usd
             self._own_commands += share.commands
             self._own_requests += share.requests
+        self._shares = still_open
 
     @property
     def _committed(self) -> RunLimits:

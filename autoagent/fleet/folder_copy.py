@@ -98,9 +98,14 @@ class FolderSender:
         """Yield each path with a fingerprint that changes with its content. Folders precede what they contain."""
         folders, holes = [self._base], 0
         while folders:
+            folder = folders.pop()
             try:
-                found = os.scandir(folders.pop())
-            except OSError:  # removed meanwhile, or closed to this user
+                found = os.scandir(folder)
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            except OSError:  # closed to this user: what was sent of it stays
+                inside = f"{os.path.relpath(folder, self._base)}/"
+                yield from ((path, mark) for path, mark in self._sent.items() if path.startswith(inside))
                 continue
             with found as entries:
                 for entry in entries:

@@ -268,10 +268,8 @@ def _take_folder(
     if omitted:
         migration.leave(f"{label}/: {counted(omitted, 'other file')}", "a link, or there already")
     if unsafe:
-        migration.leave(
-            f"{label}/: {counted(unsafe, 'other file')}",
-            "git, an editor or a later run would act on it: copy it yourself",
-        )
+        why = "git, an editor or a later run would act on it: copy it yourself"
+        migration.leave(f"{label}/: {counted(unsafe, 'other file')}", why)
     if large:
         why = f"more than {MAX_FILE_BYTES >> 20} MB, or {MAX_BYTES >> 20} MB and {MAX_ENTRIES:,} files in all"
         migration.leave(f"{label}/: {counted(large, 'other file')}", why)

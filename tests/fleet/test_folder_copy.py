@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +90,25 @@ def test_a_damaged_database_is_named_and_the_rest_is_copied(tmp_path: Path) -> N
         receive(there, change)
     assert (there / "a.txt").read_text() == "a" and not (there / "state/memory.db").exists()
     assert len(said) == 1 and "memory.db: cannot be copied" in said[0]
+
+
+def test_a_folder_that_is_closed_keeps_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "closed").mkdir(parents=True)
+    there.mkdir()
+    (here / "closed/a.txt").write_text("a")
+    sender = FolderSender(here, print)
+    for change in sender.changes():
+        receive(there, change)
+    scandir = os.scandir
+
+    def closed(path: Path) -> Any:  # a mode stops no root
+        if Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    assert list(sender.changes()) == []
 
 
 @pytest.mark.parametrize("path", ["../out.txt", "link/out.txt", "loop/out.txt", "", "."])
