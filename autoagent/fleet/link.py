@@ -61,9 +61,8 @@ LEASE_SECONDS = 20.0
 """How long a worker on another machine continues without its head: longer than the network or a busy head may stall,
 and no longer than a user would wait for a lost run to resume."""
 BEAT_SECONDS = 4.0  # between two messages, so that a lease survives four lost messages
-boot_time = partial(
-    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-)  # it also counts time asleep
+# It also counts the time asleep.
+boot_time = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 GONE = "The head of the fleet is gone; `autoagent fleet resume` continues the fleet."
 
 
