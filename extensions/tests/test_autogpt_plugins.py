@@ -543,8 +543,8 @@ def test_a_whole_folder_in_use(served: Home, server: ScriptedServer, moved: bool
         same = ("OPENAI_API_KEY", "SMART_LLM", "MEMORY_INDEX")
         assert {row["item"]: row["to"] or row["why"] for row in rows} == {
             **{name: name for name in ("ai_settings.yaml", "plugins_config.yaml", "prompt_settings.yaml")},
-            "auto_gpt_workspace/auto-gpt.json": "the memory: 1 texts",
-            "auto_gpt_workspace/": "autoagent_workspace/ (1 files)",
+            "auto_gpt_workspace/auto-gpt.json": "the memory: 1 text",
+            "auto_gpt_workspace/": "autoagent_workspace/ (1 file)",
             "plugins/": "plugins/ (2 files)",
             **dict.fromkeys(("auto_gpt_workspace/file_logger.txt", "logs"), "AutoGPT's own log"),
             "azure.yaml": "USE_AZURE is not set",

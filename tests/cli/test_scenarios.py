@@ -267,7 +267,6 @@ WEAKER = {
     "an interpreter": "goals: [x]\nsettings: {python: /proc/self/cwd/python}\nfiles: {python: {from: python}}\n",
     "an interpreter in .env": "goals: [x]\nfiles: {.env: AUTOAGENT_PYTHON=/proc/self/cwd/python}\n",
     "a workspace": "goals: [x]\nsettings: {workspace: /tmp}\n",
-    "a workspace of a flag": "goals: [x]\narguments: -w/tmp\n",
 }
 
 
@@ -339,6 +338,7 @@ def test_a_run_that_a_scenario_brings_has_no_workspace_elsewhere(home: Home, wor
         ("arguments: memory export a/../../x\n", ":1: arguments: a/../../x leads out"),
         ("arguments: --state-dir=/tmp/x runs\n", ":1: arguments: --state-dir=/tmp/x leads out"),
         ("arguments: report x -o/tmp/x\n", ":1: arguments: -o/tmp/x leads out"),
+        ("arguments: -w/tmp\n", ":1: arguments: -w/tmp leads out"),
         ("arguments: report x -o../x\n", ":1: arguments: -o../x leads out"),
         ("environment: {PATH: /proc/self/cwd}\n", ":1: PATH: is not a variable that a scenario may set"),
         ("environment: {HOME: /root}\n", ":1: HOME: is not a variable that a scenario may set"),

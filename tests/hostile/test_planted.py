@@ -159,7 +159,7 @@ def test_the_program_that_runs_it_stays_in_its_place(there: Room, kind: str) -> 
     assert python.resolve().exists()
     assert not library.exists(), "what cannot be put back does not stay changed"
     for how in SWAPPED:
-        assert "runs as the user later" in section[how].text, section[how].text
+        assert "would later run as the user" in section[how].text, section[how].text
 
 
 @pytest.mark.slow
