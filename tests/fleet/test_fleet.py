@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import random
+import resource
 import signal
 import time
 from contextlib import suppress
@@ -34,7 +35,6 @@ from server import Fault, ScriptedServer, command
 from autoagent.core.errors import StateError
 from autoagent.core.model import Price
 from autoagent.fleet import Fleet
-from autoagent.fleet.engine import Engine, NoWorker, WorkerProcess
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 
 
@@ -211,22 +211,17 @@ def test_a_task_whose_files_have_vanished_fails_alone(home: Home, server: Script
     assert [run["status"] for run in results(home)["runs"]] == ["finished"] * 3
 
 
+@pytest.mark.slow
 def test_where_no_further_worker_can_be_started_the_fleet_goes_on_with_fewer(
-    place: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    home: Home, server: ScriptedServer
 ) -> None:
-    class Full(Engine):
-        started: tuple[WorkerProcess, ...] = ()
-
-        def start(self, folder: Path) -> WorkerProcess:
-            if any(each._process.poll() is None for each in self.started):
-                raise NoWorker("No worker can be started: Too many open files.")
-            self.started = (*self.started, super().start(folder))
-            return self.started[-1]
-
-    monkeypatch.setattr("autoagent.fleet.lead.engine_of", lambda state, session: Full())
     server._every = worked
-    with Fleet([json.loads(line) for line in tasks(3).splitlines()], out="out", parallel=3, continuous=True) as fleet:
-        assert [row.status for row in fleet] == ["finished"] * 3
+    head = home.start("fleet", "-", "-c", "--out", "out", "--parallel", "10")
+    resource.prlimit(head.pid, resource.RLIMIT_NOFILE, (20, 20))  # it holds a connection to each worker
+    shown, said = head.communicate(tasks(10), timeout=PATIENCE * 10)
+    assert head.returncode == 0, shown + said
+    assert "no worker can be started: Too many open files. The fleet goes on with" in shown + said
+    assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(10)])
 
 
 def test_a_link_to_itself_among_a_tasks_files_is_copied_as_it_is(home: Home, server: ScriptedServer) -> None:
