@@ -32,7 +32,7 @@ APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not
 
 BOUNDS: Mapping[str, float] = {
     "lines of autoagent/": 46_480,
-    "lines of tests/": 40_870,
+    "lines of tests/": 40_875,
     "arrows that point up": 0,
     "circles of modules": 0,
     "functions of one statement": 892,

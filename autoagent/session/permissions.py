@@ -119,9 +119,9 @@ def check_bounds(settings: Settings, origins: Mapping[str, str], env: Mapping[st
         raise SettingsError(f"{name} = {_format_value(value)} ({origins[name]}) {reason}; {WAY_OUT}.")
 
 
-def enforce_inside(path: Path, name: str = "") -> None:
+def enforce_inside(path: Path | None, name: str = "") -> None:
     """Raise SettingsError for a path, called `name`, that a scenario in the current folder may not reach."""
-    if BOUNDS_VARIABLE in os.environ and not is_inside(Path.cwd(), path):
+    if path is not None and BOUNDS_VARIABLE in os.environ and not is_inside(Path.cwd(), path):
         raise SettingsError(f"{name or path} leads out of the folder of the scenario; {WAY_OUT}.")
 
 

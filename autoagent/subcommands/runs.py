@@ -121,6 +121,7 @@ def report(
 
     if sum(map(bool, (fleet, run, team))) != 1 or (compare and not run):
         raise click.UsageError("Give one of: a RUN, optionally with --compare, --fleet DIR, --team RUN.")
+    enforce_inside(output)
     if fleet:
         written = write_fleet(fleet, output)
     else:

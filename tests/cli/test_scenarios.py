@@ -372,13 +372,18 @@ def test_no_file_from_elsewhere_is_attached_by_a_scenario(home: Home) -> None:
     assert done.code == 0, done.text
 
 
-def test_no_file_elsewhere_is_written_by_a_scenario(home: Home) -> None:
-    home.write("there/in/a.txt", "")
-    (home.folder / "there/in/link").symlink_to(home.folder)
-    session = "then:\n- arguments: memory export in/link/x\n  expect: {exit: 2, screen: leads out of the folder}\n"
-    home.write("there/a.yaml", f"files: {{in: {{from: in}}}}\narguments: runs\nexpect: {{}}\n{session}")
-    done = home.run("test", "there/a.yaml")
-    assert not (home.folder / "x").exists(), done.text
+@pytest.mark.parametrize("words", ["memory export link/x", "report RUN -o link/x", "show RUN --export link/x.md"])
+def test_no_file_elsewhere_is_written_by_a_scenario(home: Home, words: str) -> None:
+    """As a scenario runs the program, where a session before has made a link."""
+    (home.folder / "elsewhere").mkdir()
+    home.write("there/a.txt", "")
+    there = Home(home.folder / "there", env={"HOME": str(home.folder)}, warm=True)
+    assert there.run("--demo", "-c", "-l", "1").code == 4
+    (there.folder / "link").symlink_to(home.folder / "elsewhere")
+    given = words.replace("RUN", there.runs[0]).split()
+    refused = there.run(*given, env={"AUTOAGENT_HELD_TO": "{}"})
+    assert (refused.code, "leads out of the folder of the scenario" in refused.err) == (2, True), refused.text
+    assert there.run(*given).code == 0 and list((home.folder / "elsewhere").iterdir())
 
 
 # Files that are no scenario --------------------------------------------------------------------------------------
