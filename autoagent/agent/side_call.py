@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from autoagent.agent.budget import estimated_cost
 from autoagent.agent.state import Policy, State
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, SetupError, StopRun
-from autoagent.core.events import Answered, Event
+from autoagent.core.events import Answered, Asked, Event
 from autoagent.core.frozen import dataclass
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Listener, Model
@@ -67,15 +68,21 @@ class SideCall:
 
     def ask_or_raise(self, question: Question) -> Generator[Event, None, Answered]:
         """Record and return the answer as logged. Raises the same errors as Model.complete, or KeyboardInterrupt."""
+        prompt = "\n".join(message.content for message in question.messages)
+        sha256 = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
+        sent, started_at = self._count(question), self._clock()
+        reply, price = question.reply_tokens + self.model.reasoning_room, self.model.price
+        self._budget.check(sent, reply, price, started_at)
+        estimate = estimated_cost(sent, reply, price)
+        yield self._state.record(Asked(purpose=question.purpose, sha256=sha256, tokens=sent, estimate=estimate))
         try:
-            completion = self._complete(question)
+            completion = self._complete(question, sent, started_at)
         finally:
             yield from self._state.charge(question.purpose, self.model.take_usage())
-        prompt = "\n".join(message.content for message in question.messages)
         event = self._state.record(
             Answered(
                 purpose=question.purpose,
-                sha256=hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest(),
+                sha256=sha256,
                 text=completion.text,
                 usage=completion.usage,
                 truncated=completion.truncated,
@@ -85,12 +92,13 @@ class SideCall:
         assert isinstance(event, Answered)
         return event
 
-    def _complete(self, question: Question) -> Completion:
-        model, budget, count = self.model, self._budget, self._state.count
-        sent = sum(count(message.content) + PER_MESSAGE for message in question.messages)
-        sent = int(sent * self._state.history.scale)
-        started_at = self._clock()
-        budget.check(sent, question.reply_tokens + model.reasoning_room, model.price, started_at)
+    def _count(self, question: Question) -> int:
+        """Estimate the tokens of a question's prompt, as the endpoint counts them."""
+        tokens = sum(self._state.count(message.content) + PER_MESSAGE for message in question.messages)
+        return int(tokens * self._state.history.scale)
+
+    def _complete(self, question: Question, sent: int, started_at: float) -> Completion:
+        model, budget = self.model, self._budget
         seconds = MAX_LOCAL_SECONDS if model.price and not model.price.prompt else MAX_SECONDS
 
         def remaining_seconds() -> float:

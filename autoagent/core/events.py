@@ -373,6 +373,16 @@ class Drafted(Event):
     failed: tuple[str, ...] = ()  # the paths of the tests and programs that failed before
 
 
+@event("asked", passing=True)
+class Asked(Event):
+    """A question outside a step is about to be sent to a model. Fields as in Answered and Prompted."""
+
+    purpose: str
+    sha256: str
+    tokens: int
+    estimate: float | None
+
+
 @event("answered", passing=True)
 class Answered(Event):
     """A model, or a person in its place, answered a role's question."""

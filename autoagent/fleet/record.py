@@ -23,6 +23,7 @@ from autoagent.core.errors import SetupError, StateError
 from autoagent.core.events import (
     CUT_SHORT,
     Answered,
+    Asked,
     Changed,
     Ended,
     Event,
@@ -226,23 +227,30 @@ class RunTally:
         self.usd = self.unknown_usd = 0.0  # of calls with a known price
         self.unknown_tokens = 0
         self.returned = 0  # commands
-        self._open_calls: dict[str, tuple[float, int]] = {}  # the most that each agent's open call may cost
+        # the most that each open call may cost, by agent, the purpose of its spending, and the question
+        self._open_calls: dict[tuple[str, str, str], tuple[float, int]] = {}
 
     def add(self, event: Event) -> None:
         """Apply an event."""
         self.stats.add(event)
         match event:
             case Prompted():
-                self._open_calls[event.agent] = event.estimate or 0.0, event.tokens
+                self._open_calls[event.agent, CUT_SHORT, ""] = event.estimate or 0.0, event.tokens
+            case Asked():
+                self._open_calls[event.agent, event.purpose, event.sha256] = event.estimate or 0.0, event.tokens
             case Spent():
                 self.usd += event.usage.cost or 0.0
-                if event.purpose == CUT_SHORT:  # it counts what arrived; more may be charged
-                    usd, tokens = self._open_calls.pop(event.agent, (0.0, 0))
+                same = [key for key in self._open_calls if key[:2] == (event.agent, event.purpose)]
+                for key in same[-1:]:  # it counts what arrived; more may be charged
+                    usd, tokens = self._open_calls.pop(key)
                     self.unknown_usd += max(0.0, usd - (event.usage.cost or 0.0))
                     self.unknown_tokens += max(0, tokens - event.usage.prompt)
-            case Thought() | Rejected() | Answered():
+            case Thought() | Rejected():
                 self.usd += event.usage.cost or 0.0
-                self._open_calls.pop(event.agent, None)
+                self._open_calls.pop((event.agent, CUT_SHORT, ""), None)
+            case Answered():
+                self.usd += event.usage.cost or 0.0
+                self._open_calls.pop((event.agent, event.purpose, event.sha256), None)
             case RunStarted() if not event.agent and not isinstance(event, Changed):
                 self.count_open_calls()
             case Returned():

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from autoagent.agent.budget import Budget
+from autoagent.agent.budget import Budget, estimated_cost
 from autoagent.core.commands import Question
 from autoagent.core.errors import CommandError, ModelError, NoMoneyException, SettingsError, StopRun
-from autoagent.core.events import CUT_SHORT, Acted, Answered, Event, Published, Spent
+from autoagent.core.events import Acted, Answered, Asked, Event, Published, Spent
 from autoagent.core.memory import Origin
 from autoagent.core.model import Completion, Usage, reply_tokens
 from autoagent.core.model import Message as PromptMessage
@@ -195,7 +195,7 @@ class Member:
             text = self._run.pool.ask_user(self.worker, lambda: ask_person(console, self.role, prompt, unanswered))
             answer = Answered(purpose=purpose, sha256=sha256, text=str(text), usage=Usage(), human=True)
         else:
-            reply = self._complete(prompt, system, model or self.role.model, budget)
+            reply = self._complete(prompt, system, purpose, sha256, model or self.role.model, budget)
             answer = Answered(
                 purpose=purpose, sha256=sha256, text=reply.text, usage=reply.usage, truncated=reply.truncated
             )
@@ -245,7 +245,7 @@ class Member:
             self._message_count += 1
             self.role.rc.memory.name(message, f"{self.current.number}.{self.key}.{self._message_count}")
 
-    def _complete(self, prompt: str, system: str, name: str, budget: Budget) -> Completion:
+    def _complete(self, prompt: str, system: str, purpose: str, sha256: str, name: str, budget: Budget) -> Completion:
         """Ask the model of this name within the remaining budget. Raises ModelError if the prompt is too long."""
         plan, idle = self._run.plan, self._models.setdefault(name, [])
         model = idle.pop() if idle else build.model_of_worker(plan.settings, plan.console, plan.model, self.key, name)
@@ -260,11 +260,13 @@ class Member:
             )
         reply = min(room + model.reasoning_room, budget.expected_reply)
         budget.check(size, reply, model.price, time.time())
+        estimate = estimated_cost(size, reply, model.price)
+        self.record(Asked(purpose=purpose, sha256=sha256, tokens=size, estimate=estimate), budget)
 
         def charge() -> None:
             """Record usage that was paid for outside of the answers."""
             if (usage := model.take_usage()) != Usage():
-                self.record(Spent(purpose=CUT_SHORT, usage=usage), budget)
+                self.record(Spent(purpose=purpose, usage=usage), budget)
 
         def before_retry(reason: str) -> None:
             charge()

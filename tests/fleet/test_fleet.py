@@ -8,15 +8,18 @@ import platform
 import random
 import resource
 import signal
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from driver import PATIENCE, ROOT, Hanging, Home
+from fakes import all_met
 from fleets import (
     CALLS,
     CENTS,
+    SMALL_CENTS,
     Refusals,
     assert_done_once,
     assert_survives_kills,
@@ -30,7 +33,7 @@ from fleets import (
     tasks,
     worked,
 )
-from server import Fault, ScriptedServer, command
+from server import Fault, Reply, ScriptedServer, command
 
 from autoagent.core.errors import StateError
 from autoagent.core.model import Price
@@ -145,6 +148,44 @@ def test_a_call_that_is_cut_off_is_counted_at_its_highest_price(home: Home, serv
     assert head.returncode == 9, said
     summary = results(home)["summary"]
     assert summary["usd"] < CENTS <= summary["usd"] + summary["unknown_usd"]
+
+
+def test_a_verifier_s_call_that_is_cut_off_is_counted(home: Home, server: ScriptedServer) -> None:
+    asked, leave = threading.Event(), threading.Event()
+
+    def judge(prompt: str) -> str:
+        asked.set()
+        leave.wait(PATIENCE)
+        return all_met(prompt)
+
+    server.judges = judge
+    head = lead(home, tasks(1).replace(', "check": "test -s part-3.txt"', ""), "-c", "--retries", "1")
+    assert asked.wait(PATIENCE)
+    for worker in children(head.pid):
+        os.kill(worker, signal.SIGKILL)
+    leave.set()
+    out, err = head.communicate(timeout=PATIENCE)
+    assert head.returncode == 0, out + err
+    summary = results(home)["summary"]
+    known = len(server.requests) * CENTS + SMALL_CENTS
+    assert len(server.verifications) == 2 and summary["usd"] == pytest.approx(known, abs=1e-6)
+    assert summary["unknown_usd"] >= SMALL_CENTS
+
+
+def test_a_role_s_question_that_is_cut_off_is_counted(home: Home, server: ScriptedServer) -> None:
+    home.write("team.yaml", "idea: A poem\nroles: [{name: Al, profile: Poet, actions: [{name: Write, instruction: Write a line}]}]\n")
+    hanging = Hanging(Reply("A line."))
+    server.script, server._every = [], hanging
+    head = lead(home, json.dumps({"id": "x", "team": "team.yaml"}), "-c", "--accept-claims")
+    hanging.is_asked()
+    for worker in children(head.pid):
+        os.kill(worker, signal.SIGKILL)
+    hanging.leave()
+    out, err = head.communicate(timeout=PATIENCE)
+    assert head.returncode == 0, out + err
+    summary = results(home)["summary"]
+    assert len(server.requests) == 2 and summary["usd"] == pytest.approx(2 * SMALL_CENTS)  # the verifier's, too
+    assert summary["unknown_usd"] > 0
 
 
 @pytest.mark.slow
