@@ -103,6 +103,7 @@ def test_an_interval_holds_the_share_also_at_its_ends() -> None:
     assert ability_results.wilson(0, 60)[0] == 0 and ability_results.wilson(60, 60)[1] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_runs_that_are_kept_are_not_run_again_and_those_of_test_are_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     with file.open("w") as lines:

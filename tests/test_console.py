@@ -236,6 +236,7 @@ def test_work_that_takes_long_is_not_called_a_wait() -> None:
     assert screen.text == "WORKING: the embedded model reads: 0 of 204 tokens (about 7 s)\n"
 
 
+@pytest.mark.slow
 def test_what_takes_long_says_how_far_it_is_and_never_when_it_ends() -> None:
     shown: list[str] = []
     area = LiveArea(shown.append, lambda: 0)

@@ -248,6 +248,7 @@ def test_the_report_for_people_has_a_line_for_each_check_and_no_key(folder: Path
     assert "-> set SMART_LLM to one of: big, small" in result.output
 
 
+@pytest.mark.slow
 def test_the_program_itself(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "autoagent", "doctor"], capture_output=True, text=True)
     assert done.returncode == 3, done.stderr

@@ -292,6 +292,7 @@ def test_what_only_a_parser_would_choke_on_is_read_as_it_stands(name: str, data:
 # Pages -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_page_too_large_to_be_parsed_is_cut_in_bounded_time() -> None:
     began = time.monotonic()
     reading = documents.read("it", b"<p>" + b"word " * 4_000_000, "html")

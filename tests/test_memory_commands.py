@@ -311,6 +311,7 @@ def test_the_list_says_what_it_left_out(call: Callable[..., Result]) -> None:
     assert result.stderr == "1 of 3 memories; --limit and --offset show others.\n"
 
 
+@pytest.mark.slow
 def test_a_user_filters_by_the_day_that_the_agent_sees_too(call: Callable[..., Result], tmp_path: Path) -> None:
     call("add", "Milk is white.")
     with LocalStore(tmp_path / ".autoagent" / "memory", embedded()) as store:

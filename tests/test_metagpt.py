@@ -304,6 +304,7 @@ print(asyncio.run(team.run(n_round=2)).get())
 """
 
 
+@pytest.mark.slow
 def test_a_person_takes_a_role_of_a_program(place: Path, server: ScriptedServer) -> None:
     server.add(Reply("A poem."))
     (place / "program.py").write_text(PROGRAM)

@@ -556,6 +556,7 @@ def test_a_server_of_ones_own_needs_no_key(server: ScriptedServer) -> None:
     assert OpenAIModel(name="m", endpoint=at, count=words).complete(HELLO, max_tokens=9).text == "Hi."
 
 
+@pytest.mark.slow
 def test_openai_is_imported_with_the_first_request_only() -> None:
     code = """
 import sys

@@ -19,6 +19,7 @@ def read(body: str, head: str = "") -> DocumentText:
     return documents.read(URL, html.encode(), "html", url=URL)
 
 
+@pytest.mark.slow
 def test_a_short_page_is_given_whole_in_light_markdown() -> None:
     reading = read(
         "<nav><a href='/'>Home</a></nav><h1>Tides  of\nIslay</h1>"
@@ -33,6 +34,7 @@ def test_a_short_page_is_given_whole_in_light_markdown() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_links_are_absolute_once_each_and_of_the_web_alone() -> None:
     reading = read(
         "<a href='q'>q</a> <a href='#top'>top</a> <a href='//x.example/y'></a> <a href='//x.example/y'>y</a>"
@@ -79,6 +81,7 @@ def test_rules_for_other_media_and_states_hide_nothing() -> None:
     assert reading.text.split() == ["one", "two", "three", "four"]
 
 
+@pytest.mark.slow
 def test_a_page_that_never_closes_its_head_is_read() -> None:
     reading = documents.read(URL, b"<html><head><title>T</title><p>The text.", "html", url=URL)
     assert (reading.title, reading.text) == ("T", "The text.")
@@ -99,6 +102,7 @@ def test_the_main_text_of_a_long_page_is_without_its_navigation() -> None:
     assert reading.link_count == 52  # those of the menu too
 
 
+@pytest.mark.slow
 def test_of_a_page_that_is_mostly_links_all_is_given() -> None:
     menu = "".join(f"<a href='/m{n}'>menu entry {n}</a> " for n in range(MAX_LINKS_FOR_MAIN + 1))
     reading = read(f"<nav>{menu}</nav><main>{'<p>The main text goes on and on.</p>' * 40}</main>")

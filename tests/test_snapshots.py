@@ -380,6 +380,7 @@ def test_links_lead_nowhere(root: Path, tmp_path: Path, snapshots: Snapshots) ->
     assert everything(outside) == {name: ("0o100644", b"outside") for name in ("b.txt", "c.txt")}
 
 
+@pytest.mark.slow
 def test_a_link_swapped_in_while_files_are_restored_does_not_lead_out(
     root: Path, tmp_path: Path, snapshots: Snapshots
 ) -> None:
@@ -450,6 +451,7 @@ def test_what_is_not_kept_is_named_once_and_left_alone(root: Path, store: Path) 
     assert snapshots.changed(tree, snapshots.take()) == ["large.bin"], "that it changed is known nevertheless"
 
 
+@pytest.mark.slow
 def test_folders_within_folders_are_kept_to_a_depth(root: Path, store: Path) -> None:
     told: list[str] = []
     deep = root

@@ -62,6 +62,7 @@ def test_help_loads_the_command_line_and_nothing_else(flag: str, tmp_path: Path)
     assert not modules & {"bz2", "colorama", "ctypes", "lzma", "shutil"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "question"), [({"OPENAI_API_KEY": "sk-never-sent"}, "I want it to: "), ({}, "1-10: ")], ids=["wish", "menu"]
 )
@@ -84,6 +85,7 @@ def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], ques
         child.close(force=True)
 
 
+@pytest.mark.slow
 def test_who_answers_as_the_model_needs_no_client_of_an_endpoint(tmp_path: Path) -> None:
     child = pexpect.spawn(
         sys.executable,
@@ -172,6 +174,7 @@ assert not failed, failed
 """
 
 
+@pytest.mark.slow
 def test_threads_may_look_for_the_rest_at_once_and_are_told_why_it_cannot_be_loaded(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AT_ONCE], env=environment(tmp_path, {}), capture_output=True, text=True

@@ -37,6 +37,7 @@ def test_texts_have_the_tokens_that_tiktoken_makes_of_them(model: str) -> None:
     assert max(map(len, _byte_pairs(ENCODINGS[model])._known)) <= LONG, "what is kept is bounded"
 
 
+@pytest.mark.slow
 def test_a_million_spaces_are_counted() -> None:
     assert counter("gpt-4o")(" " * 1_000_000) == 7813  # `encode_ordinary` panics at that
 

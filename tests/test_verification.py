@@ -249,7 +249,9 @@ class Doubles(unittest.TestCase):
 """
 
 
-@pytest.mark.parametrize("style", [FULL, BRIEF], ids=["full", "brief"])
+@pytest.mark.parametrize(
+    "style", [pytest.param(FULL, id="full", marks=pytest.mark.slow), pytest.param(BRIEF, id="brief")]
+)
 @pytest.mark.parametrize("factor", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_tests_in_the_workspace_are_run_in_a_copy_and_are_evidence(
     bench: Bench, style: PromptStyle, factor: int

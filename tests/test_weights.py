@@ -188,6 +188,7 @@ def test_a_log_in_page_does_not_cost_what_is_there_already(
 # The package index -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["refused", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("page", "silent"))]
 )

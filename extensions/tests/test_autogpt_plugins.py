@@ -468,6 +468,7 @@ def test_what_a_plugin_asks_for_is_installed_in_an_environment_of_its_own(served
     assert not list(served.folder.rglob("PWNED"))
 
 
+@pytest.mark.slow
 def test_requirements_name_no_place_that_nobody_was_shown(served: Home) -> None:
     put(served, "announcer")
     served.write("vendor/setup.py", "open('PWNED', 'w')\n")

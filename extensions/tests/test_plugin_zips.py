@@ -64,6 +64,7 @@ def two_directories(first: bytes, second: bytes) -> bytes:
     return body + record + locator + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, count, count, size, start, 0)
 
 
+@pytest.mark.slow
 def test_a_zip_is_trusted_with_each_of_its_directories(home: Home) -> None:
     harmless, evil = packed(**{"trap/__init__.py": HARMLESS}), packed(**{"trap/__init__.py": EVIL})
     placed(home, two_directories(harmless, harmless))
@@ -74,6 +75,7 @@ def test_a_zip_is_trusted_with_each_of_its_directories(home: Home) -> None:
     assert not list(home.folder.rglob("PWNED"))
 
 
+@pytest.mark.slow
 def test_no_source_or_size_holds_up_the_start(home: Home) -> None:
     path = placed(home, packed(**{"trap/__init__.py": HARMLESS, "trap/empty.py": "\n" * 1_000_000}))
     assert "not trusted" in listed(home)["reason"]

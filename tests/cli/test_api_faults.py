@@ -96,7 +96,8 @@ RECOVERS: dict[str, dict[str, tuple[list[Any], float]]] = {  # the faults, and w
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param("streams", marks=pytest.mark.slow), "no retry"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["streams", "no retry"])
 def test_what_passes_is_waited_out(served: Home, server: ScriptedServer, kind: str) -> None:
     for name, (faults, _) in RECOVERS[kind].items():
         server.add(*faults, mark(name))
@@ -122,6 +123,7 @@ def test_the_last_of_two_usage_blocks_counts(served: Home, server: ScriptedServe
     assert (thought["usage"]["prompt"], thought["usage"]["completion"]) == (7, 3)
 
 
+@pytest.mark.slow
 def test_what_the_server_asks_to_wait_is_waited_and_told(served: Home, server: ScriptedServer) -> None:
     asked: list[float] = []
 
@@ -377,6 +379,7 @@ EMBEDDINGS: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_embedder_costs_a_recall_and_no_memory(served: Home, server: ScriptedServer) -> None:
     server.add(mark("before"), *(mark(name) for name in EMBEDDINGS), *FINISH)
     assert served.run(*GOAL, "-c", "-l", "1").code == 4, "what is remembered now has 32 values"

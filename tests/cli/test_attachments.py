@@ -45,6 +45,7 @@ def test_the_terminal_answers_where_standard_input_is_attached(served: Home, ser
     assert PROGRAM_TEXT.strip() in server.requests[1].prompt
 
 
+@pytest.mark.slow
 def test_answers_on_a_pipe_stay_answers(served: Home, server: ScriptedServer) -> None:
     server.add(PROPOSAL, command("list_files", directory="."))
     with opened(piped(served, 'printf "n\\n" | autoagent -m none "fix this"')) as session:

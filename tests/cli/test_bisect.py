@@ -55,6 +55,7 @@ def test_the_step_that_broke_it_is_found(served: Home, run: str) -> None:
     assert not (served.folder / "autoagent_workspace/made").exists()
 
 
+@pytest.mark.slow
 def test_a_check_that_never_or_always_fails_is_said(served: Home, run: str) -> None:
     never = served.run("bisect", run, "--check", "test -e list.txt")
     assert never.code == 1

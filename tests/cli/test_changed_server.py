@@ -52,7 +52,7 @@ def test_a_fault_that_says_nothing_leads_to_plain_text(served: Home, server: Scr
     assert len(server.refused) == asked, "it is kept"
 
 
-@pytest.mark.parametrize("status", GENERIC)
+@pytest.mark.parametrize("status", [400, *(pytest.param(status, marks=pytest.mark.slow) for status in (422, 500))])
 def test_a_new_server_with_such_a_fault_is_asked_in_plain_text(
     served: Home, server: ScriptedServer, status: int
 ) -> None:

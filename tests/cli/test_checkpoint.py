@@ -139,7 +139,8 @@ SPOILT_OTHERWISE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("spoilt", [SPOILT, pytest.param(SPOILT_OTHERWISE, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("spoilt", [SPOILT, SPOILT_OTHERWISE])
 def test_it_is_of_use_and_changes_nothing_but_time(
     long_run: Home, server: ScriptedServer, tmp_path: Path, spoilt: dict[str, Callable[[Path], object]]
 ) -> None:
@@ -188,6 +189,7 @@ def test_prompts_verify_after_going_on_from_one(long_run: Home, server: Scripted
     assert long_run.run("replay", long_run.runs[0], "--verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_late_step_is_shown_from_one_as_from_the_whole_log(long_run: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     restored: list[str] = []
     restore = checkpoint.Saved.restore

@@ -88,6 +88,7 @@ def test_the_core_is_changed_at_the_question_of_a_run(served: Home, server: Scri
     assert ENGLISH in server.requests[1].prompt.partition(HEADING)[2]
 
 
+@pytest.mark.slow
 def test_a_superseded_note_is_named_and_comes_back_into_the_core_when_it_is_put_there(
     served: Home, server: ScriptedServer
 ) -> None:

@@ -96,6 +96,7 @@ def test_what_a_level_may_not_is_refused_by_the_program(levels: Callable[..., Ho
     assert all("not handed on" in problem or "the planner has it done" in problem for _, problem in rejected), rejected
 
 
+@pytest.mark.slow
 def test_the_run_goes_on_without_an_answer_and_takes_a_late_one(
     levels: Callable[..., Home], server: ScriptedServer
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_dream_is_the_executors(levels: Callable[..., Home], server: ScriptedS
     assert any("It rained on day" in request.prompt for request in server.requests if level(request) == "Executor")
 
 
+@pytest.mark.slow
 def test_a_planner_waits_for_a_file_a_time_and_the_user_without_asking_a_model(
     levels: Callable[..., Home], server: ScriptedServer
 ) -> None:
@@ -184,6 +186,7 @@ def remembered(home: Home, texts: list[str], t: float) -> None:
     assert home.run("memory", "forget", "1").code == 0
 
 
+@pytest.mark.slow
 def test_a_recall_is_put_in_order_by_the_model_that_is_named(
     levels: Callable[..., Home], server: ScriptedServer
 ) -> None:
@@ -260,7 +263,8 @@ def assert_counted_once(home: Home, server: ScriptedServer, replies: int) -> Non
     assert 0 < sum(thought) <= paid <= len(server.requests + server.verifications) * max(thought) + 1e-9
 
 
-@pytest.mark.parametrize(("kills", "longest"), [(2, 0.8), pytest.param(KILLS, 1.5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills", "longest"), [(2, 0.8), (KILLS, 1.5)])
 def test_a_hierarchy_that_is_killed_goes_on_at_the_exact_step(
     home: Home, server: ScriptedServer, kills: int, longest: float
 ) -> None:

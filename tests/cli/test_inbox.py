@@ -85,6 +85,7 @@ def test_no_name_of_a_folder_passes_for_a_question(served: Home, server: Scripte
     process.communicate()
 
 
+@pytest.mark.slow
 def test_who_is_first_wins_and_the_other_is_told(served: Home, server: ScriptedServer) -> None:
     server.add(LIST, command("list_files", directory="./."), command("read_file", filename="a"))
     with opened(served.terminal(*RUN)) as session:
@@ -168,6 +169,7 @@ def test_a_late_answer_from_another_terminal_is_news(home: Home, server: Scripte
     assert not files(home)
 
 
+@pytest.mark.slow
 def test_a_late_answer_that_is_typed_does_not_answer_the_next_question(home: Home, server: ScriptedServer) -> None:
     home.point_at(server)
     hanging = Hanging(command("recall", query="colours"))

@@ -102,6 +102,7 @@ def test_a_command_that_shows_a_file_of_the_users_makes_the_run_private(
     assert shows.name in reason
 
 
+@pytest.mark.slow
 def test_a_miss_of_an_edit_after_a_page_was_read_is_private(served: Home, play: Any) -> None:
     served.write("autoagent_workspace/secret.txt", SECRET)
     log = play(browse(), command("edit_file", filename="secret.txt", **MISSES), browse(OTHER))
@@ -158,6 +159,7 @@ def test_a_file_of_the_users_that_an_undo_has_put_back_is_no_file_of_the_runs(se
     assert len(refused(play(SEES, browse(OTHER), arguments=("resume", run)))) == 1
 
 
+@pytest.mark.slow
 def test_research_that_shows_no_file_of_the_users_is_not_interrupted(served: Home, play: Any) -> None:
     """Names, a look at what was made, a silent check."""
     served.write("autoagent_workspace/secret.txt", SECRET)

@@ -47,6 +47,7 @@ def check(home: Home, server: ScriptedServer) -> None:
     assert home.log()[-1]["status"] == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env",
     [

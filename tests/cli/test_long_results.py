@@ -43,6 +43,7 @@ def test_the_log_holds_the_whole_result_and_a_command_pages_through_it(served: H
     assert served.run("replay", served.runs[0], "--verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_single_long_line_is_kept_and_read_on(served: Home, server: ScriptedServer) -> None:
     server.add(command("execute_shell", command_line="head -c 84000 /dev/zero | tr '\\0' x; echo; echo end"))
     server.add(command("read_result", step=1, first_line=2, column=83991), *FINISH)

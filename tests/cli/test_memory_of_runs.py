@@ -184,6 +184,7 @@ def test_what_the_user_says_is_remembered_as_such(served: Home, server: Scripted
     assert said["trusted"] is True
 
 
+@pytest.mark.slow
 def test_memories_are_pinned_edited_filtered_and_forgotten_by_the_user(served: Home) -> None:
     served.write("long.txt", "The staging database listens on port 5433.\n")
     assert served.run("memory", "add", "--file", "long.txt").text == "Remembered as 1.\n"
@@ -228,6 +229,7 @@ def test_what_fits_a_clause_of_a_goal_alone_is_not_pushed(served: Home, server: 
     assert "fits a clause alone" in why, why
 
 
+@pytest.mark.slow
 def test_a_memory_of_something_else_does_not_change_what_is_done(served: Home, server: ScriptedServer) -> None:
     """The model does whatever its prompt says of names, as small ones do."""
     meridian = command("memory_add", text="Files of the project Meridian have names in capitals.")
@@ -287,6 +289,7 @@ def test_a_run_that_is_over_is_put_down_in_facts_by_one_call(served: Home, serve
     assert not server.script
 
 
+@pytest.mark.slow
 def test_what_is_distilled_from_text_from_outside_is_not_trusted(
     served: Home, server: ScriptedServer, outside: Site
 ) -> None:
@@ -328,6 +331,7 @@ def test_a_run_that_was_killed_at_its_end_asks_for_its_facts_once(served: Home, 
     assert served.ended()
 
 
+@pytest.mark.slow
 def test_what_a_power_cut_took_is_remembered_again_in_the_memory_it_was_in(
     served: Home, server: ScriptedServer
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from driver import FINISH, GOAL, NEXT, Home, Session
 from server import ScriptedServer, command
 from test_session import QUESTION, opened
@@ -54,6 +55,7 @@ def test_work_for_earlier_goals_shows_nothing_of_the_next_ones(served: Home, ser
     assert "No file was changed." in server.verifications[1].prompt, "what was done for the first wish is no evidence"
 
 
+@pytest.mark.slow
 def test_a_name_is_one_line_and_can_be_changed(served: Home, server: ScriptedServer) -> None:
     refused = served.run(*GOAL, "-c", *FLAGS, "--name", "two\nlines")
     assert (refused.code, served.runs) == (2, []) and "--name: contains a line break" in refused.text
@@ -70,6 +72,7 @@ def test_a_name_is_one_line_and_can_be_changed(served: Home, server: ScriptedSer
     assert served.run("doctor").text.count("MEMORY_SLEEP") == 1
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_with_a_wish_from_a_pipe_too(served: Home, server: ScriptedServer) -> None:
     run = finished(served, server)
     finished(served, server, "--name", "another")

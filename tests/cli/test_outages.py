@@ -73,6 +73,7 @@ def test_a_signal_ends_the_wait_at_once(served: Home, server: ScriptedServer, nu
     assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_the_limit_of_time_ends_the_wait(served: Home, server: ScriptedServer) -> None:
     server.add(LATER)
     done = served.run(*RUN, "-c", "--max-seconds", "1.5")
@@ -232,7 +233,7 @@ def test_the_limit_of_time_ends_a_silence_too(served: Home, server: ScriptedServ
     assert "The time limit of 2 s is reached." in done.text
 
 
-@pytest.mark.parametrize("said", ["content", "reasoning_content"])
+@pytest.mark.parametrize("said", ["content", pytest.param("reasoning_content", marks=pytest.mark.slow)])
 def test_the_limit_of_time_ends_an_answer_that_goes_on(served: Home, server: ScriptedServer, said: str) -> None:
     piece = json.dumps({"choices": [{"index": 0, "delta": {said: "hm "}}]}).encode()
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"

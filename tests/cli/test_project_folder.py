@@ -79,6 +79,7 @@ def test_where_autogpt_is_at_home_nothing_changes(project: Home, server: Scripte
     assert workspace(project) == str(project.folder / expected)
 
 
+@pytest.mark.slow
 def test_the_demo_before_it_changes_nothing_for_a_wish(project: Home, server: ScriptedServer) -> None:
     assert project.run("--demo", "-c").code == 0
     server.add(PROPOSAL, MEND, *FINISH)

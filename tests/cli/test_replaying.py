@@ -41,6 +41,7 @@ def test_it_looks_as_it_did(served: Home, server: ScriptedServer, run: str) -> N
     assert sorted(path.stat().st_mtime_ns for path in served.folder.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_it_keeps_its_pace_but_for_long_pauses(home: Home) -> None:
     assert home.run("--demo", "-c", "-l", "1", "-m", "none").code == 4
     log = home.state / "runs" / home.runs[0] / "events.jsonl"

@@ -89,6 +89,7 @@ def test_a_run_without_a_start_and_a_damaged_one_are_passed_over(home: Home) -> 
     assert f"{damaged.relative_to(home.folder)}:1: not an event" in done.err
 
 
+@pytest.mark.slow
 def test_a_limit_of_commands_counts_anew_and_continuous_must_be_said_anew(home: Home) -> None:
     assert home.run("--demo", "-c", "-l", "1", "-m", "none").code == 4
     asked = home.run("resume")

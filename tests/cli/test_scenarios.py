@@ -50,6 +50,7 @@ def test_the_example_of_the_documentation_passes(home: Home) -> None:
     assert "passed  list.yaml: the list is written, and not deleted without being asked (" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     ["command line", *(pytest.param(way, marks=pytest.mark.slow) for way in ("arguments", "environment", "settings"))],
@@ -303,6 +304,7 @@ def test_a_scenario_has_the_sandbox_that_the_user_has(home: Home) -> None:
     home.succeed("test", "a.yaml", "b.yaml", "c.yaml", "d.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [("--sandbox", "none", "test"), pytest.param(("test", "--trusted"), marks=pytest.mark.slow)]
 )

@@ -33,6 +33,7 @@ def tokens(request: Request) -> int:
     return sum(COUNT(text) + PER_MESSAGE for text in texts) + COUNT(calls) + COUNT(tools)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["resume", "fork"])
 def test_the_newest_step_is_shown_in_the_room_of_the_smaller_window(
     begun: Home, server: ScriptedServer, how: str

@@ -395,6 +395,7 @@ def test_two_writers_of_one_round_that_are_killed_lose_and_double_nothing(team: 
     assert ended
 
 
+@pytest.mark.slow
 def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Callable[..., Home], server: ScriptedServer) -> None:
     named = WORKERS.replace("profile: Coder", "profile: Coder, model: m-role")
     named = named.replace("instruction: Read it", "instruction: Read it, model: m-action")
@@ -440,6 +441,7 @@ roles:
 """
 
 
+@pytest.mark.slow
 def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], server: ScriptedServer) -> None:
     answers = iter([
         "It is:\n```python\nassert 0, 'wrong'\n```", "```\na\n```\nor\n```\nb\n```",

@@ -67,6 +67,7 @@ def test_step_by_step_back_and_forth(done: Home) -> None:
     assert done.run("undo", run, "--to", "1", "--redo").code == 2
 
 
+@pytest.mark.slow
 def test_the_agent_is_told_and_a_new_change_begins_a_new_line(done: Home, server: ScriptedServer) -> None:
     run = done.runs[0]
     done.run("undo", run)

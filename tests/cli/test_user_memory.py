@@ -74,6 +74,7 @@ def test_the_best_of_one_memory_does_not_come_before_a_better_one_of_the_other(
     assert first.endswith("The port of the staging database is 5433.") and second.endswith("harbours and ports.")
 
 
+@pytest.mark.slow
 def test_what_is_superseded_names_the_newer_memory(served: Home, server: ScriptedServer) -> None:
     for of_user in ((), ("--user",)):
         assert served.run("memory", *of_user, "add", "The code of the door is 7421.").code == 0
@@ -145,6 +146,7 @@ def test_memory_commands_are_always_offered(served: Home, server: ScriptedServer
     assert {"memory_add", "recall"} <= offered
 
 
+@pytest.mark.slow
 def test_its_vectors_are_exported_and_imported_under_the_embedder_at_home(served: Home, server: ScriptedServer) -> None:
     served.env["EMBEDDING_MODEL"] = "text-embedding-3-small"  # the endpoint's
     assert served.run("memory", "--user", "add", BRITISH).code == 0

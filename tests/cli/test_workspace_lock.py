@@ -53,6 +53,7 @@ def test_a_second_run_in_the_folder_is_told_who_is_at_work_there(served: Home, s
     assert served.run(*GOAL, "-c", "-m", "none").code == 0
 
 
+@pytest.mark.slow
 def test_undo_resume_and_fork_leave_a_folder_alone_in_which_a_run_is_at_work(
     served: Home, server: ScriptedServer
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from fakes import RunsCommands, nobody_asked
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autoagent.commands import files
@@ -298,6 +298,7 @@ def test_a_preview_that_the_system_refuses_tells_so(ws: Files) -> None:
     assert proposal.preview == "This will fail: Permission denied: a.txt"
 
 
+@pytest.mark.slow
 def test_a_search_works_under_the_lower_limit_of_the_users_own_and_in_bounded_memory() -> None:
     program = f"""
 import resource
@@ -478,6 +479,7 @@ def fill(root: Path, count: int) -> None:
     os.close(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [5_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_a_long_list_is_cut_with_the_count(ws: Files, count: int) -> None:
     fill(ws.root, count)
@@ -600,7 +602,6 @@ def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 @pytest.mark.parametrize(
     "gate", [pytest.param(None, id="the kernel's best"), pytest.param(walk_gate, id="walk", marks=pytest.mark.slow)]
 )
-@settings(max_examples=120, deadline=None)
 @given(paths=st.lists(PATH, min_size=1, max_size=6))
 def test_no_path_gets_out(gate: Gate | None, paths: list[str]) -> None:
     with hostile_tree(gate) as (tmp, ws):

@@ -154,6 +154,7 @@ def test_what_is_no_text_is_refused_by_its_type(room: Room, data: bytes, media_t
     assert "cannot be read as text" in room.refusal("get_hyperlinks", url=room.site.url("/x"))
 
 
+@pytest.mark.slow
 def test_a_content_length_that_lies_and_a_type_left_out_are_lived_with(room: Room) -> None:
     room.site.pages["/long"] = answer(b"<p>all of it</p>", 200, 6, Content_Type="text/html")
     assert room.browse("/long") == f"{room.site.url('/long')}\n\nall"
@@ -161,6 +162,7 @@ def test_a_content_length_that_lies_and_a_type_left_out_are_lived_with(room: Roo
     assert "told by itself" in room.browse("/none")
 
 
+@pytest.mark.slow
 def test_a_page_without_text_names_the_browser(room: Room) -> None:
     room.site.pages["/app"] = page("App", "<div id=root></div><script>start()</script>")
     assert "There is no text on it; it may need a browser to show (--browser-name chromium)." in room.browse("/app")
@@ -209,6 +211,7 @@ def test_a_long_page_is_summarised_in_parts_against_the_question(room: Room) -> 
     assert room.told == [*(f"{url}: part {number} of 4" for number in range(1, 5)), f"{url}: merging 4 summaries"]
 
 
+@pytest.mark.slow
 def test_a_page_far_too_long_is_read_in_part_and_says_so(room: Room) -> None:
     room.site.pages["/almanac"] = long_page(800)
     asked: list[str] = []
@@ -222,6 +225,7 @@ def test_a_page_of_nothing_but_blanks_is_read_as_such(room: Room) -> None:
     assert "/blank" in room.summarising(lambda prompt: pytest.fail("there is nothing to summarise")).browse("/blank")
 
 
+@pytest.mark.slow
 def test_a_page_of_one_endless_line_is_cut_in_bounded_time(room: Room) -> None:
     room.site.pages["/line"] = resource(b"<p>" + b"word " * 4_000_000, "text/html")
     began = time.monotonic()
@@ -250,6 +254,7 @@ def test_a_model_that_fails_is_a_failed_command_and_no_end_of_the_run(room: Room
     assert refusal == f"{room.site.url('/almanac')} could not be summarised: {error}"
 
 
+@pytest.mark.slow
 def test_a_short_page_is_summarised_where_that_is_asked_for(room: Room) -> None:
     room.site.pages["/t"] = page("Tides", "<p>High water is at noon.</p>")
     text = room.summarising(lambda prompt: "At noon.").text(
@@ -296,6 +301,7 @@ class Broken(NoMemory):
         raise StateError("The disk is full.")
 
 
+@pytest.mark.slow
 def test_a_memory_that_fails_keeps_nobody_from_reading(room: Room) -> None:
     room.site.pages["/t"] = page("Tides", "<p>High water is at noon.</p>")
     text = replace(room, context=replace(room.context, memory=Broken())).browse("/t")

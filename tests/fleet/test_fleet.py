@@ -70,6 +70,7 @@ def test_many_tasks_outlive_many_kills(home: Home, server: ScriptedServer) -> No
     assert_survives_kills(home, server, by_turns, number=2 * kills, kills=kills, seed=2)
 
 
+@pytest.mark.slow
 def test_a_budget_is_never_exceeded_however_many_runs_share_it(home: Home, server: ScriptedServer) -> None:
     code, text = run(home, tasks(3), "--parallel", "4", "--budget", f"{6 * CENTS:.6f}")
     assert code == 9 and "of the fleet's budget of $0.0408" in text
@@ -111,6 +112,7 @@ def test_requests_a_minute_are_spaced_for_all_runs_together(home: Home, server: 
     assert times[-1] - times[0] >= (len(times) - 1) * 0.25 - 1.0  # the first waits for imports
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_at_the_next_call_and_resume_goes_on(home: Home, server: ScriptedServer) -> None:
     home.write("tasks.jsonl", tasks(4).replace(', "check": "test -s part-3.txt"', ""))
     hanging = Hanging(command("write_to_file", filename="part-1.txt", text="1\n"))
@@ -172,8 +174,10 @@ def test_a_verifier_s_call_that_is_cut_off_is_counted(home: Home, server: Script
     assert summary["unknown_usd"] >= SMALL_CENTS
 
 
+@pytest.mark.slow
 def test_a_role_s_question_that_is_cut_off_is_counted(home: Home, server: ScriptedServer) -> None:
-    home.write("team.yaml", "idea: A poem\nroles: [{name: Al, profile: Poet, actions: [{name: Write, instruction: Write a line}]}]\n")
+    role = "{name: Al, profile: Poet, actions: [{name: Write, instruction: Write a line}]}"
+    home.write("team.yaml", f"idea: A poem\nroles: [{role}]\n")
     hanging = Hanging(Reply("A line."))
     server.script, server._every = [], hanging
     head = lead(home, json.dumps({"id": "x", "team": "team.yaml"}), "-c", "--accept-claims")
@@ -238,6 +242,7 @@ def test_files_repeats_and_rates(home: Home, server: ScriptedServer) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_task_whose_files_have_vanished_fails_alone(home: Home, server: ScriptedServer) -> None:
     home.write("data/a.txt", "a")
     made = [json.loads(line) for line in tasks(3).splitlines()]
@@ -265,6 +270,7 @@ def test_where_no_further_worker_can_be_started_the_fleet_goes_on_with_fewer(
     assert_done_once(home.folder / "out", [f"t{n:03}" for n in range(10)])
 
 
+@pytest.mark.slow
 def test_a_link_to_itself_among_a_tasks_files_is_copied_as_it_is(home: Home, server: ScriptedServer) -> None:
     home.write("data/a.txt", "a")
     (home.folder / "data/loop").symlink_to("loop")
@@ -273,6 +279,7 @@ def test_a_link_to_itself_among_a_tasks_files_is_copied_as_it_is(home: Home, ser
     assert (home.folder / "out/t000/workspace/loop").is_symlink()
 
 
+@pytest.mark.slow
 def test_a_record_whose_last_line_is_torn_is_resumed_and_read_again(home: Home, server: ScriptedServer) -> None:
     assert run(home, tasks(1))[0] == 0
     path = home.folder / "out/fleet.jsonl"

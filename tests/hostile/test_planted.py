@@ -261,6 +261,7 @@ def ran(there: Room, reply: object, *flags: str, answers: str = "") -> Told:
     return Told([event for event in there.log() if event["step"] == 1])
 
 
+@pytest.mark.slow
 def test_the_user_may_allow_it_by_name(there: Room) -> None:
     root = with_repository(there)
     envrc = command("write_to_file", filename=".envrc", text="export A=1\n")

@@ -136,6 +136,7 @@ def test_lone_surrogates_are_replaced_and_pairs_joined(folder: Path) -> None:
     assert found.source == "\ufffd.txt"
 
 
+@pytest.mark.slow
 def test_a_long_text_becomes_memories_that_join_to_the_whole(folder: Path) -> None:
     text = "".join(f"line {n} about pears\n" for n in range(5000)) + "".join(map(str, range(PART))) + " the end is near"
     with LocalStore(folder, BagOfWords()) as memory:

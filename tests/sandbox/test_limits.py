@@ -96,7 +96,13 @@ def test_the_size_of_a_file(kind: str, either_user: int | None, place: Path, hol
         assert (place / "ws/big").stat().st_size == 2 * MB
 
 
-@pytest.mark.parametrize("script", [["bash", "-c", BOMB], ["python3", "-c", SESSIONS]], ids=["bomb", "sessions"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(["bash", "-c", BOMB], id="bomb", marks=pytest.mark.slow),
+        pytest.param(["python3", "-c", SESSIONS], id="sessions"),
+    ],
+)
 def test_the_number_of_processes(kind: str, either_user: int | None, hold: Hold, script: list[str]) -> None:
     agent = hold(kind, either_user, processes=100)
     begin = time.monotonic()
