@@ -37,7 +37,7 @@ from autoagent.core.protocols import Embedder, Listener, MemoryStore, Model
 from autoagent.core.services import ProcessExit
 from autoagent.network.addresses import Address, bracketed
 from autoagent.network.addresses import parse as parse_address
-from autoagent.network.addresses import refusal as address_refusal
+from autoagent.network.addresses import refusal_reason as address_refusal
 from autoagent.registry.embedders import EmbedderKind, EmbedderOpening
 from autoagent.registry.memory import Backend, StoreOpening
 from autoagent.registry.models import ModelOpening, Provider

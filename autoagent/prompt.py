@@ -75,11 +75,11 @@ class Prompt:
 
 def serialize(messages: Sequence[Message]) -> str:
     """Join the messages into the text used for digests and prefixes."""
-    return "".join(map(_serialised, messages))
+    return "".join(map(_cached_json, messages))
 
 
 @cached_by_message
-def _serialised(message: Message) -> str:
+def _cached_json(message: Message) -> str:
     content = _quoted(message.content)  # faster than json.dumps
     return f'["{message.role}", {content}{_tool_parts(message)}]\n'
 

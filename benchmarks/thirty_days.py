@@ -26,7 +26,7 @@ from recall_quality import FACTS, Fact, read_facts
 from two_runs import others
 
 from autoagent.core.memory import LIVES
-from autoagent.memory.embedders.builtin import HashEmbedder, embedded
+from autoagent.memory.embedders.builtin import HashEmbedder, open_builtin
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY
 from autoagent.memory.sqlite.store import LocalStore
@@ -44,7 +44,7 @@ class Life:
     def __init__(self, folder: Path, facts: Collection[Fact]) -> None:
         self.day = 0.0
         self.returned: set[str] = set()
-        store = LocalStore(folder, embedded(), random=Random(1))
+        store = LocalStore(folder, open_builtin(), random=Random(1))
         self._memory = LivingMemory(store, rules=LifeRules(), clock=lambda: START + self.day * DAY)
         self._of_text = {fact.text: fact for fact in facts}
         for fact in facts:

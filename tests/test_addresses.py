@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoagent.core.errors import CommandError, SettingsError
-from autoagent.network.addresses import NetworkGuard, exceptions, parse, refusal, resolve
+from autoagent.network.addresses import NetworkGuard, exceptions, parse, refusal_reason, resolve
 
 
 def raises_refusal(text: str) -> pytest.RaisesExc[CommandError]:
@@ -174,12 +174,12 @@ def test_what_is_no_exception_is_named(entry: str) -> None:
     ],
 )
 def test_what_is_not_of_the_public_internet_is_named(ip: str, reason: str) -> None:
-    assert refusal(ip) == reason
+    assert refusal_reason(ip) == reason
 
 
 @pytest.mark.parametrize("ip", ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"])
 def test_public_addresses_are_not_refused(ip: str) -> None:
-    assert refusal(ip) == ""
+    assert refusal_reason(ip) == ""
 
 
 # Names -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
-from autoagent.memory.embedders.builtin import HashEmbedder, WordLlamaEmbedder, embedded
+from autoagent.memory.embedders.builtin import HashEmbedder, WordLlamaEmbedder, open_builtin
 from autoagent.registry.embedders import EmbedderOpening
 from autoagent.settings import Settings
 
@@ -90,7 +90,7 @@ def test_without_the_package_hashing_takes_over() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"{HashEmbedder.name}\n"
-    assert embedded().name == WordLlamaEmbedder.name
+    assert open_builtin().name == WordLlamaEmbedder.name
 
 
 @pytest.mark.slow

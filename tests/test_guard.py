@@ -71,7 +71,7 @@ class Run:
         seen = self.guard.observe(call)
         result = Result(call.id, ok, "...", ResultMeta.from_json(data or {}))
         if name in SHOWING:
-            workspace = Workspace(self.root, [self.state]).observed(seen)
+            workspace = Workspace(self.root, [self.state]).with_observer(seen)
             result = REGISTRY.execute(call, Context(workspace, NoMemory(), lambda question, timeout: ""))
             assert result.ok == ok
         for path, text in (writes or {}).items():
@@ -312,7 +312,9 @@ def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, kno
     assert (refused.allowed, refused.by) == (False, "guard")
 
     seen = run.guard.observe(call)
-    result = Registry([peek]).execute(call, Context(Workspace(run.root).observed(seen), NoMemory(), lambda q, t: ""))
+    result = Registry([peek]).execute(
+        call, Context(Workspace(run.root).with_observer(seen), NoMemory(), lambda q, t: "")
+    )
     labels = run.guard.label(call, result, seen).meta.to_json()
     assert labels["private"] is True
     assert "peek, which does not declare what it shows" in labels["untrusted"]
@@ -336,7 +338,7 @@ def test_whoever_has_a_command_without_a_declaration_can_act_outward(run: Run) -
 def test_what_is_read_and_changed_in_one_call_was_the_users_when_it_was_read(run: Run) -> None:
     (run.root / "secret.txt").write_text("mine")
     seen = run.guard.observe(Call("1", "read_file", {}))
-    workspace = Workspace(run.root).observed(seen)
+    workspace = Workspace(run.root).with_observer(seen)
     workspace.read("secret.txt", 9)
     workspace.delete("secret.txt")
     assert seen.private

@@ -30,7 +30,7 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import FULL, Message, Shares, Thoughts, Usage
 from autoagent.core.task import Goal, Task
 from autoagent.prompt import Guidance, Prompt, StepFacts, build, recollection_lines, serialize, system_prompt
-from autoagent.text.quoting import marked
+from autoagent.text.quoting import mark_untrusted
 from autoagent.text.tokens import counter
 
 COUNT = counter("gpt-4")
@@ -395,7 +395,7 @@ def test_a_cut_text_keeps_both_its_marks() -> None:
 @pytest.mark.parametrize("window", [4096, 8192, 32768])
 def test_quotations_in_the_programs_own_words_keep_their_marks_however_they_are_cut(window: int) -> None:
     history = begun(window=window)
-    files = [f"{n}.md:\n{marked(ORDER + 'oak ' * 300, PAGE, step=n)}" for n in range(6)]
+    files = [f"{n}.md:\n{mark_untrusted(ORDER + 'oak ' * 300, PAGE, step=n)}" for n in range(6)]
     text = "\n".join(["Look at what you made:", *files, "If every goal is met, finish."])
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "task_complete", {}), text="", usage=Usage()))
     history.add(Returned(step=1, call_id="1", ok=False, text=text, data={"put_off": True}))

@@ -329,7 +329,7 @@ def test_without_the_runtime_the_line_says_what_to_install(gguf: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not weights.installed(), reason="the embedded model is not here: autoagent model fetch")
+@pytest.mark.skipif(not weights.is_installed(), reason="the embedded model is not here: autoagent model fetch")
 def test_the_embedded_model_picks_a_fitting_command() -> None:
     specs = (
         CommandSpec("read_file", "Read a file", "files", "read", (Parameter("filename", "string"),)),

@@ -25,7 +25,7 @@ from autoagent.core.commands import Result as CommandResult
 from autoagent.core.errors import ModelError, ReplyError, SettingsError, StateError
 from autoagent.core.memory import LIVES, Dream, Origin, Recall
 from autoagent.core.model import Usage
-from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.embedders.builtin import open_builtin
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.none import NoMemory
 from autoagent.memory.ranking import RankingWeights
@@ -47,7 +47,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 def living(tmp_path: Path, now: list[float]) -> Iterator[LivingMemory]:
-    store = LocalStore(tmp_path / "state" / "memory", embedded())
+    store = LocalStore(tmp_path / "state" / "memory", open_builtin())
     with LivingMemory(store, clock=lambda: now[0]) as memory:
         yield memory
 
@@ -314,7 +314,7 @@ def test_the_list_says_what_it_left_out(call: Callable[..., Result]) -> None:
 @pytest.mark.slow
 def test_a_user_filters_by_the_day_that_the_agent_sees_too(call: Callable[..., Result], tmp_path: Path) -> None:
     call("add", "Milk is white.")
-    with LocalStore(tmp_path / ".autoagent" / "memory", embedded()) as store:
+    with LocalStore(tmp_path / ".autoagent" / "memory", open_builtin()) as store:
         for day, text in ((6, "Tea is hot."), (7, "Coffee is hot.")):
             t = datetime(2023, 11, day, 23, 30).timestamp()
             store.put(text, t=t, kind="note", source="", trusted=True, run="", step=0)
@@ -344,7 +344,7 @@ def test_stats_name_embedder_and_folder(call: Callable[..., Result], tmp_path: P
     call("add", "Tea is hot.")
     stats = json.loads(call("stats", "--json").output)
     assert (stats["count"], stats["dim"]) == (1, 256)
-    assert stats["embedder"] == embedded().name
+    assert stats["embedder"] == open_builtin().name
     assert stats["bytes"] > 1024
     assert Path(stats["place"]) == Path(".autoagent/memory")
 

@@ -273,7 +273,7 @@ def test_models_that_reason_get_their_own_limit_and_no_temperature(server: Scrip
     body = server.requests[0].body
     assert "max_tokens" not in body and "temperature" not in body
     assert body["max_completion_tokens"] == 16_500, "what it needs to reason is not taken from its reply"
-    table = pricing.known(name)
+    table = pricing.find_model(name)
     assert table and asked.window == table.window - 16_000
 
 
@@ -489,7 +489,7 @@ def test_prices_known_unknown_and_none() -> None:
 
 
 def test_an_unknown_price_gives_an_unknown_cost() -> None:
-    assert pricing.cost(None, 1000, 1000, 0) is None
+    assert pricing.cost_of(None, 1000, 1000, 0) is None
 
 
 # The endpoint ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from autoagent.models.local import weights
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not weights.installed(), reason="the embedded model is not here: autoagent model fetch"),
+    pytest.mark.skipif(not weights.is_installed(), reason="the embedded model is not here: autoagent model fetch"),
 ]
 
 # Brings up loopback in the new, empty network namespace, then becomes the agent.

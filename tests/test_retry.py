@@ -9,7 +9,7 @@ import pytest
 
 from autoagent.core.errors import ModelError, StopRun, Unreachable
 from autoagent.core.task import Outcome, Status
-from autoagent.models.openai.retry import Fault, RetryPolicy, is_retryable, persist, retry_after
+from autoagent.models.openai.retry import Fault, RetryPolicy, is_retryable, retry_after, with_retries
 
 
 class World:
@@ -53,13 +53,13 @@ def failing(*faults: Fault) -> Callable[[], str]:
 
 def test_success_needs_no_wait() -> None:
     world = World()
-    assert persist(failing(), world.policy, world.waiting) == ("done", ())
+    assert with_retries(failing(), world.policy, world.waiting) == ("done", ())
     assert world.slept == []
 
 
 def test_waits_double_and_are_said_with_their_reason() -> None:
     world = World()
-    done, reasons = persist(failing(Fault("a"), Fault("b"), Fault("c")), world.policy, world.waiting)
+    done, reasons = with_retries(failing(Fault("a"), Fault("b"), Fault("c")), world.policy, world.waiting)
     assert (done, reasons) == ("done", ("a", "b", "c"))
     assert world.slept == [1.0, 2.0, 4.0]
     assert world.told == [("a", 1.0), ("b", 2.0), ("c", 4.0)]
@@ -67,13 +67,13 @@ def test_waits_double_and_are_said_with_their_reason() -> None:
 
 def test_the_jitter_is_full() -> None:
     world = World(chance=0.25)
-    persist(failing(Fault("a"), Fault("b")), world.policy, world.waiting)
+    with_retries(failing(Fault("a"), Fault("b")), world.policy, world.waiting)
     assert world.slept == [0.25, 0.5]
 
 
 def test_an_outage_is_waited_out_for_as_long_as_there_is_patience() -> None:
     world = World(patience=600.0)
-    assert persist(failing(*down(20)), world.policy, world.waiting)[0] == "done"
+    assert with_retries(failing(*down(20)), world.policy, world.waiting)[0] == "done"
     assert sum(world.slept) < 600
     assert max(world.slept) == 30.0
     assert set(world.until) == {1600.0}
@@ -82,24 +82,24 @@ def test_an_outage_is_waited_out_for_as_long_as_there_is_patience() -> None:
 def test_the_patience_is_used_up_and_not_passed() -> None:
     world = World(patience=60.0)
     with pytest.raises(Unreachable, match=r"^down \(tried 7 times in 60 s; try again later, or set --patience\)"):
-        persist(failing(*down(99)), world.policy, world.waiting)
+        with_retries(failing(*down(99)), world.policy, world.waiting)
     assert world.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 29.0]
 
 
 def test_an_address_where_nothing_ever_answered_gets_less() -> None:
     world = World(patience=60.0)
     with pytest.raises(Unreachable, match=r"^down"):
-        persist(failing(*down(99)), world.policy, world.waiting, known=False)
+        with_retries(failing(*down(99)), world.policy, world.waiting, known=False)
     assert sum(world.slept) == 15.0
     world = World(patience=60.0)
     loading = [Fault("loading the model", stage="refused")] * 5
-    assert persist(failing(*loading), world.policy, world.waiting, known=False)[0] == "done", "it is there"
+    assert with_retries(failing(*loading), world.policy, world.waiting, known=False)[0] == "done", "it is there"
 
 
 def test_what_may_have_to_be_paid_is_tried_a_few_times_only() -> None:
     world = World(attempts=3)
     with pytest.raises(Unreachable, match=r"^third \(tried 5 times in \d+ s; try again later\)$"):
-        persist(failing(*down(2), Fault("first"), Fault("second"), Fault("third")), world.policy, world.waiting)
+        with_retries(failing(*down(2), Fault("first"), Fault("second"), Fault("third")), world.policy, world.waiting)
     assert len(world.slept) == 4
 
 
@@ -107,7 +107,7 @@ def test_two_failures_at_the_same_request_are_a_refusal() -> None:
     world = World()
     refusal = ModelError("it fails at tools")
     with pytest.raises(ModelError, match="it fails at tools"):
-        persist(failing(*[Fault("500", stage="refused", refusal=refusal)] * 2), world.policy, world.waiting)
+        with_retries(failing(*[Fault("500", stage="refused", refusal=refusal)] * 2), world.policy, world.waiting)
     assert len(world.slept) == 1
 
 
@@ -121,23 +121,23 @@ def test_who_heeds_ends_the_wait_in_the_midst_of_it() -> None:
         return left.pop(0)
 
     with pytest.raises(StopRun):
-        persist(failing(Fault("busy", after=50.0)), world.policy, lambda *_: None, heed)
+        with_retries(failing(Fault("busy", after=50.0)), world.policy, lambda *_: None, heed)
     assert world.slept == [0.2, 0.2, 0.05]
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 def test_what_the_server_asks_for_is_the_least(chance: float) -> None:
     world = World(chance)
-    persist(failing(Fault("busy", after=2.0)), world.policy, world.waiting)
+    with_retries(failing(Fault("busy", after=2.0)), world.policy, world.waiting)
     assert 2.0 <= world.slept[0] <= 3.0
 
 
 def test_what_the_server_asks_for_is_waited_where_there_is_patience_for_it() -> None:
     world = World(patience=600.0)
-    persist(failing(Fault("busy", after=500.0)), world.policy, world.waiting)
+    with_retries(failing(Fault("busy", after=500.0)), world.policy, world.waiting)
     assert world.slept == [501.0]
     with pytest.raises(Unreachable, match=r"it asks to wait 601 s, the patience left is 600 s; .* --patience"):
-        persist(failing(Fault("busy", after=601.0)), world.policy, world.waiting)
+        with_retries(failing(Fault("busy", after=601.0)), world.policy, world.waiting)
     assert world.slept == [501.0]
 
 
@@ -148,7 +148,7 @@ def test_other_errors_pass_at_once() -> None:
         raise ModelError("no")
 
     with pytest.raises(ModelError, match=r"^no$"):
-        persist(attempt, world.policy, world.waiting)
+        with_retries(attempt, world.policy, world.waiting)
     assert world.slept == []
 
 

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.text.quoting import Marks, defuse, marked, name_source, split
+from autoagent.text.quoting import Marks, defuse, mark_untrusted, name_source, split
 
 PAGE = "https://shop.example/"
 A_MARK = re.compile(r"</?untrusted-[0-9a-f]{10}")
 
 
 def test_a_text_stands_between_marks_that_name_its_source() -> None:
-    opening, text, closing = marked("Prices fell.", PAGE, run="r1", step=3).split("\n")
+    opening, text, closing = mark_untrusted("Prices fell.", PAGE, run="r1", step=3).split("\n")
     assert re.fullmatch(rf'<untrusted-[0-9a-f]{{10}} from "{PAGE}">', opening)
     assert text == "Prices fell."
     assert closing == f"</{opening[1:21]}>"
 
 
 def test_the_marks_are_the_same_each_time_and_others_for_another_text_step_or_run() -> None:
-    assert marked("a", PAGE, run="r", step=1) == marked("a", PAGE, run="r", step=1)
+    assert mark_untrusted("a", PAGE, run="r", step=1) == mark_untrusted("a", PAGE, run="r", step=1)
     others = [("a", "r", 1), ("b", "r", 1), ("a", "s", 1), ("a", "r", 2)]
     assert len({Marks.of(text, PAGE, run=run, step=step) for text, run, step in others}) == len(others)
 
@@ -75,15 +75,15 @@ PIECES = st.lists(
 
 @given(PIECES)
 def test_no_text_holds_a_mark_once_it_is_defused(text: str) -> None:
-    whole = marked(text, PAGE, run="r", step=1)
+    whole = mark_untrusted(text, PAGE, run="r", step=1)
     assert len(A_MARK.findall(whole)) == 2, "the opening and the closing one"
     assert defuse(defuse(text)) == defuse(text)
 
 
 @given(PIECES)
 def test_a_text_that_knows_marks_of_before_cannot_use_them(text: str) -> None:
-    earlier = marked(text, PAGE, run="r", step=1)
-    later = marked(f"{text}{earlier}{text}", PAGE, run="r", step=1)
+    earlier = mark_untrusted(text, PAGE, run="r", step=1)
+    later = mark_untrusted(f"{text}{earlier}{text}", PAGE, run="r", step=1)
     assert len(A_MARK.findall(later)) == 2
     assert later.split("\n")[0] != earlier.split("\n")[0]
 
@@ -91,7 +91,7 @@ def test_a_text_that_knows_marks_of_before_cannot_use_them(text: str) -> None:
 @given(PIECES, PIECES)
 def test_a_text_that_quotes_others_is_split_into_its_own_words_and_theirs(one: str, other: str) -> None:
     quoted = [defuse(one), defuse(other)]
-    whole = f"First:\n{marked(one, PAGE, step=1)}\nThen:\n{marked(other, PAGE, step=2)}\nEnd."
+    whole = f"First:\n{mark_untrusted(one, PAGE, step=1)}\nThen:\n{mark_untrusted(other, PAGE, step=2)}\nEnd."
     parts = split(whole)
     assert [text for text, marks in parts if marks] == quoted
     assert [text for text, marks in parts if not marks] == ["First:\n", "\nThen:\n", "\nEnd."]

@@ -134,7 +134,7 @@ def test_a_fetch_leaves_the_whole_file_private_to_the_user_and_nothing_else(sour
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
     assert steps[-1] == (len(MODEL), len(MODEL))
     assert lines == []
-    assert weights.installed(source)
+    assert weights.is_installed(source)
     assert sorted(p.name for p in cache.iterdir()) == ["tiny.gguf", "tiny.lock"]
 
 
@@ -165,7 +165,7 @@ def test_wrong_bytes_from_the_publisher_are_deleted_and_named(source: ModelFile,
     publisher.body = MODEL[:-1] + b"?"
     with pytest.raises(SetupError, match=r"is not the model: its sha256 is .*autoagent model fetch"):
         fetch(source)
-    assert not weights.installed(source)
+    assert not weights.is_installed(source)
     publisher.body = MODEL
     fetch(source)
     assert publisher.ranges == [None, None]  # begun afresh

@@ -45,7 +45,7 @@ class Authorization:
     def authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """Return the proposal to run, with arguments the user may have changed, or None if it is refused."""
         state, proposal = self._state, self._propose(call)
-        earlier = state.loop_guard.barred(replace(proposal, call=state.logged(call)))
+        earlier = state.loop_guard.earlier_call(replace(proposal, call=state.logged(call)))
         reason = refusal(earlier, state.failing()) if earlier else ""
         with suppress(CommandError):  # such as for a path outside: the command will fail and say why
             reason = reason or self._reckless_write(proposal)

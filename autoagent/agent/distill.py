@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from autoagent.agent.remember import effective_events, replaceable
+from autoagent.agent.remember import effective_events, replaceable_memories
 from autoagent.agent.side_call import MAX_SECONDS, Question, SideCall
 from autoagent.agent.state import Policy, State
 from autoagent.core import events
@@ -15,7 +15,7 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message
 from autoagent.core.task import Outcome, Task
 from autoagent.text.facts import MOST, PURPOSE, facts_in
-from autoagent.text.quoting import EXPLANATION, marked
+from autoagent.text.quoting import EXPLANATION, mark_untrusted
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import Count
 
@@ -59,7 +59,10 @@ def distill(state: State, policy: Policy, call: SideCall, outcome: Outcome) -> G
         return []
     answer: Answered | str | None = state.work.distilled
     if answer is None:
-        room, candidates = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR), replaceable(state.history)
+        room, candidates = (
+            min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR),
+            replaceable_memories(state.history),
+        )
         steps = effective_events(state)
         prompt = facts_prompt(state.start.task, outcome.reason, steps, candidates, room, state.count)
         activity = "keeping the facts of the run"
@@ -114,7 +117,7 @@ def _steps(recorded: Iterable[Event]) -> Iterator[str]:
 
 def _quote(text: str, source: str, event: Event) -> str:
     excerpt = shorten(text, _MAX_STEP_LENGTH)
-    return marked(excerpt, source, run=event.run, step=event.step) if source else excerpt
+    return mark_untrusted(excerpt, source, run=event.run, step=event.step) if source else excerpt
 
 
 def _fit(lines: Sequence[str], room: int, count: Count) -> list[str]:

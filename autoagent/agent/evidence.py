@@ -14,7 +14,7 @@ from autoagent.agent.trial_run import TrialRun
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import definitions_lost, form_error, form_of
-from autoagent.text.quoting import marked
+from autoagent.text.quoting import mark_untrusted
 from autoagent.text.tokens import shorten
 from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 from autoagent.workspace.snapshots import Snapshots
@@ -187,7 +187,8 @@ def _output_sections(state: State) -> Iterator[_Section]:
     for call, result in state.work.ran:
         text, source = state.log.masked(result.text), result.meta.source
         yield _Section(
-            f"Printed by {call.name}", marked(text, source, run=result.run, step=result.step) if source else text
+            f"Printed by {call.name}",
+            mark_untrusted(text, source, run=result.run, step=result.step) if source else text,
         )
 
 

@@ -21,7 +21,7 @@ from autoagent.core.frozen import dataclass
 from autoagent.core.model import Message, ToolCall, make_call, parse_written_call
 from autoagent.text import code_block
 from autoagent.text.code_block import CodeBlock
-from autoagent.text.paging import ends
+from autoagent.text.paging import keep_ends
 from autoagent.text.quoting import Marks, split
 from autoagent.text.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
 
@@ -172,7 +172,7 @@ def _cut(text: str, limit: int, read_on: str, count: Count) -> str:
     parts = split(text)
     frames = [count(marks.around("")) for _, marks in parts if marks]
     if not frames or fits(text, limit, count):
-        return ends(text, limit, count, read_on)
+        return keep_ends(text, limit, count, read_on)
     plain = unquoted(text)
     room = (limit - count(plain) - sum(frames)) // len(frames)
     if room < _MIN_QUOTE_TOKENS:

@@ -42,14 +42,14 @@ class Execution:
         """Run the command and return its result's metadata."""
         state, call = self._state, proposal.call
         effects, may_change = proposal.spec.effects, proposal.risk != "read"
-        whole = effects is None or effects.runs_programs or bool(self._running())
+        whole = effects is None or effects.runs_programs or bool(self._running_programs())
         if may_change:
             yield from self.snapshot(passing=True, whole=whole)
         before = state.work.tree
         yield state.record(Started(call=call), passing=not may_change)  # a read lost in a power cut is simply repeated
         started_at, interrupted = self._clock(), False
         labels = state.guard.observe(call)
-        workspace = self._context.workspace.observed(labels, proposal.guarded)
+        workspace = self._context.workspace.with_observer(labels, proposal.guarded)
         SAME_HOST_ONLY.set(bool(proposal.warning))
         try:
             with self._user.interruptible():
@@ -141,14 +141,14 @@ class Execution:
         """If snapshots are kept, stop background programs and snapshot the workspace as they left it."""
         if self._snapshots is None or not self._state.work.tree:
             return
-        for program in self._running():
+        for program in self._running_programs():
             self._context.sandbox.stop(program.pid)
         if lines := self._context.workspace.watch.take_report():
             yield self._state.record(SystemNotice(text="\n".join(lines)))
         with suppress(StateError):  # the end is recorded anyway, and undo names the differences
             yield from self.snapshot()
 
-    def _running(self) -> list[BackgroundProcess]:
+    def _running_programs(self) -> list[BackgroundProcess]:
         with suppress(CommandError):  # without a sandbox
             return [program for program in self._context.sandbox.programs() if program.exit is None]
         return []
@@ -164,7 +164,7 @@ class Execution:
             finished = state.log.masked(result.meta.finished)
             result = replace(result, meta=replace(result.meta, finished=finished))
             return (yield from self.ending.decide(result, workspace))
-        if (earlier := state.loop_guard.same(logged, result.text)) and state.history.shows(earlier.step):
+        if (earlier := state.loop_guard.earlier_read(logged, result.text)) and state.history.shows(earlier.step):
             return Result(call.id, result.ok, refer_to(earlier, state.failing()), ResultMeta(repeat=True))
         return result
 

@@ -239,7 +239,7 @@ def refer_to(earlier: EarlierCall, failing: str = "") -> str:
 
 
 class LoopGuard:
-    """Bar repeated calls. Call `barred` before a call is authorized, and `same` after it ran.
+    """Bar repeated calls. Call `earlier_call` before a call is authorized, and `earlier_read` after it ran.
 
     `barred_names` are the commands of a call that the agent insists on repeating, of one that failed the same way, or
     of a rejected end. They are withheld until another command has run, which breaks the loop of a small model.
@@ -296,7 +296,7 @@ class LoopGuard:
             allowed = [spec for spec in allowed if spec.risk == "read"]
         return allowed or list(specs)
 
-    def barred(self, proposal: Proposal) -> EarlierCall | None:
+    def earlier_call(self, proposal: Proposal) -> EarlierCall | None:
         """Return the earlier call that makes this one pointless, as it changes nothing or repeats a change, or None."""
         earlier = self._results.get(proposal.call.key)
         effects = proposal.spec.effects
@@ -308,7 +308,7 @@ class LoopGuard:
             return None  # an external failure may have passed
         return earlier
 
-    def same(self, call: Call, text: str) -> EarlierCall | None:
+    def earlier_read(self, call: Call, text: str) -> EarlierCall | None:
         """Return the earlier call if it read the same text."""
         spec = self._specs.get(call.name)
         earlier = self._results.get(call.key)

@@ -101,7 +101,7 @@ class StepMemory:
                 for query in queries[:MAX_QUERIES]:
                     recalls.append(whole := ask(query))
                     clauses = _clauses(query)[: max(0, MAX_QUERIES - len(recalls))] if lasting else []
-                    recalls += [_supported(ask(clause), whole) for clause in clauses if clause != query]
+                    recalls += [_drop_unsupported(ask(clause), whole) for clause in clauses if clause != query]
         except (ModelError, StateError) as error:
             yield state.record(Retried(reason=f"Nothing is recalled: {error}"))
             return ()
@@ -170,7 +170,7 @@ class StepMemory:
             conclusion = f"Claimed, {unverified} checked: {outcome.reason}\nDone: {calls or 'nothing'}"
         text = f"{RUN_RECORD}{goals}\n{conclusion}" + (f"\nFiles: {files}" if files else "")
         stored = state.work.facts_stored if state.work.distilled else 0
-        replaceable_ids = {memory.id for memory in replaceable(state.history)}
+        replaceable_ids = {memory.id for memory in replaceable_memories(state.history)}
         for fact in [*facts, text][stored:]:
             old, new = replaced_by(fact)
             yield from self._add(new, "fact", state.guard.origin, replaces=old if old in replaceable_ids else None)
@@ -268,7 +268,7 @@ def effective_events(state: State) -> Iterator[Event]:
     return (event for event in effective(state.log.events(), rewinds) if event.agent == state.key)
 
 
-def replaceable(history: History) -> list[RetrievedMemory]:
+def replaceable_memories(history: History) -> list[RetrievedMemory]:
     """Return the memories that new facts may replace, but none of the user's and none from outside."""
     return [
         memory
@@ -283,7 +283,7 @@ def _clauses(text: str) -> list[str]:
     return [part for part in parts if len(part.split()) >= MIN_CLAUSE_WORDS] or ([text] if text else [])
 
 
-def _supported(part: Recall, whole: Recall) -> Recall:
+def _drop_unsupported(part: Recall, whole: Recall) -> Recall:
     """Return a clause's recall without memories that hardly fit the whole: "save it as a.txt" fits many."""
     evidence = {memory.id: memory.evidence for memory in whole.memories}
     evidence |= {candidate.id: candidate.evidence for candidate in whole.left_out}

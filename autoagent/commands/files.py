@@ -21,7 +21,7 @@ from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
 from autoagent.text.figures import counted
 from autoagent.text.file_forms import form_error
-from autoagent.text.paging import Column, FirstLine, Lines, page
+from autoagent.text.paging import Column, FirstLine, Lines, fill_page
 from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_named, shown
 
@@ -60,7 +60,7 @@ def read_file(
             notes.append(f"only the first {MAX_READ_BYTES:,} bytes can be read")
     if not text:
         return CommandOutput("\n".join([f"[{filename}: empty]", *(f"[{filename}: {note}]" for note in notes if note)]))
-    part = page(text, context.has_room, first=first_line, lines=lines, column=column)
+    part = fill_page(text, context.has_room, first=first_line, lines=lines, column=column)
     if not part.whole:
         notes.append(part.note(f"read_file({json.dumps(filename, ensure_ascii=False)}, "))
     shown_text = part.text if part.whole else part.text.removesuffix("\n")

@@ -14,7 +14,7 @@ from autoagent.commands.support.program_output import exit_phrase
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.text.figures import moment
-from autoagent.text.paging import Column, FirstLine, Lines, page
+from autoagent.text.paging import Column, FirstLine, Lines, fill_page
 from autoagent.text.quoting import split
 from autoagent.workspace.gate import WorkspaceEntry
 
@@ -147,7 +147,7 @@ def read_result(
     returned = context.returned(step)
     if returned is None:
         raise CommandError(f"Step {step} has no result.")
-    part = page(returned.text, context.has_room, first=first_line, lines=lines, column=column)
+    part = fill_page(returned.text, context.has_room, first=first_line, lines=lines, column=column)
     source = returned.meta.source
     if not source and any(marks for _, marks in split(returned.text)):  # a page may contain only one of the marks
         source = f"what step {step} quotes"

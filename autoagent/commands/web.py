@@ -23,7 +23,7 @@ from autoagent.documents import DOCUMENT_LIMIT, DocumentText
 from autoagent.network.addresses import parse
 from autoagent.settings import Settings
 from autoagent.text.figures import counted
-from autoagent.text.quoting import EXPLANATION, marked
+from autoagent.text.quoting import EXPLANATION, mark_untrusted
 
 MAX_WHOLE_CHARACTERS = 6_000  # a longer page is summarised
 MAX_PARTS = 20  # of a long page that are summarised
@@ -168,7 +168,8 @@ def split(text: str, size: int = PART_CHARACTERS) -> list[str]:
 
 def _answer(context: Context, task: str, text: str, question: str, url: str) -> str:
     """Ask the model about a text, in halves if it does not fit."""
-    prompt = f"{task}\n{EXPLANATION}\n\n{marked(text, url, run=context.run)}\n\nThe question: {question}\nThe answer:"
+    marked = mark_untrusted(text, url, run=context.run)
+    prompt = f"{task}\n{EXPLANATION}\n\n{marked}\n\nThe question: {question}\nThe answer:"
     try:
         return context.summarise(prompt).strip()[:MAX_SUMMARY_CHARACTERS]
     except ContextOverflow:

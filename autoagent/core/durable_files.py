@@ -81,7 +81,7 @@ def sole_writer_of(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held(parent: int | None, name: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+def open_entry(parent: int | None, name: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield a path to exactly this entry of an open folder, whatever its mode, and its status. Raises OSError."""
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:

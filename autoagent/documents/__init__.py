@@ -15,7 +15,7 @@ from typing import Literal
 
 from autoagent.core.errors import CommandError
 from autoagent.documents import isolated, reading
-from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary, limited
+from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary, limit_text
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
@@ -67,7 +67,7 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
     try:
         match kind:
             case "text":
-                text, note = limited(decode(data, charset))
+                text, note = limit_text(decode(data, charset))
                 return DocumentText(text, note=note)
             case "html":
                 return isolated.read("html", decode(data, charset).encode(), url)

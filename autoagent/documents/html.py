@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 from bs4 import BeautifulSoup
 from bs4.element import NavigableString, Tag
 
-from autoagent.documents.reading import DocumentText, Link, limited, seen
+from autoagent.documents.reading import DocumentText, Link, limit_text, visible_text
 
 HTML_LIMIT = 3_000_000  # characters of a page to parse
 LINK_LIMIT = 1_000
@@ -52,8 +52,8 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
     _hide(soup)
     links, count = _resolve_links(soup, url)
     main = _main_text(str(soup)) if count <= MAX_LINKS_FOR_MAIN else ""
-    text, note = limited(seen(main if len(main) >= MIN_MAIN_TEXT else _whole_text(soup)), note)
-    return DocumentText(text, seen(title)[:300], links, count, note)
+    text, note = limit_text(visible_text(main if len(main) >= MIN_MAIN_TEXT else _whole_text(soup)), note)
+    return DocumentText(text, visible_text(title)[:300], links, count, note)
 
 
 def _hide(soup: BeautifulSoup) -> None:
@@ -110,7 +110,7 @@ def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int
 
 def _link_text(tag: Tag) -> str:
     texts = (str(node) for node, _ in islice(_walk(tag), LINK_TEXT_LIMIT) if isinstance(node, NavigableString))
-    return seen(" ".join(" ".join(texts).split()))[:LINK_TEXT_LIMIT]
+    return visible_text(" ".join(" ".join(texts).split()))[:LINK_TEXT_LIMIT]
 
 
 def _absolute_url(base: str, reference: str) -> str:
@@ -119,7 +119,7 @@ def _absolute_url(base: str, reference: str) -> str:
         urlsplit(joined)
     except ValueError:  # a host in unbalanced brackets
         return ""
-    address = seen(joined).replace(" ", "%20")
+    address = visible_text(joined).replace(" ", "%20")
     return address if len(address) <= ADDRESS_LIMIT else ""  # cut, it would be another page's
 
 

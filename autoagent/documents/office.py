@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from autoagent.documents.reading import ENTRY_LIMIT, TEXT_LIMIT, DocumentText, UnreadableDocument, limited
+from autoagent.documents.reading import ENTRY_LIMIT, TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
 
 UNPACKED_LIMIT = 300_000_000  # bytes of all together
 EXPANSION_LIMIT = 200  # times its own size; office files reach about 50
@@ -22,11 +22,11 @@ _HEADING = re.compile(r"Heading ([1-6])")
 def read(kind: str, data: bytes, url: str) -> DocumentText:
     """Read a `docx` as Markdown, an `xlsx` sheet by sheet with a line per non-empty row. Raises UnreadableDocument."""
     check(data)
-    text, note = limited(_joined(_document(data) if kind == "docx" else _sheets(data)))
+    text, note = limit_text(_join_lines(_document(data) if kind == "docx" else _sheets(data)))
     return DocumentText(text or "[it holds no text]", note=note)
 
 
-def _joined(lines: Iterable[str]) -> str:
+def _join_lines(lines: Iterable[str]) -> str:
     """Join the lines up to the limit without reading the rest."""
     taken, size = [], 0
     for line in lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 
-from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, limited
+from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
 
 PATIENCE = 40.0  # seconds after which the pages read so far are the answer
 
@@ -38,5 +38,5 @@ def _pages(data: bytes) -> DocumentText:
     if not size:
         raise UnreadableDocument(f"has no text: its pages ({pages}) are pictures, which are not read.")
     title = document.metadata.title if document.metadata else None
-    text, note = limited("\n\n".join(texts), note)
+    text, note = limit_text("\n\n".join(texts), note)
     return DocumentText(text, str(title or ""), note=note)

@@ -8,7 +8,7 @@ import re
 
 from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import mark_of
-from autoagent.text.sanitize import valid
+from autoagent.text.sanitize import without_surrogates
 
 TEXT_LIMIT = 1_000_000  # characters of one document
 ENTRY_LIMIT = 10_000  # files in one archive
@@ -45,7 +45,7 @@ class DocumentText:
     note: str = ""  # remarks for the reader, for example on a cut text
 
 
-def limited(text: str, note: str = "") -> tuple[str, str]:
+def limit_text(text: str, note: str = "") -> tuple[str, str]:
     """Cut a text to TEXT_LIMIT. Return it with the note, extended if it was cut."""
     if len(text) <= TEXT_LIMIT:
         return text, note
@@ -59,10 +59,10 @@ def decode(data: bytes, charset: str) -> str:
     A byte order mark decides; else valid UTF-8 is UTF-8; else the first match of the server's claim, the document's
     claim and Windows-1252.
     """
-    return seen(valid(_decode(data, charset)).replace("\r\n", "\n"))
+    return visible_text(without_surrogates(_decode(data, charset)).replace("\r\n", "\n"))
 
 
-def seen(text: str) -> str:
+def visible_text(text: str) -> str:
     """Return the text without control characters, invisible letters and direction overrides."""
     return _UNSEEN.sub("", text)
 

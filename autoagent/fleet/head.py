@@ -276,7 +276,7 @@ class Head:
                     row.run = message["run"]
                     self._record.add("run", id=row.job.id, run=row.run)
                 usd, tokens = message.get("usd", 0.0), message.get("tokens", 0)
-                ledger.logged(row.job.id, usd, tokens)
+                ledger.add_logged_cost(row.job.id, usd, tokens)
                 row.steps, row.usd, row.tokens = max(row.steps, message["step"]), row.usd + usd, row.tokens + tokens
                 worker.asks_about = message.get("asks", worker.asks_about)
                 row.doing = f"asks about {worker.asks_about}" if worker.asks_about else message.get("doing", row.doing)

@@ -139,7 +139,7 @@ class Ledger:
         if (held := self._reserved.pop(key, None)) is not None:
             self._unlogged.setdefault(key[0], []).append(Unlogged(held, self._clock(), failed=True))
 
-    def logged(self, run: str, usd: float, tokens: int) -> None:
+    def add_logged_cost(self, run: str, usd: float, tokens: int) -> None:
         """Add the cost of a run's event, in USD and tokens, and drop the calls that it is for: one, or several."""
         self._total.add(usd, tokens)
         self._spent.setdefault(run, Amount()).add(usd, tokens)

@@ -70,7 +70,7 @@ class TaskList:
 def read_tasks(path: Path, settings: Settings, piped: bytes | None = None) -> TaskList:
     """Read a task file, or `piped`, its bytes from standard input. Raises SettingsError."""
     is_piped = piped is not None
-    text = decoded(path, read_bounded(path) if piped is None else piped)
+    text = decode_file(path, read_bounded(path) if piped is None else piped)
     defaults: Mapping[str, YamlEntry] = {}
     is_json_lines = path.suffix == ".jsonl" or (is_piped and text.lstrip().startswith("{"))
     if path.suffix == ".csv":
@@ -281,7 +281,7 @@ def read_bounded(path: Path) -> bytes:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
-def decoded(path: Path, raw: bytes) -> str:
+def decode_file(path: Path, raw: bytes) -> str:
     """Return the text of a task file. Raises SettingsError if it is too large or not UTF-8."""
     if len(raw) > MAX_BYTES:
         raise SettingsError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB; split it.")

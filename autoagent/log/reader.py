@@ -152,12 +152,12 @@ def scan_log(path: Path) -> Scan:
     try:
         status = path.lstat()
     except OSError:
-        return _scanned(path)  # raises StateError with the reason
-    return _scanned(path, status.st_ino, status.st_size, status.st_mtime_ns)
+        return _scan(path)  # raises StateError with the reason
+    return _scan(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _scanned(path: Path, *_: int) -> Scan:
+def _scan(path: Path, *_: int) -> Scan:
     count, has_sub_agents = 0, False
     boundaries: list[Event] = []
     for line in _lines(path, {kind.type for kind in _BOUNDARY_EVENTS}):

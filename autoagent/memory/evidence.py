@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from autoagent.core.frozen import dataclass
-from autoagent.memory.texts import folded, rarity, spaced
+from autoagent.memory.texts import fold, pair_unspaced, rarity
 
 ENOUGH = 0.8  # for memories pushed into a prompt
 PART = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless next to it
@@ -48,7 +48,7 @@ _COMMON = frozenset(_SMALL_WORDS.split())
 
 def terms(text: str) -> list[str]:
     """Return the distinct content words of a text in order, or character pairs in scripts without spaces."""
-    words = (word for word in _WORD.findall(spaced(folded(text))) if word not in _COMMON and len(word) > 1)
+    words = (word for word in _WORD.findall(pair_unspaced(fold(text))) if word not in _COMMON and len(word) > 1)
     return list(dict.fromkeys(words))[:MAX_TERMS]
 
 
@@ -125,8 +125,8 @@ class _Words:
 
 @lru_cache(maxsize=1024)  # successive steps look at the same memories
 def _words(text: str) -> _Words:
-    plain = folded(text)
-    each = frozenset(_WORD.findall(spaced(plain)))
+    plain = fold(text)
+    each = frozenset(_WORD.findall(pair_unspaced(plain)))
     return _Words(plain, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM and word not in _COMMON))
 
 

@@ -45,7 +45,7 @@ from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_ENOUGH, Question
-from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank, reranked
+from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank, rerank
 from autoagent.memory.store_base import Skip
 
 DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately; only these can supersede one another
@@ -214,8 +214,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         if any(_belongs_to_user(m) and not of_user for m in replaced):
             return
         self.superseded = tuple(m for m in replaced if m.superseded_by != id)
-        links = [_linked(m, id) for m in self.superseded]
-        links += [_linked(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
+        links = [_link_change(m, id) for m in self.superseded]
+        links += [_link_change(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
         self.store.change(links)
 
     def supersede(self, old: int, new: int) -> bool:
@@ -226,7 +226,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         before, after = found[old], found[new]
         if before.kind not in DELIBERATE_KINDS or _belongs_to_user(before) or (before.trusted and not after.trusted):
             return False
-        return self.store.change([_linked(before, new)]) == 1
+        return self.store.change([_link_change(before, new)]) == 1
 
     def recall(
         self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, wanted: Wanted | None = None
@@ -255,7 +255,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         barred = list(outside.values())[:breadth]
         question = Question(found.counts, found.total)
         evidence = self._evidence(query, question, (*candidates.values(), *barred), found.meaning)
-        recall = self._ranked(query, k, candidates, found, evidence, pushed=pushed)
+        recall = self._rank(query, k, candidates, found, evidence, pushed=pushed)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [memory for memory in returned if evidence[memory.id] >= USED]
         now = self._clock()
@@ -270,7 +270,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         others = (LeftOut(o.id, o.score, o.reason, evidence[o.id]) for o in (*recall.left_out, *left_out))
         return replace(recall, memories=tuple(shown), left_out=tuple(others), problem=found.problem)
 
-    def _ranked(
+    def _rank(
         self,
         query: str,
         k: int,
@@ -293,7 +293,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             weights=self.weights, vectors=found.vectors, enough=enough, part=part,
         )  # fmt: skip
         rerankers = (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ()))
-        return replace(reranked(recall, k, query, rerankers) if rerankers else recall, gate=enough)
+        return replace(rerank(recall, k, query, rerankers) if rerankers else recall, gate=enough)
 
     def _evidence(
         self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
@@ -500,7 +500,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return merged
 
 
-def _linked(memory: RetrievedMemory, newer: int | None) -> Change:
+def _link_change(memory: RetrievedMemory, newer: int | None) -> Change:
     """Return the change of a memory's link to a newer memory. It only alters its source."""
     return Change(memory.id, (memory.t, memory.level), memory.t, memory.level, link_to_newer(memory.source, newer))
 

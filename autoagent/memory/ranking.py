@@ -104,7 +104,7 @@ def rank(
     return Recall(tuple(replace(memory, score=scores[memory.id]) for memory in returned), tuple(left_out))
 
 
-def widened(
+def search_wider(
     best: Callable[[int], tuple[list[RetrievedMemory], bool]], k: int, skip: Collection[tuple[str, int]], slack: int
 ) -> list[RetrievedMemory]:
     """Return the first k memories not in `skip`. `best(count)` returns the best `count`, and whether that is all.
@@ -120,7 +120,9 @@ def widened(
         count *= 4
 
 
-def filtered(best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Wanted | None) -> list[RetrievedMemory]:
+def search_filtered(
+    best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Wanted | None
+) -> list[RetrievedMemory]:
     """Return the first k wanted memories of the best MAX_SEARCHED. `best(count)` returns the best `count`.
 
     Each request asks for as many as should suffice, given the share of wanted memories in the last request.
@@ -146,7 +148,7 @@ def model_order(ask: Callable[[str], str], query: str, memories: Sequence[Retrie
     return order
 
 
-def reranked(recall: Recall, k: int, query: str, rerankers: Iterable[Reranker]) -> Recall:
+def rerank(recall: Recall, k: int, query: str, rerankers: Iterable[Reranker]) -> Recall:
     """Return the first k memories of a recall in the order of the last reranker, and leave out the others.
 
     Unknown and repeated ids are ignored; memories that a reranker does not name keep their order at the end. If it

@@ -17,10 +17,10 @@ from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
 from autoagent.memory.evidence import terms
-from autoagent.memory.ranking import filtered, widened
-from autoagent.text.sanitize import valid
+from autoagent.memory.ranking import search_filtered, search_wider
+from autoagent.text.sanitize import without_surrogates
 
-__all__ = ["BATCH", "FLOAT", "Skip", "StoreBase", "Vector", "texts", "valid", "widened"]
+__all__ = ["BATCH", "FLOAT", "Skip", "StoreBase", "Vector", "search_wider", "texts", "without_surrogates"]
 
 Skip = Collection[tuple[str, int]]
 BATCH = 256  # texts embedded together, and stored in one transaction
@@ -100,7 +100,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
             return None
         with self._storage():
             vectors = self._embedding.of_new(self._missing(parts))
-            fields = {"stored": known["t"], **known, "source": valid(known["source"])}
+            fields = {"stored": known["t"], **known, "source": without_surrogates(known["source"])}
             return self._put(parts, fields, vectors, durable=durable)
 
     def change(
@@ -114,18 +114,18 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
 
     def search(self, query: str, k: int, skip: Skip = (), wanted: Wanted | None = None) -> Found:
         """See MemoryStore. Only the first `texts.PART` characters of the query count."""
-        text = valid(query)[: texts.PART]
+        text = without_surrogates(query)[: texts.PART]
         near: list[RetrievedMemory] = []
         with self._storage():
             if k < 1 or not text.strip() or not self.listed(1):  # do not embed the query in vain
                 return Found((), (), {}, {}, {}, 0)
             words = terms(text)
             counts, total = self._word_counts(words) if words else ({}, 0)
-            worded = filtered(partial(self._matching, text, skip=skip), k, wanted)
+            worded = search_filtered(partial(self._matching, text, skip=skip), k, wanted)
             try:
                 if (vector := self._embedding.of_query(text)).any():
                     self._embed_missing()
-                    near = filtered(partial(self._nearest, vector, skip=skip), k, wanted)
+                    near = search_filtered(partial(self._nearest, vector, skip=skip), k, wanted)
                 ids = list(dict.fromkeys(memory.id for memory in (*near, *worded)))
                 vectors = self.vectors(ids) if ids else {}
                 meaning = self._embedding.meaning(text, vectors) if vectors else {}

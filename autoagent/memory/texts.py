@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from autoagent.core.memory import RetrievedMemory
 from autoagent.text.quoting import Marks, defuse
-from autoagent.text.sanitize import valid
+from autoagent.text.sanitize import without_surrogates
 
 PART = 8_000  # characters; an embedder reads little more, and a prompt has room for little more
 _UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana, Han
@@ -33,7 +33,7 @@ def hash_of(text: str) -> bytes:
 
 def parts(text: str) -> list[str]:
     """Split a text, made valid, into nonblank pieces of at most PART characters, if possible after a line or word."""
-    text = valid(text)
+    text = without_surrogates(text)
     pieces, start = [], 0
     while start < len(text):
         end = start + PART
@@ -45,14 +45,14 @@ def parts(text: str) -> list[str]:
     return [part for part in pieces if part.strip()]
 
 
-def spaced(text: str) -> str:
+def pair_unspaced(text: str) -> str:
     """Replace each run of a script without spaces by its overlapping pairs of characters."""
     if text.isascii():
         return text
     return _UNSPACED.sub(lambda run: f" {' '.join(map(''.join, itertools.pairwise(run[0])))} ", text)
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Return the text in lower case and without diacritics."""
     folded = text.casefold()
     if folded.isascii():
@@ -61,8 +61,8 @@ def folded(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in order, ignoring case and diacritics (see `spaced`)."""
-    return [word[:MAX_WORD_CHARACTERS] for word in re.findall(r"\w+", spaced(folded(text)))]
+    """Return the words of a text in order, ignoring case and diacritics (see `pair_unspaced`)."""
+    return [word[:MAX_WORD_CHARACTERS] for word in re.findall(r"\w+", pair_unspaced(fold(text)))]
 
 
 def rarity(count: int, total: int) -> float:

@@ -34,7 +34,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.memory.dreams import Journal
 from autoagent.memory.embedders.lazy import LazyEmbedder
-from autoagent.text.sanitize import valid
+from autoagent.text.sanitize import without_surrogates
 from autoagent.text.text_file import open_regular
 
 VERSION = 1
@@ -213,7 +213,7 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Export, *
     except texts remembered here.
     """
     count_before = store.stats().count
-    exported, doubted = (exported, 0) if trusted else _labelled_untrusted(store, exported)
+    exported, doubted = (exported, 0) if trusted else _label_untrusted(store, exported)
     for start in range(0, len(exported.memories), BATCH):
         batch = exported.memories[start : start + BATCH]
         store.change([change for memory in batch for change in _restore(store, memory)])
@@ -242,7 +242,7 @@ def without_untrusted(exported: Export) -> Export:
     return dataclasses.replace(exported, memories=memories, trash=trash, dreams=dreams)
 
 
-def _labelled_untrusted(store: MemoryStore, exported: Export) -> tuple[Export, int]:
+def _label_untrusted(store: MemoryStore, exported: Export) -> tuple[Export, int]:
     """Return the export with only the trust that this memory shares, and how many items lost theirs."""
 
     def label(memory: RetrievedMemory) -> RetrievedMemory:
@@ -305,7 +305,9 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
-        if kind is str and name != "text" and record[name] != valid(record[name]):  # texts are made valid when stored
+        if (
+            kind is str and name != "text" and record[name] != without_surrogates(record[name])
+        ):  # texts are made valid when stored
             raise StateError(f"{path}, line {number}: {name!r} contains a lone surrogate.")
     t = _time(path, number, time, record.get(time))
     stored = _time(path, number, "stored", record.get("stored", 0))  # older exports have none
@@ -328,7 +330,7 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
         check_time(dream.t)
     except ValueError as error:
         raise StateError(f"{path}, line {number}: this is not a dream: {error}.") from error
-    if dream.problem != valid(dream.problem):  # the text is made valid when stored
+    if dream.problem != without_surrogates(dream.problem):  # the text is made valid when stored
         raise StateError(f"{path}, line {number}: 'problem' contains a lone surrogate.")
     return dream
 

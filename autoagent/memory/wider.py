@@ -66,7 +66,7 @@ class WiderMemory:
             self._leave_out(error)
             return recalls
         top = max(_best_evidence(recalls), _best_evidence(of_user))
-        recalls, of_user = _scaled(recalls, top), _scaled(of_user, top)
+        recalls, of_user = _rescale(recalls, top), _rescale(of_user, top)
         best = list(merge(recalls.memories, map(_of_user, of_user.memories), key=lambda memory: -memory.score))
         beyond = [LeftOut(memory.id, memory.score, BEYOND, memory.evidence) for memory in best[k:]]
         others = (replace(other, id=-other.id) for other in of_user.left_out)
@@ -137,7 +137,7 @@ def _best_evidence(recall: Recall) -> float:
     return max(found + [other.evidence for other in recall.left_out if other.reason != FROM_OUTSIDE], default=0.0)
 
 
-def _scaled(recall: Recall, top: float) -> Recall:
+def _rescale(recall: Recall, top: float) -> Recall:
     """Scale the scores, which are relative to the best of one memory, to the best of both with the evidence `top`."""
     share = _best_evidence(recall) / top if top else 1.0
     memories = tuple(replace(memory, score=memory.score * share) for memory in recall.memories)

@@ -52,24 +52,24 @@ _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*-chat)")
 _SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 
 
-def names() -> list[str]:
+def chat_model_names() -> list[str]:
     """Return the names of the chat models in the table, without embedders."""
     return [name for name, row in _TABLE.items() if row[1]]
 
 
-def known(model: str) -> Known | None:
+def find_model(model: str) -> Known | None:
     """Return a model's entry, also for dated snapshots, vendor prefixes (`openai/gpt-5`) and dots for dashes."""
     name = _SNAPSHOT.sub("", model.rpartition("/")[2].lower())
     row = _TABLE.get(name) or _TABLE.get(name.replace(".", "-"))
     return Known(Price(*row[:3]), row[3]) if row else None
 
 
-def reasons(model: str) -> bool:
+def is_reasoning_model(model: str) -> bool:
     """Return whether a model thinks before it answers. It then takes `max_completion_tokens` and no temperature."""
     return _REASONING.match(model.rpartition("/")[2].lower()) is not None
 
 
-def cost(price: Price | None, prompt: int, completion: int, cached: int) -> float | None:
+def cost_of(price: Price | None, prompt: int, completion: int, cached: int) -> float | None:
     """Return the cost in USD, or None without a price. `cached` tokens are part of the prompt."""
     if price is None:
         return None

@@ -157,11 +157,11 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64; RFC 6052
 _GLOBAL = ipaddress.IPv6Network("2000::/3")  # all allocated IPv6 addresses
 
 
-def refusal(ip: str) -> str:
+def refusal_reason(ip: str) -> str:
     """Describe an IP address that is not on the public internet, or '' if it is public."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if address.version == 6 and address in _NAT64:
-        return refusal(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
+        return refusal_reason(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
     for network, reason in _networks():
         if address in network:
             return reason
@@ -231,7 +231,7 @@ class NetworkGuard:
         if (host, port) in self.allowed:
             return addresses
         for ip in addresses:
-            reason = refusal(ip)
+            reason = refusal_reason(ip)
             if reason and (ip, port) not in self.allowed:
                 which = f"{host} is {reason}" if ip == host else f"{host} is {ip}, {reason}"
                 raise CommandError(

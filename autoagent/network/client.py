@@ -22,7 +22,13 @@ from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
 from autoagent.core.services import SAME_HOST_ONLY, WebPage
 from autoagent.network.addresses import Address, NetworkGuard, parse
-from autoagent.network.connections import SILENCE_SECONDS, Deadline, guarded_adapter, guarded_connect, named
+from autoagent.network.connections import (
+    SILENCE_SECONDS,
+    Deadline,
+    guarded_adapter,
+    guarded_connect,
+    translating_errors,
+)
 
 if TYPE_CHECKING:
     from requests import Response
@@ -89,7 +95,7 @@ class HttpAnswer:
     def blocks(self, limit: int) -> Iterator[bytes]:
         """Yield the content as it comes, decompressed, at most `limit` bytes of it. Raises CommandError."""
         left = limit
-        with named(self.address.url, self.deadline):
+        with translating_errors(self.address.url, self.deadline):
             for block in self.response.raw.stream(_BLOCK, decode_content=True):
                 yield block[:left]
                 left -= len(block)
@@ -108,12 +114,12 @@ class HttpClient:
     user_agent: str = f"autoagent/{__version__}"
 
     def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
-        with Deadline(FETCH_SECONDS) as deadline, self.asked(url, headers or {}, deadline) as answer:
+        with Deadline(FETCH_SECONDS) as deadline, self.get(url, headers or {}, deadline) as answer:
             body = b"".join(answer.blocks(limit + 1))
             return WebPage(answer.address.url, answer.media_type, body[:limit], answer.charset, cut=len(body) > limit)
 
     @contextmanager
-    def asked(
+    def get(
         self, url: str, headers: Mapping[str, str], deadline: Deadline, expected: Collection[int] = _WITH_CONTENT
     ) -> Iterator[HttpAnswer]:
         """Send a GET, follow all checked redirects, and yield the answer, closed afterwards.
@@ -128,7 +134,7 @@ class HttpClient:
         http = guarded_adapter(guarded_connect(self.guard, deadline))
         try:
             for _ in range(MAX_REDIRECTS + 1):
-                with named(address.url, deadline):
+                with translating_errors(address.url, deadline):
                     request = Request("GET", address.url, headers=sent, cookies=cookies).prepare()
                     # Only the adapter: a Session reads the environment, and the whole body of a redirect.
                     response = http.send(request, stream=True, timeout=SILENCE_SECONDS)
@@ -188,7 +194,7 @@ def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progre
 
     Raises CommandError. The part is emptied if it cannot be continued later.
     """
-    with Deadline(DOWNLOAD_SECONDS) as deadline, client.asked(url, _UNCOMPRESSED, deadline) as first:
+    with Deadline(DOWNLOAD_SECONDS) as deadline, client.get(url, _UNCOMPRESSED, deadline) as first:
         validator, size = first.validator, first.length
         if size is not None and size > limit:
             raise _too_large(first, limit)
@@ -204,7 +210,7 @@ def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progre
                         _receive(first, file, size, progress)
                     else:
                         headers = {**_UNCOMPRESSED, "Range": f"bytes={before}-", "If-Range": validator}
-                        with client.asked(url, headers, deadline, expected=(200, 206)) as rest:
+                        with client.get(url, headers, deadline, expected=(200, 206)) as rest:
                             if rest.response.status_code != 206 or rest.start != file.tell():
                                 _empty(file)
                                 raise CommandError(f"{url} has changed while it was being fetched; fetch it again.")

@@ -54,7 +54,7 @@ class Deadline:
         for watched in self._sockets:
             watched.close()
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Return the remaining seconds, at least a millisecond."""
         return max(self._end - time.monotonic(), 0.001)
 
@@ -79,7 +79,7 @@ def guarded_connect(guard: NetworkGuard, deadline: Deadline) -> Connect:
         addresses = guard.reach(host, port)
         for number, ip in enumerate(addresses, 1):
             try:
-                connection = socket.create_connection((ip, port), min(CONNECT_SECONDS, deadline.left()))
+                connection = socket.create_connection((ip, port), min(CONNECT_SECONDS, deadline.remaining()))
             except OSError:
                 if number == len(addresses) or deadline.passed:
                     raise
@@ -154,7 +154,7 @@ _CERTIFICATE = {
 
 
 @contextlib.contextmanager
-def named(url: str, deadline: Deadline) -> Iterator[None]:
+def translating_errors(url: str, deadline: Deadline) -> Iterator[None]:
     """Turn every failure, including the deadline, into a CommandError with the URL and the reason."""
     from http.client import HTTPException
 

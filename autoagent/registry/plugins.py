@@ -65,7 +65,7 @@ class Plugin:
 
 def plugins(group: str) -> tuple[Plugin, ...]:
     """Return the plug-ins of a group in the order of discovery, with records of extensions last."""
-    single = [plugin for plugin in _installed() if plugin.group == group]
+    single = [plugin for plugin in _find_installed() if plugin.group == group]
     registered = [
         replace(entry.plugin, group=group, name=name or entry.plugin.name, record=record)
         for entry in extensions()
@@ -86,10 +86,10 @@ class Extension:
 @cache
 def extensions() -> tuple[Extension, ...]:
     """Return all extensions, registered. A failing extension registers nothing."""
-    return tuple(_registered(plugin) for plugin in _installed() if plugin.group == "")
+    return tuple(_load_extension(plugin) for plugin in _find_installed() if plugin.group == "")
 
 
-def _registered(plugin: Plugin) -> Extension:
+def _load_extension(plugin: Plugin) -> Extension:
     from autoagent.core.errors import SetupError
     from autoagent.registry.registrations import Registrations
 
@@ -106,11 +106,11 @@ def _registered(plugin: Plugin) -> Extension:
 
 def plugins_of_other_groups(known_groups: tuple[str, ...]) -> list[Plugin]:
     """Return the plug-ins of unknown groups, to report misspelled groups."""
-    return [plugin for plugin in _installed() if plugin.group and plugin.group not in known_groups]
+    return [plugin for plugin in _find_installed() if plugin.group and plugin.group not in known_groups]
 
 
 @cache
-def _installed() -> tuple[Plugin, ...]:
+def _find_installed() -> tuple[Plugin, ...]:
     """Return all plug-ins of installed distributions, ignoring the current folder, which is untrusted."""
     current_folder = os.path.realpath(os.getcwd())  # noqa: PTH109 - pathlib is not loaded yet
     plugins: dict[tuple[str, str, str], Plugin] = {}

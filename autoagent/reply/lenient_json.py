@@ -30,10 +30,10 @@ class UnreadableJson(ValueError):
     def __str__(self) -> str:
         reason, text, position = self.args  # built only when shown, since most prose in braces is skipped
         found = text[position:].lstrip()
-        return f"{place(text, position)}: {reason}, found {excerpt(found)}" if found else f"the end: {reason}"
+        return f"{format_position(text, position)}: {reason}, found {excerpt(found)}" if found else f"the end: {reason}"
 
 
-def place(text: str, position: int) -> str:
+def format_position(text: str, position: int) -> str:
     """Format the position as `line 3, column 7`."""
     return f"line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
 
@@ -80,7 +80,7 @@ class _Reader:
         self.begun = False
 
     def object(self, depth: int) -> dict[str, Any]:
-        start = self.enter(depth)
+        start = self.check_depth(depth)
         members: dict[str, Any] = {}
         while not self.take("}"):
             key_position = self.position
@@ -96,7 +96,7 @@ class _Reader:
         return members
 
     def array(self, depth: int) -> list[Any]:
-        start = self.enter(depth)
+        start = self.check_depth(depth)
         items: list[Any] = []
         while not self.take("]"):
             self.still_open("list", start)
@@ -164,7 +164,7 @@ class _Reader:
             raise self.error("the string that begins here is never closed")
         self.position = found.end()
         body = found.group(1)
-        return self.unescaped(body, start + 1) if "\\" in body else body
+        return self.unescape(body, start + 1) if "\\" in body else body
 
     def triple_quoted(self, quotes: str) -> str:
         start = self.position + 3
@@ -177,7 +177,7 @@ class _Reader:
         self.position = end + 3
         return self.text[start:end]
 
-    def unescaped(self, body: str, start: int) -> str:
+    def unescape(self, body: str, start: int) -> str:
         def character(escape: re.Match[str]) -> str:
             code = escape[1] or escape[2] or escape[3]
             if code:
@@ -189,7 +189,7 @@ class _Reader:
         # UTF-16 joins the separately escaped halves of a character.
         return _ESCAPE.sub(character, body).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
-    def enter(self, depth: int) -> int:
+    def check_depth(self, depth: int) -> int:
         if depth > MAX_DEPTH:
             raise self.error(f"nested more than {MAX_DEPTH} levels deep")
         self.position += 1
@@ -197,7 +197,7 @@ class _Reader:
 
     def still_open(self, kind: str, start: int) -> None:
         if not self.next():
-            raise self.error(f"the {kind} that opens at {place(self.text, start)} is never closed")
+            raise self.error(f"the {kind} that opens at {format_position(self.text, start)} is never closed")
 
     def next(self) -> str:
         """Skip white space and comments. Return the next character, or '' at the end."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoagent.core.errors import ReplyError
-from autoagent.reply.lenient_json import UnreadableJson, excerpt, is_same_json, place, read_object
+from autoagent.reply.lenient_json import UnreadableJson, excerpt, format_position, is_same_json, read_object
 
 MAX_BRACES = 100  # braces without an object; bounded, since each may be scanned to the end of the reply
 
@@ -123,7 +123,7 @@ class _Reading:
             self._words_before += self.words
             self.words = []
         else:
-            location = place(self._text, start)
+            location = format_position(self._text, start)
             self._note_problem(ReplyError(f"The reply holds a second, different command at {location}; send only one."))
         return end
 

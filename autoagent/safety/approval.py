@@ -33,7 +33,7 @@ class ContinuousAuthorizer:
 
     def interrupted(self) -> str:
         if self._ask is None:
-            raise stopped(Status.INTERRUPTED)
+            raise stop_error(Status.INTERRUPTED)
         return self._ask.interrupted()
 
     def waits_on(self, reason: str) -> bool:
@@ -89,6 +89,6 @@ _REASONS: Mapping[Status, str] = {
 }
 
 
-def stopped(status: Status) -> StopRun:
+def stop_error(status: Status) -> StopRun:
     """Return the error that ends the run with this status."""
     return StopRun(Outcome(status, _REASONS[status]))

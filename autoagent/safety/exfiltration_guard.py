@@ -19,7 +19,7 @@ from autoagent.core.commands import OUTWARD, PLAIN, Call, CommandSpec, Effects, 
 from autoagent.core.events import AgentMessage, Event, Returned
 from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory, memory_name
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.text.quoting import marked, name_source
+from autoagent.text.quoting import mark_untrusted, name_source
 
 __all__ = ["AccessObserver", "ExfiltrationGuard", "TaintedFiles"]
 
@@ -217,7 +217,7 @@ class ExfiltrationGuard:
     def quote(self, text: str, path: str = "") -> str:
         """Quote a file's text, or without `path` a program's output, between marks if it may be from outside."""
         source = self._tainted.source_of(path) if path else self._output_source
-        return marked(text, source, run=self._run, step=self._step) if source else text
+        return mark_untrusted(text, source, run=self._run, step=self._step) if source else text
 
     def examine(self, proposal: Proposal) -> Proposal:
         """Return the proposal, with a warning if only a fresh answer from a person may allow it."""

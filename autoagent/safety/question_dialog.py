@@ -17,7 +17,7 @@ from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.events import Dropped
 from autoagent.core.memory import memory_name
 from autoagent.core.task import Status
-from autoagent.safety.approval import NOBODY, stopped
+from autoagent.safety.approval import NOBODY, stop_error
 from autoagent.safety.rules import Rule, Rulebook
 from autoagent.safety.typed_answers import (
     OWN_WORDS,
@@ -134,7 +134,7 @@ class Ask:
             if answer.kind == "feedback":
                 return Verdict(False, "user", answer.text)
             if answer.kind == "stop":
-                raise stopped(Status.STOPPED)
+                raise stop_error(Status.STOPPED)
             if answer.kind == "edit" and (args := self._edit(proposal, answer.text)) is not None:
                 return Verdict(False, "user", args=args)
             if answer.kind == "word" and (verdict := self._run_word(answer.text, proposal)) is not None:
@@ -228,12 +228,12 @@ class Ask:
             try:
                 line = self._answer(question, self._form("remark"))
             except KeyboardInterrupt:
-                raise stopped(Status.INTERRUPTED) from None
+                raise stop_error(Status.INTERRUPTED) from None
             except TimeoutError:
                 return ""
             answer = read_answer(line, self._yes, self._no)
             if answer.kind == "stop":
-                raise stopped(Status.STOPPED)
+                raise stop_error(Status.STOPPED)
             if answer.kind == "feedback":
                 return answer.text
             if not line.strip() or answer == UserAnswer("run", 1):
@@ -255,7 +255,7 @@ class Ask:
                 return True
             answer = read_answer(line, self._yes, self._no)
             if answer.kind == "stop":
-                raise stopped(Status.STOPPED)
+                raise stop_error(Status.STOPPED)
             if not line.strip() or answer == UserAnswer("run", 1):
                 return True
             self._terminal.say("The model cannot read that now. Enter tries again.")
@@ -337,14 +337,14 @@ class Ask:
         try:
             return self._answer(words, question)
         except KeyboardInterrupt:
-            raise stopped(Status.INTERRUPTED) from None
+            raise stop_error(Status.INTERRUPTED) from None
 
     def _answer(self, words: str, question: Question) -> str:
         self._terminal.discard_typeahead()
         try:
             return self._terminal.ask(words, question=question)
         except EOFError:
-            raise stopped(Status.UNANSWERED) from None
+            raise stop_error(Status.UNANSWERED) from None
 
     def _edit(self, proposal: Proposal, name: str) -> dict[str, Any] | None:
         """Return new arguments, or None if unchanged. `name` is the argument to change, or '' for the default."""

@@ -93,7 +93,7 @@ def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) 
             return _fits(rule.pattern, value, ".")
 
 
-def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
+def check_rule(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
     """Return the rule under its command's present name. Raises SettingsError if it can never match."""
     names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
     spec = names.get(rule.command)
@@ -246,7 +246,7 @@ class Rulebook:
 
     def parse(self, text: str) -> Rule:
         """Parse the text as a rule. Raises SettingsError if it is invalid, or can never match."""
-        return checked(Rule.parse(text), self._specs.values())
+        return check_rule(Rule.parse(text), self._specs.values())
 
     def fits(self, rule: Rule, call: Call) -> bool:
         """Return whether the rule allows the call."""

@@ -53,22 +53,22 @@ def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
         if found is None:
             where = f" after {before}" if before else ""
             earlier = " It appears only before that." if part.pattern.search(screen) else ""
-            yield f"{part.place}: screen: {_shown(part)} did not appear{where}.{earlier}"
+            yield f"{part.place}: screen: {_format_part(part)} did not appear{where}.{earlier}"
             break  # the position of further parts is unknown
-        position, before = found.end(), _shown(part)
+        position, before = found.end(), _format_part(part)
     for part in expected.not_on_screen:
         if part.pattern.search(screen):
-            yield f"{part.place}: not_on_screen: {_shown(part)} is there."
+            yield f"{part.place}: not_on_screen: {_format_part(part)} is there."
 
 
 def _in_prompts(expected: Expected, prompts: Sequence[str]) -> Iterator[str]:
     for part in expected.prompt:
         if not any(part.pattern.search(prompt) for prompt in prompts):
-            yield f"{part.place}: prompt: {_shown(part)} is in none of the {len(prompts)} prompts."
+            yield f"{part.place}: prompt: {_format_part(part)} is in none of the {len(prompts)} prompts."
     for part in expected.not_in_prompt:
         for number, prompt in enumerate(prompts, 1):
             if part.pattern.search(prompt):
-                yield f"{part.place}: not_in_prompt: {_shown(part)} is in prompt {number} of {len(prompts)}."
+                yield f"{part.place}: not_in_prompt: {_format_part(part)} is in prompt {number} of {len(prompts)}."
                 break
 
 
@@ -101,5 +101,5 @@ def _excerpt(lines: Sequence[str]) -> str:
     return "\n".join(f"  {escape(line)}" for line in shorten_lines(lines, _MAX_DIFF_LINES))
 
 
-def _shown(part: Part) -> str:
+def _format_part(part: Part) -> str:
     return repr(shorten(part.written, _MAX_PART_CHARACTERS))

@@ -188,7 +188,7 @@ def _session(path: Path, entries: Mapping[str, YamlEntry], *, trusted: bool) -> 
         terminal=_boolean(entries["terminal"]) if "terminal" in entries else True,
         replies=tuple(_reply(entry) for entry in entries["replies"].items()) if "replies" in entries else (),
         answers=tuple(_answer(entry) for entry in entries["answers"].items()) if "answers" in entries else (),
-        expected=_expected(entries["expect"]),
+        expected=_parse_expected(entries["expect"]),
     )
 
 
@@ -230,14 +230,16 @@ def _answer(entry: YamlEntry) -> str:
     return answer
 
 
-def _expected(entry: YamlEntry) -> Expected:
+def _parse_expected(entry: YamlEntry) -> Expected:
     entries = entry.members(_EXPECTED)
     given = {name: entries[name] for name in _EXPECTED[1:5] if name in entries}
     parts = {name: tuple(map(_part, it.items() if it.is_list else [it])) for name, it in given.items()}
     return Expected(
         place=entry.place,
         code=_count(entries["exit"]) if "exit" in entries else 0,
-        files=tuple(_expected_file(*file) for file in entries["files"].members().items()) if "files" in entries else (),
+        files=tuple(_parse_expected_file(*file) for file in entries["files"].members().items())
+        if "files" in entries
+        else (),
         commands=_count(entries["commands"]) if "commands" in entries else None,
         events={kind: _count(number) for kind, number in entries["events"].members(EVENTS, "type of event").items()}
         if "events" in entries
@@ -264,7 +266,7 @@ def _pattern(entry: YamlEntry) -> re.Pattern[str]:
         raise SettingsError(f"{entry.where}: is not a regular expression: {error}.") from None
 
 
-def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
+def _parse_expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
     path = _inside(name, entry)
     if entry.node.id == "scalar":
         return ExpectedFile(entry.place, path, content=_exact_text(entry))

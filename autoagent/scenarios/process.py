@@ -64,10 +64,10 @@ def run_at_terminal(
     try:
         fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         command = _command(_START_AT_TERMINAL, arguments)
-        with started(command, folder, environment, stdin=far, output=far) as process:
+        with running_process(command, folder, environment, stdin=far, output=far) as process:
             typist = _Typist(near, answers)
             code, shown = _watch(process, near, seconds, typist.look)
-        return ProcessOutcome(code, plain(shown), typist.typed, typist.eofs_sent)
+        return ProcessOutcome(code, strip_terminal_codes(shown), typist.typed, typist.eofs_sent)
     finally:
         os.close(near)
         os.close(far)
@@ -83,9 +83,9 @@ def run_on_pipes(
         with tempfile.TemporaryFile() as lines:  # a pipe buffers only 64 KiB
             lines.write("".join(f"{answer}\n" for answer in answers).encode())
             lines.seek(0)
-            with started(command, folder, environment, stdin=lines.fileno(), output=far) as process:
+            with running_process(command, folder, environment, stdin=lines.fileno(), output=far) as process:
                 code, shown = _watch(process, near, seconds, lambda shown: None)
-        return ProcessOutcome(code, plain(shown))
+        return ProcessOutcome(code, strip_terminal_codes(shown))
     finally:
         os.close(near)
         os.close(far)
@@ -95,7 +95,7 @@ def _command(start: str, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-c", start, os.pathsep.join(path for path in sys.path if path), *arguments]
 
 
-def plain(shown: bytes) -> str:
+def strip_terminal_codes(shown: bytes) -> str:
     """Return the output of a terminal without control characters. Lines end with `\\n`."""
     return _CONTROL.sub("", shown.decode("utf-8", "replace"))
 
@@ -133,7 +133,7 @@ class _Typist:
         import termios
 
         answered = self._before < 0 or b"\n" in shown[self._before :]
-        if not answered or not plain(shown[shown.rfind(b"\n") + 1 :]).endswith(_QUESTION_ENDS):
+        if not answered or not strip_terminal_codes(shown[shown.rfind(b"\n") + 1 :]).endswith(_QUESTION_ENDS):
             return False
         flags = termios.tcgetattr(self._terminal)[3]
         if flags & termios.ICANON and flags & termios.ECHO:
@@ -142,7 +142,7 @@ class _Typist:
 
 
 @contextmanager
-def started(
+def running_process(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], *, stdin: int, output: int
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process, with everything it starts, during the block. Nothing of it survives the block.

@@ -103,7 +103,7 @@ async def _render(first: WebPage, limit: int, load: Load, name: str, seconds: fl
             browser = await _launch(playwright, name, home)
             try:
                 async with asyncio.timeout(seconds):
-                    return await _shown(browser, first, limit, load)
+                    return await _render_page(browser, first, limit, load)
             except Error as error:
                 raise CommandError(f"{first.url} cannot be shown in {name}: {_first_line(error)}.") from error
             finally:
@@ -129,7 +129,7 @@ async def _launch(playwright: Playwright, name: str, home: str) -> Browser:
         raise CommandError(f"{name} cannot be started: {_first_line(error)}.") from error
 
 
-async def _shown(browser: Browser, first: WebPage, limit: int, load: Load) -> WebPage:
+async def _render_page(browser: Browser, first: WebPage, limit: int, load: Load) -> WebPage:
     from playwright.async_api import TimeoutError as NotQuiet
 
     context = await browser.new_context(accept_downloads=False, service_workers="block")

@@ -21,7 +21,7 @@ from autoagent.registry.registrations import GUESTS
 from autoagent.safety.approval import ContinuousAuthorizer, FailClosedAuthorizer, RuleAuthorizer
 from autoagent.safety.rules import Rulebook, SavedRules
 from autoagent.safety.typed_answers import Steering, UserAnswer, read_answer
-from autoagent.session.extension_hooks import HookedModel, heard, hooked_authorizer, hooked_registry, rendered
+from autoagent.session.extension_hooks import HookedModel, hooked_authorizer, hooked_registry, notify_listeners, render
 from autoagent.session.permissions import enforce_inside
 from autoagent.session.session import Session, found_by_parts, place_in
 from autoagent.settings import DOTENV, Settings, secrets_of, user_config_path, user_state_path
@@ -55,7 +55,7 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
         color, plain=plain, thoughts=settings.thoughts, history=user_state_path(os.environ) / "history",
         notify=settings.notify, terms=terms, brief=settings.continuous,
     )  # fmt: skip
-    mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
+    mask, hooks = mask_of(settings), EventHooks(render) if replays else EventHooks(render, notify_listeners)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
 
 
@@ -81,7 +81,7 @@ def is_attended(settings: Settings) -> bool:
 
 def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
     """Open a screen that shows a logged run as text on `out`."""
-    hooks = EventHooks(rendered)
+    hooks = EventHooks(render)
     return Console(out, sys.stderr, sys.stdin, style=style, replays=True, mask=mask_of(settings), hooks=hooks)
 
 
@@ -317,7 +317,7 @@ def ensure_weights() -> Path:
     """Return the file of the embedded model, downloading it with a progress bar if missing. Raises SetupError."""
     from autoagent.models.local import weights
 
-    if weights.installed():
+    if weights.is_installed():
         return weights.path()
     from autoagent.models.local import download
 

@@ -54,10 +54,10 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
 
 def last_start(state_dir: Path, run: str) -> RunStarted:
     """Return the newest RunStarted or Resumed. Raises StateError if there is none."""
-    return ends(state_dir, run)[0]
+    return newest_state(state_dir, run)[0]
 
 
-def ends(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
+def newest_state(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
     """Return the newest start or change of the run, and its status since. Raises StateError if it has no start."""
     began, status = _scan_starts(state_dir, run)
     if began is None:
@@ -86,7 +86,7 @@ def newest_run(state_dir: Path, *, finished: bool = False) -> str:
     raise StateError(f"There is no {'' if finished else 'unfinished '}run in {state_dir}.")
 
 
-def answered(settings: Settings, run: str, step: int | None = None) -> int:
+def count_replies(settings: Settings, run: str, step: int | None = None) -> int:
     """Count the replies of a recording used up to the end of a step (None: until now), or 0 for other models."""
     if not settings.model_choice.provider.recorded:
         return 0

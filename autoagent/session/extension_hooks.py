@@ -51,7 +51,7 @@ def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
     """Return the authorizer, preceded by the extensions' authorizers and wrapped in their hooks."""
     for name, decide in reversed(hooks("decide")):
-        authorizer = HookedAuthorizer(authorizer, partial(asked_first, name, decide))
+        authorizer = HookedAuthorizer(authorizer, partial(ask_extension_first, name, decide))
     for name, hook in reversed(hooks("authorize")):
         authorizer = HookedAuthorizer(authorizer, partial(_authorize_hooked, name, hook))
     return authorizer
@@ -102,13 +102,13 @@ def notify_memory_hooks(place: str, ids: Sequence[int], *dream: str) -> None:
         _call_or_none(name, place, partial(hook, tuple(ids), *dream))
 
 
-def heard(event: Event) -> None:
+def notify_listeners(event: Event) -> None:
     """Pass an event to every listener."""
     for name, listener in hooks("listen"):
         _call_or_none(name, "listener", partial(listener, event))
 
 
-def rendered(event: Event) -> str | None:
+def render(event: Event) -> str | None:
     """Return an extension's rendering of an event, or None."""
     for extension in extensions():
         if (render := extension.registrations.renderers.get(event.type)) is not None:
@@ -138,7 +138,7 @@ def _think_hooked(
     name: str, hook: Callable[..., Any], messages: tuple[Message, ...], ask: Callable[[], Completion]
 ) -> Completion:
     inner: _CallOnce[Completion] = _CallOnce(ask)
-    completion = passed_over(name, "think", lambda: hook(messages, inner), inner)
+    completion = call_hook(name, "think", lambda: hook(messages, inner), inner)
     return completion if isinstance(completion, Completion) else inner()
 
 
@@ -153,7 +153,9 @@ class HookedAuthorizer(AuthorizerWrapper):
         return self._decide(proposal, partial(self._inner.decide, proposal))
 
 
-def asked_first(name: str, decide: Callable[..., Any], proposal: Proposal, otherwise: Callable[[], Verdict]) -> Verdict:
+def ask_extension_first(
+    name: str, decide: Callable[..., Any], proposal: Proposal, otherwise: Callable[[], Verdict]
+) -> Verdict:
     """Ask an extension's authorizer first.
 
     It may answer for the user, except that only the user may allow a call with a warning.
@@ -204,14 +206,14 @@ class _HookedMemory:
         def fallback() -> int | None:
             return results[-1] if results else self._memory.add(text, **kwargs)
 
-        memory_id = passed_over(self._name, "store", lambda: self._hook(text, inner), fallback)
+        memory_id = call_hook(self._name, "store", lambda: self._hook(text, inner), fallback)
         return memory_id if memory_id is None or isinstance(memory_id, int) else fallback()
 
 
 def _execute_hooked(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:
     """Run a command with a hook around it. The result keeps its labels."""
     inner: _CallOnce[Result] = _CallOnce(run)
-    result = passed_over(name, "execute", lambda: hook(call, inner), inner)
+    result = call_hook(name, "execute", lambda: hook(call, inner), inner)
     if not isinstance(result, Result):
         return inner()
     original = inner.value
@@ -245,7 +247,7 @@ class _CallOnce(Generic[Value]):
         return self.value
 
 
-def passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any]) -> Any:
+def call_hook(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any]) -> Any:
     """Call a hook, or `instead` if it fails. Errors of the wrapped function propagate."""
     try:
         return hook()

@@ -67,7 +67,7 @@ class MigrationPlan:
         self.rows.append(Row(item, "not taken", why=why))
 
 
-def plan(source: Path, target: Path) -> MigrationPlan:
+def plan_migration(source: Path, target: Path) -> MigrationPlan:
     """Plan the migration of a folder; into itself, only its memories. Raises SettingsError if it is not AutoGPT's."""
     migration = MigrationPlan()
     if not _is_inside(source, Path(DOTENV)):

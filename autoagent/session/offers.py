@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autoagent.commands.registry import Command
 
 
-def allowed(place: Place, offer: Offer, warn: Callable[[str], None]) -> list[Command]:
+def allowed_commands(place: Place, offer: Offer, warn: Callable[[str], None]) -> list[Command]:
     """Return the allowed commands of an offer. Ask about the others if somebody can be asked.
 
     Raises SettingsError if the answer cannot be saved, and ValueError for a name that no offered command can have.

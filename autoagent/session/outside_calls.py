@@ -42,7 +42,7 @@ from autoagent.safety.approval import (
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
-from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_registry, rendered
+from autoagent.session.extension_hooks import hooked_authorizer, hooked_registry, notify_listeners, render
 from autoagent.session.memories import MemoryParts, open_memory_for_subcommand
 from autoagent.session.plan import limits_of, logged_settings
 from autoagent.session.restoring import open_snapshots
@@ -52,7 +52,7 @@ from autoagent.settings import Settings
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.screen import Style
 from autoagent.terminal.signals import Interrupts
-from autoagent.text.quoting import marked
+from autoagent.text.quoting import mark_untrusted
 from autoagent.workspace.lock import sole_writer
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class CallService:
             elif isinstance(event, Returned):
                 answer = Answer(event.text, not event.ok, event.meta.products)
                 if source := event.meta.untrusted:
-                    answer = Answer(marked(event.text, source, run=event.run, step=event.step), answer.failed)
+                    answer = Answer(mark_untrusted(event.text, source, run=event.run, step=event.step), answer.failed)
         return answer
 
     def end(self, outcome: Outcome) -> None:
@@ -185,7 +185,7 @@ def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str)
 
 def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallService]:
     settings = replace(session.settings, agents_at_once=0)  # there is no agent to start any
-    hooks, style, mask = EventHooks(rendered, heard), Style(plain=True), build.mask_of(settings)
+    hooks, style, mask = EventHooks(render, notify_listeners), Style(plain=True), build.mask_of(settings)
     console = Console(sys.stderr, sys.stderr, sys.stdin, style=style, mask=mask, hooks=hooks)
     registry = hooked_registry(selection.choose(selection.available(settings), settings.commands, WINDOW))
     served = [spec.name for spec in registry.specs if _is_served(spec)]

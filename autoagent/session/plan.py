@@ -105,7 +105,7 @@ def open_parts(session: Session, console: Console, extensions: RunParts | None =
         yield Parts(texts, (*commands, *texts.commands), extensions)
 
 
-def planned(
+def plan_run(
     session: Session,
     console: Console,
     parts: Parts,

@@ -17,8 +17,8 @@ from autoagent.core.protocols import Authorizer, Embedder, Model
 from autoagent.registry.parts import NO_PART, Place, PromptParts, RunOpening, RunPart, runs_alone
 from autoagent.registry.plugins import plugins
 from autoagent.safety.approval import FailClosedAuthorizer
-from autoagent.session.extension_hooks import HookedAuthorizer, asked_first, extension_source, passed_over
-from autoagent.session.offers import allowed
+from autoagent.session.extension_hooks import HookedAuthorizer, ask_extension_first, call_hook, extension_source
+from autoagent.session.offers import allowed_commands
 from autoagent.session.session import Session
 from autoagent.session.session import claimed_state as claimed_state_of
 from autoagent.text.quoting import defuse
@@ -67,7 +67,7 @@ class RunParts(RunPart):
         if not self._place.is_scenario:
             for name, part in self._parts_with("offers"):
                 for offer in _call_part(name, part.offers, say, warn) or ():
-                    found += passed_over(name, "offers", partial(allowed, self._place, offer, warn), list)
+                    found += call_hook(name, "offers", partial(allowed_commands, self._place, offer, warn), list)
         for name, part in self._parts_with("commands"):
             found += self._without_taken_names(name, "commands", _call_part(name, part.commands, say, warn) or ())
         return found
@@ -77,7 +77,7 @@ class RunParts(RunPart):
         from autoagent.commands.selection import TAKEN, with_free_names
 
         taken = {called for spec in self._place.specs() for called in (spec.name, *spec.aliases)}
-        kept: tuple[Sequence[Any], Sequence[str]] = passed_over(
+        kept: tuple[Sequence[Any], Sequence[str]] = call_hook(
             name, method, lambda: with_free_names(commands, taken), lambda: ((), ())
         )
         free, left_out = kept
@@ -144,7 +144,7 @@ class RunParts(RunPart):
     def authorizer(self, asked: Authorizer) -> Authorizer:
         """Return the authorizer, preceded by the parts that answer for the user."""
         for name, part in reversed(list(self._parts_with("decide"))):
-            asked = FailClosedAuthorizer(HookedAuthorizer(asked, partial(asked_first, name, part.decide)))
+            asked = FailClosedAuthorizer(HookedAuthorizer(asked, partial(ask_extension_first, name, part.decide)))
         return asked
 
     def asked(self, ask: Callable[[str, float | None], str]) -> Callable[[str, float | None], str]:
@@ -169,7 +169,7 @@ class RunParts(RunPart):
 
 def _call_part(name: str, method: Callable[..., Any], *args: Any) -> Any:
     """Call a method of a part. If it fails, report that once and return None."""
-    return passed_over(name, method.__name__, partial(method, *args), lambda: None)
+    return call_hook(name, method.__name__, partial(method, *args), lambda: None)
 
 
 def _source(named: str, extension: str) -> str:

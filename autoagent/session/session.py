@@ -25,7 +25,15 @@ from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
 from autoagent.session.permissions import BOUNDS_VARIABLE, remove_from_path
 from autoagent.session.task_file import checks_in, write_task
-from autoagent.session.trust import Trusted, claim, find_trap, hold, is_foreign, is_own, release
+from autoagent.session.trust import (
+    Trusted,
+    claim_state_folder,
+    find_trap,
+    hold_state_folder,
+    is_foreign,
+    is_own,
+    release,
+)
 from autoagent.settings import DOTENV, Settings, all_settings, user_config_path, user_state_path
 from autoagent.terminal.output import echo, say
 from autoagent.text.sanitize import escape, fold_blanks
@@ -187,7 +195,7 @@ class Session:
         """Trust the folder's values and its state. Raises SettingsError if that cannot be saved."""
         for untrusted in self.waiting:
             if untrusted.setting == _STATE and not untrusted.name:
-                claim(self.folder / untrusted.file, self.trusted)
+                claim_state_folder(self.folder / untrusted.file, self.trusted)
         self.trusted.add(self.folder, self.waiting)
 
     def check_made_here(self, run: str) -> None:
@@ -229,7 +237,7 @@ def claimed_state(state_dir: Path) -> Iterator[None]:
     """
     state = Path.cwd() / state_dir
     with _reporting_failure():
-        user = hold(state, Trusted(user_state_path(os.environ)))
+        user = hold_state_folder(state, Trusted(user_state_path(os.environ)))
     try:
         yield
     finally:
@@ -323,33 +331,33 @@ def notices(session: Session) -> list[str]:
     return lines
 
 
-def listed(untrusted: Iterable[UntrustedValue]) -> list[str]:
+def describe_values(untrusted: Iterable[UntrustedValue]) -> list[str]:
     """Return a line for each value: location, content, purpose."""
-    return [f"  {plain(one.location)}{_format_value(one)}   ({one.about})" for one in untrusted]
+    return [f"  {one_line(one.location)}{_format_value(one)}   ({one.about})" for one in untrusted]
 
 
-def plain(text: str) -> str:
+def one_line(text: str) -> str:
     """Return the text on one line, with control characters escaped."""
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _format_value(untrusted: UntrustedValue) -> str:
     value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", untrusted.value) if untrusted.secret else untrusted.value
-    value = plain(fold_blanks(value))  # shown whole, as trust covers all of it
+    value = one_line(fold_blanks(value))  # shown whole, as trust covers all of it
     if not untrusted.name:
         return f"  {value}".rstrip()
     return f" = {value}" if untrusted.setting else f": {value}"
 
 
 def _names(untrusted: Iterable[UntrustedValue]) -> str:
-    return ", ".join(plain(one.location) for one in untrusted)
+    return ", ".join(one_line(one.location) for one in untrusted)
 
 
 def _trust_needed(session: Session) -> str:
     usual = "" if session.flags.get("ai_settings_file") else str(session.settings.ai_settings_file)
     named = (quote(value.file) for value in session.waiting if value.name == "check" and value.file != usual)
     backend = any(one.setting == "memory_url" for one in session.waiting) and session.flags.get("memory_backend")
-    command = f"autoagent {f'-m {backend} ' if backend else ''}trust {plain(next(named, ''))}".rstrip()
+    command = f"autoagent {f'-m {backend} ' if backend else ''}trust {one_line(next(named, ''))}".rstrip()
     rest = "" if all(value.name == "check" for value in session.waiting) else f"; set those you want {_ELSEWHERE}"
     return (
         f"These count only once you trust them: {_names(session.waiting)}. "
@@ -362,10 +370,10 @@ def _ask_for_trust(session: Session) -> bool:
 
     terminal = ClickTerminal()
     terminal.say(
-        f"This folder ({plain(str(session.folder))}) has values that reach out, weaken a boundary or run a program:"
+        f"This folder ({one_line(str(session.folder))}) has values that reach out, weaken a boundary or run a program:"
     )
     columns, rows = shutil.get_terminal_size()
-    text = "\n".join(wrap(line, columns, indent=6) for line in listed(session.waiting))
+    text = "\n".join(wrap(line, columns, indent=6) for line in describe_values(session.waiting))
     echo(text, err=True)
     if (lines := text.count("\n") + 1) > rows - 4:  # the beginning has scrolled away
         terminal.say(f"These were {lines} lines, on {_names(session.waiting)}; scroll up to read them.")
@@ -386,4 +394,4 @@ def _reporting_failure() -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-    say(f"autoagent: {plain(line)}")
+    say(f"autoagent: {one_line(line)}")

@@ -134,7 +134,7 @@ class RunSteering:
     def _change_goals(self, edit: str) -> Change | None:
         old_goals = self._start.task.goals
         old_lines = [format_goal(goal) for goal in old_goals]
-        lines = _edited(old_lines, edit) if edit else self._edit_lines(old_lines)
+        lines = _apply_edit(old_lines, edit) if edit else self._edit_lines(old_lines)
         if lines is None:
             raise SettingsError(f"/goals takes a change: {_EDITS}.")
         known = {format_goal(goal): goal for goal in old_goals}
@@ -160,7 +160,7 @@ class RunSteering:
                 return lines
             if not answer:
                 return lines
-            if (edited := _edited(lines, answer)) is None:
+            if (edited := _apply_edit(lines, answer)) is None:
                 self._console.say("That is not an edit of the goals.")
                 continue
             lines = edited
@@ -254,7 +254,7 @@ class RunSteering:
             record(SystemNotice(text=notice))
 
 
-def _edited(lines: Sequence[str], edit: str) -> list[str] | None:
+def _apply_edit(lines: Sequence[str], edit: str) -> list[str] | None:
     """Return the lines after a change as in `_EDITS`, or None if it is not understood."""
     which, _, text = edit.partition(" ")
     text = " ".join(text.split())

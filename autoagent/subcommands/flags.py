@@ -66,10 +66,10 @@ def command_names(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def _model_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Return possible model names without asking an endpoint, for shell completion."""
-    from autoagent.models.pricing import names
+    from autoagent.models.pricing import chat_model_names
     from autoagent.registry.models import PROVIDERS
 
-    return [name for name in [*PROVIDERS.names(), *names()] if name.startswith(incomplete)]
+    return [name for name in [*PROVIDERS.names(), *chat_model_names()] if name.startswith(incomplete)]
 
 
 class _RegistryOption(click.Option):

@@ -33,17 +33,17 @@ def man(ctx: click.Context, subcommand: str | None) -> None:
     if subcommand != INSTALL:
         _, command, _ = group.resolve_command(program, [subcommand]) if subcommand else (None, group, [])
         assert command is not None
-        echo(page(command, program if subcommand else None))
+        echo(manual_page(command, program if subcommand else None))
         return
     folder = Path.home() / MAN_FOLDER
     subcommands = [group.get_command(program, name) for name in group.list_commands(program)]
-    pages = [page(group, None), *(page(command, program) for command in subcommands if command)]
+    pages = [manual_page(group, None), *(manual_page(command, program) for command in subcommands if command)]
     for text in pages:
         write_text(folder / f"{text.split()[1].lower()}.1", text, parents=True)
     echo(f"Written to {folder}: {len(pages)} pages; `man autoagent` shows the first.", err=True)
 
 
-def page(command: click.Command, program: click.Context | None) -> str:
+def manual_page(command: click.Command, program: click.Context | None) -> str:
     """Return the manual page of a command, or of the `program` itself, in man's source format."""
     ctx = click.Context(command, program, info_name=command.name if program else "autoagent")
     name = f"autoagent-{command.name}" if program else "autoagent"

@@ -26,16 +26,16 @@ from autoagent.session.attachments import PIPED, with_piped_input
 from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
 from autoagent.session.earlier_runs import (
     EarlierRun,
-    answered,
+    count_replies,
     earlier_runs,
-    ends,
     newest_run,
+    newest_state,
     replies,
     report_changes,
     report_lost_events,
     session_of_run,
 )
-from autoagent.session.plan import open_parts, planned
+from autoagent.session.plan import open_parts, plan_run
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, is_task, resume_flags, run_ids_here
@@ -82,7 +82,7 @@ def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None =
     session = Session.open(with_piped_input(given))
     run = find_run(session.settings.state_dir, run) if run else _choose_run(session)
     session.check_made_here(run)
-    run_start, status = ends(session.settings.state_dir, run)
+    run_start, status = newest_state(session.settings.state_dir, run)
     run_session = session_of_run(run_start, session)
     if "team" in run_start.settings:
         return _resume_team(run_session, run, run_start, step)
@@ -95,7 +95,7 @@ def continue_run(session: Session, leg: Leg) -> int:
     """Continue a run with each further wish of the user. Return the last exit code."""
     flags = {name: value for name, value in session.flags.items() if name not in (*TASK_FLAGS, PIPED)}
     while leg.wish:
-        run_start, status = ends(session.settings.state_dir, leg.run)
+        run_start, status = newest_state(session.settings.state_dir, leg.run)
         run_session = session_of_run(run_start, replace(session, flags={**flags, "wish": leg.wish}))
         leg = _resume(run_session, leg.run, (run_start, status), None, again=True)
     return leg.code
@@ -171,10 +171,10 @@ def _resume(
         log.on_replay(console.pass_over)
         if step is not None:
             _check_step(settings, run, step)
-        replies_used = answered(settings, run, step)
+        replies_used = count_replies(settings, run, step)
         model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
         task = task_of_run(run_start, session.flags, console.say, status)
-        plan = planned(session, console, parts, model, task, run_start)
+        plan = plan_run(session, console, parts, model, task, run_start)
 
         def reopen_log(tainted: TaintedFiles) -> EventLog:
             if run_start.workspace != old_workspace:
@@ -217,7 +217,7 @@ def _check_step(settings: Settings, run: str, step: int) -> None:
             f"The run {run} cannot go back to step {step}: {there}, and this step was never done or was already "
             f"taken back. `autoagent fork {run} --at {step}` can continue from a step that was taken back."
         )
-    if step == max(steps, default=0) and ends(settings.state_dir, run)[1] == Status.FINISHED:
+    if step == max(steps, default=0) and newest_state(settings.state_dir, run)[1] == Status.FINISHED:
         raise StateError(f"The run {run} finished with step {step}; go back to an earlier one.")
 
 
@@ -283,12 +283,12 @@ def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: 
             moved = replace(run_start, workspace=str(_new_folder(Path(run_start.workspace), folder, unused)))
             return Leg("", _fork_team(_Branch(run, step, shared, run_start, moved, session, console, unused), feedback))
     with open_parts(session, console) as parts, ExitStack() as unused:
-        replies_used = answered(settings, run, step)
+        replies_used = count_replies(settings, run, step)
         model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
         place = _new_folder(Path(run_start.workspace), folder, unused)
         moved = replace(run_start, workspace=str(place))
         task = task_of_run(run_start, session.flags, console.say)
-        plan = planned(session.working_in(place), console, parts, model, task, moved)
+        plan = plan_run(session.working_in(place), console, parts, model, task, moved)
         user_events = [Feedback(text=feedback)] if feedback else []
         branch = _Branch(run, step, shared, run_start, moved, session, console, unused)
         changes = report_changes(moved, plan.start, console)

@@ -21,9 +21,9 @@ from autoagent.session import build
 from autoagent.session.attachments import with_piped_input
 from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
 from autoagent.session.load import AS_WISH
-from autoagent.session.plan import open_parts, planned
+from autoagent.session.plan import open_parts, plan_run
 from autoagent.session.run_parts import open_run_parts
-from autoagent.session.session import Session, claimed_state, plain, save_task, save_variables
+from autoagent.session.session import Session, claimed_state, one_line, save_task, save_variables
 from autoagent.session.task_file import is_saved, read_task
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, run_flags
@@ -72,7 +72,7 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
     if session.is_workspace:
-        terminal.say(f"Working in this folder, {plain(str(session.folder))} (-w DIR for another).")
+        terminal.say(f"Working in this folder, {one_line(str(session.folder))} (-w DIR for another).")
     flag_task = _task_of_flags(given, session, terminal)
     screen: ClickTerminal | Console = terminal
 
@@ -91,7 +91,7 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
             is_saved_task = _skips_questions(given) and not given.get("wish")
             not_reviewed = flag_task or settings.model_choice.provider.task or is_saved_task
             console.agreed = None if not_reviewed or not (terminal.interactive and console.has_person) else task
-            plan = planned(session, console, parts, model, task, typed=terminal.given_answers)
+            plan = plan_run(session, console, parts, model, task, typed=terminal.given_answers)
             mask = build.mask_of(settings)
             code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
             return session, Leg(console.tally.run, code, next_wish(plan))
@@ -151,14 +151,14 @@ def with_model(session: Session, terminal: ClickTerminal) -> Session:
         return session
     if named:
         model = chosen.argument or settings.smart_llm
-        terminal.say(plain(f"{settings.host} does not list the model {model}; it has {first_names(available)}."))
+        terminal.say(one_line(f"{settings.host} does not list the model {model}; it has {first_names(available)}."))
         return session
     try:
         asks = sys.stdin.isatty() and not settings.continuous
         model = setup_wizard.pick_model(terminal, available) if asks else available[0]
     except EOFError:
         raise SetupError("no model is named: set SMART_LLM, or pass --model") from None
-    terminal.say(plain(f"No model is named (SMART_LLM); using {model} of {settings.host}."))
+    terminal.say(one_line(f"No model is named (SMART_LLM); using {model} of {settings.host}."))
     fast = {"FAST_LLM": model} if session.loaded.origins["fast_llm"] == "default" else {}
     return session.with_variables({"SMART_LLM": model, **fast})
 

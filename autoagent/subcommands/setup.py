@@ -16,7 +16,7 @@ import click
 from autoagent.core.errors import SettingsError
 from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
-from autoagent.session.session import Session, plain, save_task, save_variables
+from autoagent.session.session import Session, one_line, save_task, save_variables
 from autoagent.session.task_file import is_saved
 from autoagent.settings import GROUPS, all_settings, secrets_of
 from autoagent.subcommands.tools import PartsGroup
@@ -92,7 +92,7 @@ def config(ctx: click.Context, show_all: bool, show_origin: bool, as_json: bool)
 
 def _rows(session: Session) -> Iterator[dict[str, Any]]:
     loaded = session.loaded
-    left_out = {untrusted.setting: plain(untrusted.location) for untrusted in session.left_out}
+    left_out = {untrusted.setting: one_line(untrusted.location) for untrusted in session.left_out}
     redactor = Redactor(secrets_of(loaded.settings))
     group = ""
     for setting in dataclasses.fields(all_settings()):
@@ -153,7 +153,7 @@ def list_models(as_json: bool) -> None:
         "name": known.name,
         "size": known.size,
         "license": known.license,
-        "installed": weights.installed(),
+        "installed": weights.is_installed(),
         "path": str(weights.path()),
         "sha256": known.sha256,
         "url": known.url,
@@ -170,7 +170,7 @@ def fetch() -> None:
     """Download the embedded model into your cache. An interrupted download continues where it stopped."""
     from autoagent.session.build import ensure_weights
 
-    if weights.installed():
+    if weights.is_installed():
         echo(f"Already there: {weights.path()}")
         return
     echo(f"Fetched and verified: {ensure_weights()}")
@@ -193,10 +193,10 @@ def migrate(folder: Path, apply: bool, as_json: bool) -> None:
     Shows a table of what is copied, renamed or left behind, with reasons. No file here is overwritten, and a copied
     file is not trusted. An AutoGPT folder also works as it is; there, `autoagent migrate .` imports its memories.
     """
-    from autoagent.session.migration import apply_plan, plan
+    from autoagent.session.migration import apply_plan, plan_migration
 
     source, target = folder.resolve(), Path.cwd()
-    migration = plan(source, target)
+    migration = plan_migration(source, target)
     if source == target.resolve() and not migration.memories:
         raise SettingsError("This is the current folder, which needs no migration: start autoagent here.")
     if apply:

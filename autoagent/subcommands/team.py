@@ -55,7 +55,7 @@ def team(
         ctx.exit(start_team(given, file, idea, investment, n_round, human=human))
 
 
-def _attached(given: dict[str, Any], idea: str, session: Session) -> Iterator[Message]:
+def _attachments_of(given: dict[str, Any], idea: str, session: Session) -> Iterator[Message]:
     """Yield the files named in the idea as `@path`, and any piped input, as messages of the user."""
     settings = session.settings
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", settings.workspace.absolute())
@@ -90,7 +90,7 @@ def start_team(
             if action.get("check") in left_out:
                 del action["check"]
     crew = team_of(definition, human=human)
-    for attachment in _attached(given, idea or "", session):
+    for attachment in _attachments_of(given, idea or "", session):
         crew.env.publish_message(attachment)
     crew.run_project(idea or definition["idea"])
     crew.invest(definition.get("investment", DEFAULT_INVESTMENT) if investment is None else investment)

@@ -13,9 +13,9 @@ import click
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.fleet.record import origin_in
 from autoagent.registry.parts import UntrustedValue
-from autoagent.safety.rules import Rule, checked
+from autoagent.safety.rules import Rule, check_rule
 from autoagent.session.build import saved_rules, warn_of_old_rules
-from autoagent.session.session import Session, checks_of_task, checks_of_team, listed, notices, plain
+from autoagent.session.session import Session, checks_of_task, checks_of_team, describe_values, notices, one_line
 from autoagent.session.trust import Trusted
 from autoagent.settings import user_state_path
 from autoagent.subcommands.flags import command_names
@@ -43,12 +43,12 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
             Trusted(user_state_path(os.environ)).records(),
             as_json,
             lambda row: {"folder": row.folder, "items": sorted(row.items.values()), "time": row.t},
-            lambda row: f"{minute(row.t)}  {plain(row.folder)}  {plain(', '.join(sorted(row.items.values())))}",
+            lambda row: f"{minute(row.t)}  {one_line(row.folder)}  {one_line(', '.join(sorted(row.items.values())))}",
             "No folder is trusted.",
         )
     elif revoke:
         was_trusted = Trusted(user_state_path(os.environ)).remove(place.resolve())
-        echo(f"{plain(str(place.resolve()))} {'is no longer' if was_trusted else 'was not'} trusted.")
+        echo(f"{one_line(str(place.resolve()))} {'is no longer' if was_trusted else 'was not'} trusted.")
     elif not place.exists():
         raise click.UsageError(f"{place} does not exist.")
     elif place.is_file():
@@ -77,10 +77,10 @@ def _trust(session: Session) -> None:
     for line in notices(session)[bool(session.waiting) :]:
         echo(line)
     if not session.waiting:
-        echo(f"Nothing in {plain(str(session.folder))} needs your trust.")
+        echo(f"Nothing in {one_line(str(session.folder))} needs your trust.")
         return
-    echo(f"{plain(str(session.folder))} has values that reach out, weaken a boundary or run a program:")
-    for line in listed(session.waiting):
+    echo(f"{one_line(str(session.folder))} has values that reach out, weaken a boundary or run a program:")
+    for line in describe_values(session.waiting):
         echo(line)
     try:
         if sys.stdin.isatty() and not ClickTerminal().decide("Trust it with these, until they change? (y/n)"):
@@ -126,7 +126,7 @@ def add(rule: str) -> None:
     """Save RULE for calls to run without a question. It applies from the next run on."""
     from autoagent.commands.selection import all_specs
 
-    parsed = checked(Rule.parse(rule), all_specs())
+    parsed = check_rule(Rule.parse(rule), all_specs())
     new = saved_rules().add(parsed)
     echo(f"Saved the rule {parsed}." if new else f"The rule {parsed} exists already.")
 

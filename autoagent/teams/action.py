@@ -13,7 +13,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal
 from autoagent.teams.llm import Llm, filled
 from autoagent.teams.message import Message
-from autoagent.text.quoting import marked
+from autoagent.text.quoting import mark_untrusted
 
 if TYPE_CHECKING:
     from autoagent.commands.registry import Command
@@ -186,7 +186,7 @@ def transcript(messages: Iterable[Message]) -> str:
     parts = []
     for message in messages:
         source = message.origin.labels.untrusted
-        text = marked(message.content, source) if source else message.content
+        text = mark_untrusted(message.content, source) if source else message.content
         writer = f"{message.sent_from} ({message.role})" if message.sent_from else message.role
         parts.append(f"{writer}: {text}")
     return "\n\n".join(parts)

@@ -62,7 +62,7 @@ class Copies:
         folder = self._folder / name
         with self._lock:
             if self.has(name):
-                return self.workspace.copied(folder / "files")
+                return self.workspace.for_copy(folder / "files")
             if self._is_too_large():
                 return None
             try:
@@ -70,7 +70,7 @@ class Copies:
                 folder.mkdir(mode=0o700, parents=True)
                 root = self.workspace.root
                 shutil.copytree(root, folder / "files", symlinks=True, ignore=self._ignored)
-                copy = self.workspace.copied(folder / "files")
+                copy = self.workspace.for_copy(folder / "files")
                 (folder / "new").write_text(self._snapshots(copy).take())
                 (folder / "new").rename(folder / "base")
             except (OSError, shutil.Error, StateError) as error:
@@ -84,7 +84,7 @@ class Copies:
     def merge(self, name: str) -> MergeResult:
         """Merge the copy of this name into the workspace. A repeated merge changes nothing. Raises StateError."""
         folder = self._folder / name
-        copy, here, base = self.workspace.copied(folder / "files"), self._snapshots(self.workspace), self.base(name)
+        copy, here, base = self.workspace.for_copy(folder / "files"), self._snapshots(self.workspace), self.base(name)
         copy.delete_drafts()  # remove unfinished writes of a killed process
         changed_tree = self._snapshots(copy).take()
         merged, conflicts = here.merge(base, changed_tree, here.take())
@@ -135,7 +135,7 @@ class Copies:
         return False
 
 
-def conflicting(changed: Mapping[str, str], path: str) -> Iterator[str]:
+def conflicting_authors(changed: Mapping[str, str], path: str) -> Iterator[str]:
     """Yield the author of each change to the path, to a path beneath it, or to a folder above it."""
     for changed_path, author in changed.items():
         if changed_path == path or changed_path.startswith(f"{path}/") or path.startswith(f"{changed_path}/"):

@@ -19,7 +19,7 @@ from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsE
 from autoagent.core.memory import Origin
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.subagents.worker import POLL_SECONDS
-from autoagent.teams.copies import Copies, MergeResult, conflicting
+from autoagent.teams.copies import Copies, MergeResult, conflicting_authors
 from autoagent.teams.member import AssignedTurn, Member, event_of
 from autoagent.teams.message import CONFLICT, END, Message, addresses_of
 from autoagent.teams.role import Environment, Role
@@ -259,7 +259,7 @@ class TeamRun:
     def _conflict_message(self, key: str, merged: MergeResult, changed: Mapping[str, str]) -> Message:
         """Return a message about rejected changes, to their role and to the authors of the conflicting changes."""
         role = self._members[key].role
-        first = {path: next(conflicting(changed, path), "") for path in merged.conflicts}
+        first = {path: next(conflicting_authors(changed, path), "") for path in merged.conflicts}
         others = [self._members[other].role for other in dict.fromkeys(first.values()) if other]
         lines = [
             f"{role} has changed {path}, and so has {self._members[by].role if by else 'somebody else'} in the same "

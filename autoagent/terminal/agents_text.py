@@ -60,7 +60,7 @@ class SubAgentText:
             case events.Started():
                 yield page.said("COMMAND:", shorten(str(event.call), SHOWN), "action")
             case events.Returned():
-                yield from rendering.returned(event, self._commands.get(event.agent, ""), page)
+                yield from rendering.result(event, self._commands.get(event.agent, ""), page)
             case _:
                 yield from rendering.event_lines(event, page)
 
@@ -106,7 +106,7 @@ class TeamText:
             case events.Published():
                 yield from self._message(event, page)
             case events.RoundEnded():
-                yield rendering.figures(f"round {event.step}", tally, page)
+                yield rendering.figures_line(f"round {event.step}", tally, page)
             case _:
                 for text in rendering.event_lines(event, page):
                     yield page.ink(self._ink(event.agent), f"[{self._name(event.agent)}] ") + text
@@ -119,7 +119,7 @@ class TeamText:
         shown = "\n".join(cut_to_lines(fold_blanks(event.content.strip()), MESSAGE_CHARACTERS, MESSAGE_LINES))
         yield page.ink(ink, escape(f"{writer}{to}{cause}:").replace("\n", " "))
         if page.draws and markup.has_markup(shown):
-            yield from markup.drawn(shown, page.columns, page.code_theme)
+            yield from markup.render_markdown(shown, page.columns, page.code_theme)
         else:
             yield from rendering.block(shown, page)
 

@@ -198,7 +198,9 @@ class Console:
             case events.Changed():
                 self._screen.lines([page.said("CHANGED:", event.what, "user")])
             case events.RunStarted():
-                self._screen.lines(rendering.started(event, page, brief=self.goes_on, agreed=event.task == self.agreed))
+                self._screen.lines(
+                    rendering.run_start(event, page, brief=self.goes_on, agreed=event.task == self.agreed)
+                )
                 if self._undecided is not None:
                     self._thought(self._undecided, page)
             case events.Retried() if event.reason in self._heard:
@@ -221,7 +223,7 @@ class Console:
                 if self._replays and self._proposed != event.call.id:  # an older log has no proposals
                     self._screen.lines(rendering.proposal(events.Proposed(call=event.call), page))
             case events.Returned():
-                self._screen.lines(rendering.returned(event, self._command, page))
+                self._screen.lines(rendering.result(event, self._command, page))
             case _:
                 if lines := list(rendering.event_lines(event, page)):
                     self._screen.lines(lines)
@@ -233,27 +235,27 @@ class Console:
         if self._streams:
             self._thoughts.end(event.thoughts.text.strip())
         elif self._shown == "short":
-            self._screen.lines(rendering.in_short(event.thoughts, self.tally, page))
+            self._screen.lines(rendering.short_thoughts(event.thoughts, self.tally, page))
         self._warn_of_cost(page)
         self._further = event.thoughts if self._streams else None
         if self._plain or self._replays or self._shown == "full":
-            self._screen.lines(rendering.rest_of(event.thoughts, page))
+            self._screen.lines(rendering.other_thoughts(event.thoughts, page))
             self._further = None
 
     def _warn_of_cost(self, page: Canvas) -> None:
         if self.tally.usage.cost is None and not self._cost_unknown:
             self._cost_unknown = True
             warning = f"THE COST OF THIS RUN IS UNKNOWN: no price is known for {self.tally.unpriced}. "
-            self._screen.lines([page.alarm(warning + "Limits on tokens and time still hold.")])
+            self._screen.lines([page.alert(warning + "Limits on tokens and time still hold.")])
 
     def report(self, log: Path) -> None:
         """Write the final report. `log` is the folder or file that holds the run."""
         self._screen.area.close()
         page, tally = self._screen.page, self.tally
         if self._events is not None and tally.outcome is not None:  # with `json`, not yet shown on this screen
-            self._screen.lines(rendering.ended(tally.outcome, page))
+            self._screen.lines(rendering.run_end(tally.outcome, page))
         drawn = run_report.report if self._plain else run_report.table
-        self._screen.lines(["", *drawn(tally, page), *run_report.way_on(tally, str(log), page)])
+        self._screen.lines(["", *drawn(tally, page), *run_report.next_steps(tally, str(log), page)])
         if tally.outcome is not None and not self._replays:
             ended = {"kind": "ended", "run": tally.run, "status": tally.outcome.status, "reason": tally.outcome.reason}
             figures = {"steps": tally.step, "cost": tally.usage.cost, "seconds": tally.seconds}
@@ -348,7 +350,7 @@ class Console:
 
     def warn(self, text: str) -> None:
         """Write a prominent paragraph."""
-        self._screen.lines([self._screen.page.alarm(self._mask(text))])
+        self._screen.lines([self._screen.page.alert(self._mask(text))])
 
     def ask(
         self,
@@ -374,7 +376,7 @@ class Console:
         prompt = f"{label} {prompt}" if label else prompt
         lines: list[str] = []
         if self._further is not None and question.proposal is not None:
-            lines += rendering.folded(self._further, page)
+            lines += rendering.folded_thoughts(self._further, page)
             self._further = None
         if label and page.draws and markup.has_markup(text):
             lines += page.told(label, text, "label")
@@ -454,4 +456,4 @@ class Console:
     def _begin_step(self, step: int, page: Canvas) -> None:
         if step != self._ruled:
             self._ruled = step
-            self._screen.lines([rendering.rule(self.tally, step, page)])
+            self._screen.lines([rendering.step_rule(self.tally, step, page)])

@@ -29,7 +29,7 @@ def has_markup(text: str) -> bool:
     return _MARKUP.search(text) is not None
 
 
-def drawn(text: str, columns: int, theme: str) -> Iterator[str]:
+def render_markdown(text: str, columns: int, theme: str) -> Iterator[str]:
     """Yield the lines of a text drawn as Markdown. `theme` is rich's theme for code, '' for no colours."""
     from markdown_it import MarkdownIt
     from rich.markdown import Markdown

@@ -87,7 +87,7 @@ class Canvas:
     def told(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:
         """Render a coloured label and the agent's text to the user, on the next lines if it is Markdown."""
         if self.draws and markup.has_markup(text):
-            first, *rest = markup.drawn(text, self.columns, self.code_theme)
+            first, *rest = markup.render_markdown(text, self.columns, self.code_theme)
             if not rest and width(label) + width(_COLOUR.sub("", first)) < self.columns:
                 yield f"{self.ink(ink, label)} {first.lstrip()}"
                 return
@@ -96,7 +96,7 @@ class Canvas:
         else:
             yield self.said(label, text, ink)
 
-    def alarm(self, text: str) -> str:
+    def alert(self, text: str) -> str:
         """Render a prominent line."""
         return self.ink("alarm", wrap(text, self.columns))
 
@@ -107,7 +107,7 @@ def name_of(tally: RunStats) -> str:
     return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
 
 
-def started(event: events.RunStarted, page: Canvas, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
+def run_start(event: events.RunStarted, page: Canvas, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
     """Render the agent, its goals and its means. `brief`: only the goals. `agreed`: only the means and the checks."""
     if isinstance(event, events.Resumed):
         yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
@@ -138,7 +138,7 @@ def at_host(model: str, host: str) -> str:
     return f"{model}, at {host}" if host else model
 
 
-def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+def other_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
     """Render the thoughts after the first, if any: reasoning, plan and criticism."""
     if thoughts.reasoning.strip():
         yield page.said("REASONING:", thoughts.reasoning.strip(), "thought")
@@ -151,14 +151,14 @@ def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
         yield page.said("CRITICISM:", thoughts.criticism.strip(), "thought")
 
 
-def all_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+def all_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
     """Render the thoughts of a step, all unfolded."""
     if thoughts.text.strip():
         yield page.said("THOUGHTS:", thoughts.text.strip(), "thought")
-    yield from rest_of(thoughts, page)
+    yield from other_thoughts(thoughts, page)
 
 
-def folded(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+def folded_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
     """Render the thoughts of a step on one line, cut to fit."""
     plan = "; ".join(line.strip().removeprefix("- ") for line in thoughts.plan.strip().splitlines())
     parts = {"why": thoughts.reasoning, "plan": plan, "but": thoughts.criticism}
@@ -169,7 +169,7 @@ def folded(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
         yield page.ink("quiet", f"  {first}{'' if first == escape(said) else ' ...'} {MORE_THOUGHTS}")
 
 
-def in_short(thoughts: Thoughts, tally: RunStats, page: Canvas) -> Iterator[str]:
+def short_thoughts(thoughts: Thoughts, tally: RunStats, page: Canvas) -> Iterator[str]:
     """Render the first thought on one line, cut to fit."""
     label = f"{name_of(tally)} THOUGHTS:"
     text = " ".join(thoughts.text.split())
@@ -178,17 +178,17 @@ def in_short(thoughts: Thoughts, tally: RunStats, page: Canvas) -> Iterator[str]
     yield f"{page.ink('thought', label)} {first}{'' if first == escape(text) else ' ...'}"
 
 
-def spent(tally: RunStats) -> str:
+def cost_text(tally: RunStats) -> str:
     """Render the cost of a run so far, and its budget if it has one."""
     limit = f" of ${tally.budget:g}" if tally.budget and tally.usage.cost is not None else ""
     return f"{money(tally.usage.cost)}{limit}"
 
 
-def rule(tally: RunStats, step: int, page: Canvas) -> str:
+def step_rule(tally: RunStats, step: int, page: Canvas) -> str:
     """Render a line across the screen where a step begins, with its number and the run's figures so far."""
     parts = (
         f"step {step}{f' of {tally.max_commands}' if tally.max_commands else ''}",
-        spent(tally),
+        cost_text(tally),
         f"window {tally.share:.0%}",
         duration(tally.seconds),
     )
@@ -196,9 +196,9 @@ def rule(tally: RunStats, step: int, page: Canvas) -> str:
     return page.ink("quiet", line if "\n" in line else f"{line} ".ljust(page.columns, "-"))
 
 
-def figures(what: str, tally: RunStats, page: Canvas) -> str:
+def figures_line(what: str, tally: RunStats, page: Canvas) -> str:
     """Render the figures of a run on a line: its last activity, tokens, money, time."""
-    parts = (what, f"{tally.tokens:,} tokens", spent(tally), duration(tally.seconds))
+    parts = (what, f"{tally.tokens:,} tokens", cost_text(tally), duration(tally.seconds))
     return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
 
 
@@ -228,16 +228,16 @@ def proposal(
     yield page.said(label, said, proposed.risk or "action")
     yield from lines
     for note in script_notes("\n".join([*map(str, call.args.values()), preview])):
-        yield page.alarm(f"Letters that look alike: {note}")
+        yield page.alert(f"Letters that look alike: {note}")
     if proposed.is_diff:
         yield from _diff(preview, page, call.args.values(), whole)
     elif preview:
         yield from _note(preview, page, "alarm" if proposed.risk == "irreversible" else "quiet", step, whole)
     masked = isinstance(proposed, events.Proposed) and proposed.masked
     if masked or call.args != proposed.call.args:
-        yield page.alarm(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
+        yield page.alert(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
     if holds_mask(proposed.call.args) and not masked:
-        yield page.alarm(f"The agent wrote {MASK} itself, without knowing what it stands for; it is used as it is.")
+        yield page.alert(f"The agent wrote {MASK} itself, without knowing what it stands for; it is used as it is.")
     if proposed.warning:
         yield page.said("WARNING:", mask(proposed.warning), "alarm")
 
@@ -318,7 +318,7 @@ def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
         yield from cut(line, page.columns, "  | ", at_spaces=True)
 
 
-def returned(event: events.Returned, command: str, page: Canvas) -> Iterator[str]:
+def result(event: events.Returned, command: str, page: Canvas) -> Iterator[str]:
     """Render a command's result, cut so that the thoughts stay visible."""
     if event.meta.finished is not None:  # the end says it again
         return
@@ -389,10 +389,10 @@ def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
             for said, goals in alike.items():
                 yield page.said("VERIFIER:", f"goal{'s' * (len(goals) > 1)} {', '.join(goals)} {said}")
         case events.Ended():
-            yield from ended(event, page)
+            yield from run_end(event, page)
 
 
-def ended(event: events.Ended, page: Canvas) -> Iterator[str]:
+def run_end(event: events.Ended, page: Canvas) -> Iterator[str]:
     """Render why the run ends, in the agent's words if it finished."""
     if event.status == Status.FINISHED:
         yield from page.told(f"{event.status.words}:", event.reason)

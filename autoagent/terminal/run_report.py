@@ -11,7 +11,7 @@ from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
 from autoagent.terminal import markup, rendering
 from autoagent.terminal.palette import Ink
-from autoagent.terminal.rendering import RESULT_CHARACTERS, Canvas, at_host, spent
+from autoagent.terminal.rendering import RESULT_CHARACTERS, Canvas, at_host, cost_text
 from autoagent.text.figures import counted, duration, money
 from autoagent.text.sanitize import escape, shorten, width
 from autoagent.text.wrapping import wrap
@@ -113,9 +113,9 @@ class RunWords:
     def lines(self, word: str, page: Canvas) -> Iterator[str]:
         """Yield the lines that answer any of WORDS except `full`."""
         answers: Mapping[str, Callable[[Canvas], Iterator[str]]] = {
-            "cost": lambda page: costs(self._tally, page),
-            "goals": lambda page: goals(self._tally, page),
-            "thoughts": lambda page: rendering.all_of(self._thoughts, page) if self._thoughts else iter(()),
+            "cost": lambda page: cost_lines(self._tally, page),
+            "goals": lambda page: goal_lines(self._tally, page),
+            "thoughts": lambda page: rendering.all_thoughts(self._thoughts, page) if self._thoughts else iter(()),
             "context": self._context,
             "memory": self._memories,
         }
@@ -161,31 +161,31 @@ def report(tally: RunStats, page: Canvas) -> Iterator[str]:
     }
     for label, text in rows.items():
         yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
-    yield from costs(tally, page)
+    yield from cost_lines(tally, page)
 
 
-def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
+def next_steps(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
     """Render where the log is, and how to continue an unfinished run."""
     yield from _whole("Log:", log, page)
     if tally.outcome is None or tally.outcome.status != Status.FINISHED:
         yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
 
 
-def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
+def cost_lines(tally: RunStats, page: Canvas) -> Iterator[str]:
     """Render the costs of the run so far."""
     usage = tally.usage
     parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
     by_model = f" ({', '.join(parts)})" if len(parts) > 1 else ""
     rows = {
         "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
-        "Cost": spent(tally) + by_model,
+        "Cost": cost_text(tally) + by_model,
         "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
     }
     for label, text in rows.items():
         yield page.said(f"{label}:", text, "label")
 
 
-def goals(tally: RunStats, page: Canvas) -> Iterator[str]:
+def goal_lines(tally: RunStats, page: Canvas) -> Iterator[str]:
     """Render a line for each goal, with the result of its check."""
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
         met = tally.met.get(number)

@@ -47,7 +47,7 @@ def ask_task(terminal: ClickTerminal, propose: Callable[[str], str] | None = Non
                     return task
         return _ask_one_by_one(terminal)
     except EOFError:
-        raise _unanswered("pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y") from None
+        raise _no_answer_error("pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y") from None
 
 
 def task_of_wish(
@@ -58,16 +58,16 @@ def task_of_wish(
     A person sees the task once, and may edit it if `asks`. Raises EOFError, and any error of `propose` except
     ModelError.
     """
-    proposed = _proposed(terminal, propose, wish) if propose is not None else None
+    proposed = _propose_task(terminal, propose, wish) if propose is not None else None
     task = proposed or Task(WISH_NAME, PLAIN_ROLE, (parse_goal(wish),))
     show_task(terminal, task)
     if not (asks and terminal.interactive):
         return task
-    answer = _answered(terminal, "Start with this? (y = yes, e = edit, n = no)", "yes", "edit", "no")
+    answer = _ask_word(terminal, "Start with this? (y = yes, e = edit, n = no)", "yes", "edit", "no")
     return _ask_one_by_one(terminal, task) if answer == "edit" else task if answer == "yes" else None
 
 
-def _proposed(terminal: ClickTerminal, propose: Callable[[str], str], wish: str) -> Task | None:
+def _propose_task(terminal: ClickTerminal, propose: Callable[[str], str], wish: str) -> Task | None:
     try:
         task = parse_proposal(propose(wish))
     except ModelError as error:
@@ -93,7 +93,7 @@ def _ask_one_by_one(terminal: ClickTerminal, so_far: Task | None = None) -> Task
     name = terminal.ask(f"Name of the AI [{usual.name}]: ", usual.name).strip() or usual.name
     role = terminal.ask(f"{name} is [{usual.role}]: ", usual.role).strip() or usual.role
     if so_far is not None:
-        return replace(so_far, name=name, role=role, goals=_edited_goals(terminal, so_far.goals))
+        return replace(so_far, name=name, role=role, goals=_edit_goals(terminal, so_far.goals))
     terminal.say(f"1 to {MAX_GOALS} goals; Enter ends.")
     goals: list[Goal] = []
     while len(goals) < MAX_GOALS and ((line := terminal.ask(f"Goal {len(goals) + 1}: ").strip()) or not goals):
@@ -104,7 +104,7 @@ def _ask_one_by_one(terminal: ClickTerminal, so_far: Task | None = None) -> Task
     return Task(name, role, tuple(goals))
 
 
-def _edited_goals(terminal: ClickTerminal, so_far: Sequence[Goal]) -> tuple[Goal, ...]:
+def _edit_goals(terminal: ClickTerminal, so_far: Sequence[Goal]) -> tuple[Goal, ...]:
     """Ask about each goal, then for more. If none is left, keep them all unchanged."""
     terminal.say(f"Up to {MAX_GOALS} goals; Enter keeps a goal, - drops it, and Enter alone ends.")
     goals: list[Goal] = []
@@ -136,10 +136,10 @@ def welcome_back(terminal: ClickTerminal, task: Task, path: object) -> Task | No
     terminal.say(f"Welcome back! Would you like me to return to being {task.name}?")
     show_task(terminal, task)
     try:
-        answer = _answered(terminal, f"Continue with the last settings ({path})? (y/n, e = edit)", "yes", "no", "edit")
+        answer = _ask_word(terminal, f"Continue with the last settings ({path})? (y/n, e = edit)", "yes", "no", "edit")
         return _ask_one_by_one(terminal, task) if answer == "edit" else task if answer == "yes" else None
     except EOFError:
-        raise _unanswered("pass -y to use the saved settings") from None
+        raise _no_answer_error("pass -y to use the saved settings") from None
 
 
 def proposal_messages(wish: str) -> tuple[Message, ...]:
@@ -219,7 +219,10 @@ def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) 
     """
     terminal.say("No model is set up yet. Which model do you want to use?")
     offers: list[tuple[str, Callable[[], Choice]]] = [
-        *((f"{one.name}, with your API key ({one.key_variable})", partial(_hosted, terminal, one)) for one in HOSTED),
+        *(
+            (f"{one.name}, with your API key ({one.key_variable})", partial(_choose_hosted, terminal, one))
+            for one in HOSTED
+        ),
         (f"a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})", lambda: _server(terminal, find())),
         *((known.offered, partial(_provider, terminal, known)) for known in PROVIDERS.own if known.offered),
     ]
@@ -234,17 +237,17 @@ def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) 
         raise SetupError(NO_MODEL) from None
 
 
-def _hosted(terminal: ClickTerminal, one: Hosted) -> Choice:
+def _choose_hosted(terminal: ClickTerminal, one: Hosted) -> Choice:
     terminal.say(f"Keys are made at {one.keys}; what you type shows as stars.")
     set_already = os.environ.get(one.key_variable, "")
     prompt = f"API key, Enter for {one.key_variable}: " if set_already else "API key: "
     while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret(prompt).strip() or set_already):
         terminal.say("That is not a key: it is one word of at least 8 characters, such as sk-...")
     if one == HOSTED[0]:
-        return _kept(terminal, {"OPENAI_API_KEY": key})
+        return _ask_to_save(terminal, {"OPENAI_API_KEY": key})
     model = pick_model(terminal, list_models(one.base_url, key, timeout=5.0).models, default=False)
     env = {"OPENAI_BASE_URL": one.base_url, "OPENAI_API_KEY": key, "SMART_LLM": model, "FAST_LLM": model}
-    return _kept(terminal, env)
+    return _ask_to_save(terminal, env)
 
 
 def pick_model(terminal: ClickTerminal, models: Sequence[str], *, default: bool = True) -> str:
@@ -272,21 +275,21 @@ def _server(terminal: ClickTerminal, found: Sequence[Server]) -> Choice:
     models = known[base_url] if base_url in known else list_models(base_url, key, timeout=5.0).models
     model = pick_model(terminal, models)
     env = {"OPENAI_BASE_URL": base_url, "SMART_LLM": model, "FAST_LLM": model}
-    return _kept(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
+    return _ask_to_save(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
 
 
 def _provider(terminal: ClickTerminal, provider: Provider) -> Choice:
     """Return the choice of this provider. It is not saved if the provider does a single task."""
     env = {"AUTOAGENT_MODEL": provider.name}
-    return _kept(terminal, env) if provider.task is None else Choice(env)
+    return _ask_to_save(terminal, env) if provider.task is None else Choice(env)
 
 
-def _kept(terminal: ClickTerminal, env: Mapping[str, str]) -> Choice:
+def _ask_to_save(terminal: ClickTerminal, env: Mapping[str, str]) -> Choice:
     question = "Keep this in .env in this folder, readable by you alone? (y/n)"
-    return Choice(env, save=_answered(terminal, question, "yes", "no") == "yes")
+    return Choice(env, save=_ask_word(terminal, question, "yes", "no") == "yes")
 
 
-def _answered(terminal: ClickTerminal, question: str, *words: str) -> str:
+def _ask_word(terminal: ClickTerminal, question: str, *words: str) -> str:
     """Return the chosen word, answered in full or by its first letter. Enter chooses the first."""
     letters = [word[0] for word in words]
     meant = {**dict(zip(letters, words, strict=True)), **{word: word for word in words}}
@@ -295,5 +298,5 @@ def _answered(terminal: ClickTerminal, question: str, *words: str) -> str:
     return meant[answer]
 
 
-def _unanswered(advice: str) -> StopRun:
+def _no_answer_error(advice: str) -> StopRun:
     return StopRun(Outcome(Status.UNANSWERED, f"an answer was needed and the input has ended; {advice}"))

@@ -55,7 +55,7 @@ class Page:
         return f"[{lines}{begins}{ends} of {self.total:,}; go on with {command}{_arguments(*self.goes_on)})]"
 
 
-def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, column: int = 1) -> Page:
+def fill_page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, column: int = 1) -> Page:
     """Return as many of `lines` (None: all) from line `first` as fit, whole lines if at least one fits.
 
     Past the end of the text the page is empty. Raises CommandError for a number below 1.
@@ -96,7 +96,7 @@ def _most(most: int, good: Callable[[int], bool]) -> int:
     return least
 
 
-def ends(text: str, limit: int, count: Count, command: str = "") -> str:
+def keep_ends(text: str, limit: int, count: Count, command: str = "") -> str:
     """Return the text within `limit` tokens: unchanged, or both ends with a note on the omission.
 
     `command`, given up to the arguments, shows the omitted part. Ends are whole lines if lines are short.

@@ -76,7 +76,7 @@ class Marks:
         return f"{self.opening} {' '.join(text.split())} {self.closing}"
 
 
-def marked(text: str, source: str, *, run: str = "", step: int = 0) -> str:
+def mark_untrusted(text: str, source: str, *, run: str = "", step: int = 0) -> str:
     """Return the text defused and between its marks."""
     return Marks.of(text, source, run=run, step=step).around(defuse(text))
 

@@ -144,8 +144,8 @@ class Actions:
         except subprocess.TimeoutExpired:
             raise StateError(f"{words[0]} has not ended after {QUICK_SECONDS:.0f} s; it was stopped.") from None
         if done.returncode:
-            raise StateError(_printed(done.stderr or done.stdout))
-        return _printed(done.stdout)
+            raise StateError(_printable(done.stderr or done.stdout))
+        return _printable(done.stdout)
 
     def _begin(self, words: Sequence[str], *operands: str) -> str:
         """Start a run that asks its questions here. It continues when the page's server ends."""
@@ -165,7 +165,7 @@ class Actions:
                 self._begun.append(process)
                 return "Started. Its questions appear here."
             output.seek(0)
-            text = _printed(output.read())
+            text = _printable(output.read())
         if code in (1, 2, 3):
             raise StateError(text)
         return text
@@ -183,6 +183,6 @@ def _whole(asked: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _printed(output: bytes) -> str:
+def _printable(output: bytes) -> str:
     """Return the end of a command's output, with hidden characters escaped."""
     return escape(output.decode("utf-8", "replace").strip()[-_SHOWN:])

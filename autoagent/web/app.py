@@ -73,9 +73,9 @@ def application(
     routes = [
         Route("/", pages.page),
         Route("/runs/{run}", pages.page),
-        Route("/events", pages.listed),
-        Route("/runs/{run}/events", pages.followed),
-        Route("/runs/{run}/{what}", pages.looked_up),
+        Route("/events", pages.stream_runs),
+        Route("/runs/{run}/events", pages.follow_run),
+        Route("/runs/{run}/{what}", pages.look_up),
         Route("/act", pages.act, methods=["POST"]),
         *(Route(f"/{name}", _part(name)) for name in _PARTS),
     ]
@@ -92,7 +92,7 @@ class _Pages:
     async def page(self, request: Request) -> Response:
         return HTMLResponse(asset("view.html"))
 
-    async def looked_up(self, request: Request) -> Response:
+    async def look_up(self, request: Request) -> Response:
         """Answer a page's request when somebody opens a part: steps, a prompt, the files, the content of a file."""
         run, asked = self._run(request), request.query_params
         if run is None:
@@ -112,7 +112,7 @@ class _Pages:
             return PlainTextResponse(str(error), 409)
         return _NOTHING if found is None else Response(found, media_type="application/json")
 
-    async def listed(self, request: Request) -> Response:
+    async def stream_runs(self, request: Request) -> Response:
         """Stream the list of runs and the open questions, whenever they change."""
 
         async def changes() -> AsyncIterator[str]:
@@ -130,7 +130,7 @@ class _Pages:
 
         return Stream(changes(), media_type="text/event-stream")
 
-    async def followed(self, request: Request) -> Response:
+    async def follow_run(self, request: Request) -> Response:
         """Stream a run's new events, after the last event that this page has seen, and the run's open questions."""
         live = self._run(request)
         if live is None:
@@ -142,7 +142,7 @@ class _Pages:
             events, state, waited = seen, "", 0.0
             while not await request.is_disconnected():
                 try:
-                    change = await run_in_threadpool(live.since, events)
+                    change = await run_in_threadpool(live.changes_since, events)
                     questions = [question for question in await self._questions() if question["run"] == run]
                 except ForUser as error:
                     yield f"event: problem\ndata: {json.dumps(str(error))}\n\n"
@@ -180,7 +180,7 @@ class _Pages:
         here = str(self._state_dir.absolute())
         return [
             {
-                "id": each.id, "run": each.run, "question": escape(each.question), "text": _shown(each.text),
+                "id": each.id, "run": each.run, "question": escape(each.question), "text": _sanitize(each.text),
                 "kind": each.kind, "yes": each.yes, "no": each.no, "command": _command(each.command),
                 "agent": escape(each.agent), "workspace": escape(each.workspace), "asked": each.asked,
                 "until": each.until, "waits": each.waits, "here": each.state_dir == here,
@@ -260,16 +260,16 @@ def _command(command: Mapping[str, Any]) -> dict[str, Any]:
     args = command.get("arguments", {})
     notes = script_notes("\n".join([*map(str, args.values()), str(command.get("preview", ""))]))
     edit = escape_json(json.dumps(args, ensure_ascii=False, indent=2))
-    return {**_shown(command), "edit": edit, "notes": notes}
+    return {**_sanitize(command), "edit": edit, "notes": notes}
 
 
-def _shown(value: Any) -> Any:
+def _sanitize(value: Any) -> Any:
     """Return a value with its texts as a person should see them."""
     if isinstance(value, str):
         return escape(fold_blanks(value))
     if isinstance(value, Mapping):
-        return {escape(str(name)): _shown(one) for name, one in value.items()}
-    return [_shown(one) for one in value] if isinstance(value, list) else value
+        return {escape(str(name)): _sanitize(one) for name, one in value.items()}
+    return [_sanitize(one) for one in value] if isinstance(value, list) else value
 
 
 def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int | None:

@@ -53,12 +53,12 @@ def colours(text: str, name: str) -> Sequence[str]:
         first, *further = value.split("\n")
         runs.append((len(first), _kind(token)))
         for line in further:
-            found.append(_written(runs))
+            found.append(_render_runs(runs))
             runs = [(len(line), _kind(token))]
-    return [*found, _written(runs)]
+    return [*found, _render_runs(runs)]
 
 
-def _written(runs: Sequence[tuple[int, str]]) -> str:
+def _render_runs(runs: Sequence[tuple[int, str]]) -> str:
     joined = [(sum(length for length, _ in same), kind) for kind, same in groupby(runs, lambda run: run[1])]
     written = "".join(f"{length}{kind}" for length, kind in joined if length)
     return re.sub(r"\d+\.$", "", written)

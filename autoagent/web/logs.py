@@ -73,7 +73,7 @@ class LiveRun:
         self._names: dict[str, str] = {}  # of files, by content id
         self._lock = threading.Lock()
 
-    def since(self, events: int) -> tuple[int, bool, str] | None:
+    def changes_since(self, events: int) -> tuple[int, bool, str] | None:
         """Read on, and return the changes after so many events: the page's head, and the steps by index.
 
         Also return the number to ask with next, and whether the log has further events. Raises StateError for a damaged
@@ -103,7 +103,7 @@ class LiveRun:
     def prompt(self, seq: int) -> str | None:
         """Return the parts of the prompt at this position in the log."""
         from autoagent.session.prompt_replay import BuiltPrompt, prompt_of_step, prompts
-        from autoagent.web.xray import PARTS, whole
+        from autoagent.web.xray import PARTS, whole_prompt
 
         with self._lock:
             rows = [row for row in self._report.steps if row.get("prompt", {}).get("seq") == seq and not row["agent"]]
@@ -113,7 +113,7 @@ class LiveRun:
             built = next((one for one in all_of_run if one.prompted.seq == seq), None)
         if built is None:
             return None
-        found = whole(built)
+        found = whole_prompt(built)
         return as_json({**found, "texts": [found["texts"][part] for part in PARTS]}, FILE)
 
     def files(self) -> str:

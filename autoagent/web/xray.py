@@ -26,7 +26,7 @@ def sizes(built: BuiltPrompt) -> dict[str, Any]:
     return {**found, "shown": shown, "summed": summed, "counted": counted}
 
 
-def whole(built: BuiltPrompt) -> dict[str, Any]:
+def whole_prompt(built: BuiltPrompt) -> dict[str, Any]:
     """Return all parts of a prompt as texts with their tokens, and the parts left out of it.
 
     `same` tells whether the rebuilt prompt has the sha256 of the sent prompt.
@@ -37,9 +37,9 @@ def whole(built: BuiltPrompt) -> dict[str, Any]:
     texts = {
         "system": [Text(prompt.messages[0].content, shared=True)],
         "memories": [Text(text, shared=True) for text in (lasting, memories) if text],
-        "summary": [_said(message) for message in history[:1]],
-        "history": [_said(message) for message in history[1:newest]],
-        "result": [_said(message) for message in history[newest:]],
+        "summary": [_message_text(message) for message in history[:1]],
+        "history": [_message_text(message) for message in history[1:newest]],
+        "result": [_message_text(message) for message in history[newest:]],
         "moment": [Text(moment, shared=True)],
         "goals": [Text(goals, shared=True)],
     }
@@ -54,7 +54,7 @@ def whole(built: BuiltPrompt) -> dict[str, Any]:
     return {**found, "texts": texts, "in": shown, "gate": built.gate, "others": others, "same": same}
 
 
-def _said(message: Message) -> Text:
+def _message_text(message: Message) -> Text:
     """Return a message as text, beginning with its sender."""
     calls = [f"{call.name}({call.arguments})" for call in message.calls]
     return Text("\n".join([message.role, *filter(None, (message.content, *calls))]), shared=True)
@@ -65,10 +65,10 @@ def xrays(events: Iterable[Event], most: int) -> Iterator[tuple[int, dict[str, A
     found = list(events)
     older = sum(isinstance(event, Prompted) for event in found) - most
     for number, built in enumerate(prompts(found)):
-        yield built.prompted.seq, whole(built) if number >= older else sizes(built)
+        yield built.prompted.seq, whole_prompt(built) if number >= older else sizes(built)
 
 
 def prompt_text(state_dir: Path, run: str, step: int) -> str:
     """Return the newest prompt of a step of the run's own agent as text. Raises StateError as `trace`."""
     prompt = prompt_of_step(state_dir, run, step).prompt()
-    return escape("\n\n".join(f"--- {_said(message).text}" for message in prompt.messages)) + "\n"
+    return escape("\n\n".join(f"--- {_message_text(message).text}" for message in prompt.messages)) + "\n"

@@ -118,13 +118,13 @@ class Workspace:
         except ValueError as error:
             raise SettingsError(str(error)) from None
 
-    def observed(self, observer: Observer, granted: Collection[str] = ()) -> Self:
+    def with_observer(self, observer: Observer, granted: Collection[str] = ()) -> Self:
         """Return the same workspace with an observer of all access."""
         view = copy.copy(self)
         view._observer, view._granted = observer, granted
         return view
 
-    def copied(self, root: Path) -> Self:
+    def for_copy(self, root: Path) -> Self:
         """Return the workspace for a copy in another folder. Absolute paths into the original lead to the copy."""
         view = copy.copy(self)
         view.root, view._copy_of = root.resolve(strict=True), self.root
@@ -289,7 +289,7 @@ class Workspace:
 
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True, to_write: bool = False) -> str:
         """Return the resolved path, relative to the root, or '.' for the root. Raises CommandError."""
-        if problem := _malformed(path):
+        if problem := _malformation(path):
             raise CommandError(f"{shown(path)} {problem}.")
         if of_file and path.endswith(("/", "/.", "/..")):
             raise CommandError(f"{shown(path)} names a folder, not a file.")
@@ -313,7 +313,7 @@ class Workspace:
             )
         if of_file and where == ".":
             raise CommandError(f"{shown(path)} is the workspace itself, not a file.")
-        if problem := _malformed(where):  # the target of a link may be malformed too
+        if problem := _malformation(where):  # the target of a link may be malformed too
             raise CommandError(f"{shown(path)} is a link to {shown(where)}, which {problem}.")
         if self.is_protected(where):
             raise CommandError(f"{shown(path)} belongs to the agent itself and can be neither read nor written.")
@@ -418,7 +418,7 @@ def _best_gate(root: Path) -> Gate:
 # Single steps ----------------------------------------------------------------------------------------------------
 
 
-def _malformed(path: str) -> str:
+def _malformation(path: str) -> str:
     if not path.strip():
         return "is no file name: it is blank"
     if any("\ud800" <= character <= "\udfff" for character in path):

@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from autoagent.core.durable_files import held, is_draft, replace_in
+from autoagent.core.durable_files import is_draft, open_entry, replace_in
 from autoagent.core.frozen import dataclass
 from autoagent.workspace import guarded_patterns
 
@@ -402,7 +402,7 @@ class GuardedFiles:
         if stamp and not self._restores_permissions:
             self._unreadable[path] = stamp
         elif not stamp or self._unreadable.get(path) != stamp:
-            with held(None, self._root / path) as (place, status):
+            with open_entry(None, self._root / path) as (place, status):
                 os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)  # noqa: PTH101 - no path of Python's
 
     def _state_of(self, path: str, status: os.stat_result) -> _FileState | None:

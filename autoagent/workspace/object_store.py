@@ -109,7 +109,7 @@ class ObjectStore:
             if len(name) != 64 or not name.isalnum():  # a forged name is a path
                 raise zlib.error
             with open_regular(path) as file:
-                raw = _unpacked(file)
+                raw = _decompress(file)
         except FileNotFoundError:
             path, raw = self._read_packed(name)
         except OSError as error:
@@ -187,7 +187,7 @@ class ObjectStore:
 
     def _keep(self, name: str, head: bytes, data: bytes) -> None:
         if not self._has(name, head):
-            self._write(self._path(name), _compressed(head + data))
+            self._write(self._path(name), _compress(head + data))
 
     def _write(self, path: str, content: bytes, *, synced: bool = False) -> None:
         """Write a temporary file and rename it, so that an object is never partial while the machine runs."""
@@ -235,7 +235,7 @@ class ObjectStore:
                 head[-1] |= 0x80
                 head.append(rest & 0x7F)
                 rest >>= 7
-            entry = bytes(head) + _compressed(data)
+            entry = bytes(head) + _compress(data)
             places[name] = at, zlib.crc32(entry)
             pieces.append(entry)
             at += len(entry)
@@ -285,7 +285,7 @@ class ObjectStore:
                 data = file.read(_HEAD_BYTES)
                 kind = next(kind for kind, number in _KINDS.items() if number == data[0] >> 4 & 7)
                 begin = next(at for at, byte in enumerate(data) if byte < 0x80) + 1
-                raw = _unpacked(file, data[begin:])
+                raw = _decompress(file, data[begin:])
         except OSError as error:
             raise StateError(f"The snapshot cannot be read: {path}: {error.strerror}.") from error
         except (zlib.error, StopIteration, IndexError):
@@ -293,14 +293,14 @@ class ObjectStore:
         return path, b"%b %d\0" % (kind.encode(), len(raw)) + raw
 
 
-def _compressed(data: bytes) -> bytes:
+def _compress(data: bytes) -> bytes:
     if len(data) > _SMALL_BYTES:
         return zlib.compress(data, zlib.Z_BEST_SPEED if len(data) <= _MAX_COMPRESSED_BYTES else zlib.Z_NO_COMPRESSION)
     packer = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, 12, 5)  # a window of 4096 bytes
     return packer.compress(data) + packer.flush()
 
 
-def _unpacked(file: BinaryIO, data: bytes = b"") -> bytes:
+def _decompress(file: BinaryIO, data: bytes = b"") -> bytes:
     """Unpack `data` and the rest of the file. Raises zlib.error for a cut or implausibly large object."""
     raw, unpacker = bytearray(), zlib.decompressobj()
     while not unpacker.eof and len(raw) <= _MAX_BYTES and (data := data or file.read(_MAX_COMPRESSED_BYTES)):

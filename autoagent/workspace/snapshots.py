@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TypeGuard
 
-from autoagent.core.durable_files import held, replace_in
+from autoagent.core.durable_files import open_entry, replace_in
 from autoagent.core.errors import StateError
 from autoagent.core.frozen import dataclass
 from autoagent.workspace.changes import Changes
@@ -228,7 +228,11 @@ class Snapshots:
     def _restore_access(self, where: str) -> bool:
         """Restore the user's permissions on a folder that the last scan could read. Return whether they changed."""
         above, _, name = where.rpartition("/")
-        with suppress(OSError), self._workspace.folder(above or ".") as parent, held(parent, name) as (place, status):
+        with (
+            suppress(OSError),
+            self._workspace.folder(above or ".") as parent,
+            open_entry(parent, name) as (place, status),
+        ):
             if stat.S_IMODE(status.st_mode) & stat.S_IRWXU != stat.S_IRWXU:
                 os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)  # noqa: PTH101 - no path of Python's
                 return True
@@ -490,7 +494,7 @@ def _content(parent: int, name: str) -> tuple[bytes, int]:
     try:
         descriptor = os.open(name, _READ_FLAGS, dir_fd=parent)
     except PermissionError:
-        with held(parent, name) as (place, status):
+        with open_entry(parent, name) as (place, status):
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                 raise
             os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRUSR)  # noqa: PTH101 - no path of Python's

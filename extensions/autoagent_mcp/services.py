@@ -11,7 +11,7 @@ from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import RetrievedMemory
 from autoagent.extension import Answer, SharedMemory
-from autoagent.text.quoting import EXPLANATION, marked
+from autoagent.text.quoting import EXPLANATION, mark_untrusted
 from autoagent_mcp.tool_servers import ServerTool
 
 SOURCE = "an MCP client"
@@ -118,5 +118,7 @@ def _listed(memories: Iterable[RetrievedMemory], none: str) -> str:
 
 def _shown(memory: RetrievedMemory) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
-    text = memory.text if memory.trusted else marked(memory.text, memory.source, run=memory.run, step=memory.step)
+    text = (
+        memory.text if memory.trusted else mark_untrusted(memory.text, memory.source, run=memory.run, step=memory.step)
+    )
     return f"[{memory.id}] {when}, {memory.kind}\n{text}"

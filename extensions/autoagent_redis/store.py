@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from autoagent.extension import GONE, Change, Embedder, RetrievedMemory, StateError, Stats
-from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, texts, valid, widened
+from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, search_wider, texts, without_surrogates
 from autoagent_redis.records import Fields, Records, flat, member_of
 from autoagent_redis.session import CommandGroup, RedisSession, VectorIndex
 
@@ -137,7 +137,7 @@ class RedisStore(StoreBase):
 
     def find(self, text: str) -> RetrievedMemory | None:
         with self._storage():
-            id = self._client.hget(self._key("ids"), texts.hash_of(valid(text)))
+            id = self._client.hget(self._key("ids"), texts.hash_of(without_surrogates(text)))
             found = self._memories([int(id)] if id is not None else [])
             return next(iter(found.values()), None)
 
@@ -179,7 +179,7 @@ class RedisStore(StoreBase):
             self._records.do_index(group, change.id, text, t)
             group.do("ZADD", self._key("levels"), change.level, member_of(change.id))
             return group
-        source = {} if change.source is None else {"source": valid(change.source)}
+        source = {} if change.source is None else {"source": without_surrogates(change.source)}
         group.do("HSET", key, *flat({"t": t, "level": change.level, **source}))
         group.do("ZADD", self._key("alive"), t, member_of(change.id))
         group.do("ZADD", self._key("levels"), change.level, member_of(change.id))
@@ -235,7 +235,7 @@ class RedisStore(StoreBase):
     # What is found ----------------------------------------------------------------------------------------------
 
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
-        return widened(lambda count: self._best(vector, count), k, skip, SLACK)
+        return search_wider(lambda count: self._best(vector, count), k, skip, SLACK)
 
     def _best(self, vector: Vector, count: int) -> tuple[list[RetrievedMemory], bool]:
         members = self._records.index.near(self._space(), vector.tobytes(), count)
@@ -247,7 +247,7 @@ class RedisStore(StoreBase):
         counts, total = self._word_counts(list(dict.fromkeys(texts.words(query)))[:MAX_WORDS])
         there = {word: n for word, n in counts.items() if n}
         weights = {self._key("w", word): w for word, w in texts.weights(there, MAX_MATCHES, total).items()}
-        return widened(lambda count: self._best_worded(weights, count), k, skip, SLACK) if weights else []
+        return search_wider(lambda count: self._best_worded(weights, count), k, skip, SLACK) if weights else []
 
     def _best_worded(self, weights: Mapping[str, float], count: int) -> tuple[list[RetrievedMemory], bool]:
         union = self._key("asked", uuid.uuid4().hex)

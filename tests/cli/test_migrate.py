@@ -13,7 +13,7 @@ from server import ScriptedServer
 
 from autoagent.core.errors import SettingsError
 from autoagent.session.autogpt import UNUSED
-from autoagent.session.migration import apply_plan, plan
+from autoagent.session.migration import apply_plan, plan_migration
 from autoagent.workspace.snapshots import MAX_FILE_BYTES
 
 DOTENV = """OPENAI_API_KEY=sk-of-the-old-folder-0123456789
@@ -240,7 +240,7 @@ def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> Non
     old(home)
     here, note = home.folder / "new", home.folder / "old/auto_gpt_workspace/notes/a.txt"
     here.mkdir()
-    planned = plan(home.folder / "old", here)
+    planned = plan_migration(home.folder / "old", here)
     os.truncate(note, MAX_FILE_BYTES + 1)
     with pytest.raises(SettingsError, match=r"a\.txt: has grown over 32 MB"):
         apply_plan(planned, here, print)

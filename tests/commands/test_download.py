@@ -283,7 +283,7 @@ def test_a_download_into_a_guarded_folder_that_the_user_allowed_is_written_there
     down.site.pages["/f"] = Archive()
     assert "who has not allowed it" in down.refusal("/f", ".vscode/a.json")
     granted = down.propose("/f", ".vscode/a.json").guarded
-    workspace = down.context.workspace.observed(lambda *changed: None, granted)
+    workspace = down.context.workspace.with_observer(lambda *changed: None, granted)
     allowed = replace(down, context=replace(down.context, workspace=workspace)).run("/f", ".vscode/a.json")
     assert allowed.ok, allowed.text
     assert (down.root / ".vscode/a.json").read_bytes() == FILE

@@ -285,7 +285,7 @@ def test_a_move_into_a_guarded_folder_needs_the_whole_name_so_that_it_can_be_all
     assert ws.refusal("move_file", filename="m.txt", new_name=".vscode") == needed
     call = Call("1", "move_file", {"filename": "m.txt", "new_name": ".vscode/m.txt"})
     granted = ws.registry.propose(call, ws.context).guarded
-    allowed = replace(ws.context, workspace=ws.context.workspace.observed(lambda *changed: None, granted))
+    allowed = replace(ws.context, workspace=ws.context.workspace.with_observer(lambda *changed: None, granted))
     assert ws.registry.execute(call, allowed).ok and (ws.root / ".vscode/m.txt").read_text() == "x"
 
 

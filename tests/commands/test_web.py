@@ -20,7 +20,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import ContextOverflow, ModelError, StateError
-from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.embedders.builtin import open_builtin
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.none import NoMemory
 from autoagent.memory.sqlite.store import LocalStore
@@ -287,7 +287,7 @@ def test_parts_hold_the_whole_text_within_their_size(text: str, size: int) -> No
 
 def test_what_was_read_is_remembered_as_untrusted_with_its_source(room: Room, tmp_path: Path) -> None:
     room.site.pages["/t"] = page("Tides", "<p>High water at Port Ellen is at noon.</p>")
-    with LivingMemory(LocalStore(tmp_path / "memory", embedded())) as memory:
+    with LivingMemory(LocalStore(tmp_path / "memory", open_builtin())) as memory:
         replace(room, context=replace(room.context, memory=memory)).browse("/t")
         (kept,) = memory.recall("high water").memories
     assert kept.text == "High water at Port Ellen is at noon."

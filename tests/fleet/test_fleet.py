@@ -408,7 +408,7 @@ def test_calls_that_are_logged_together_are_counted_once() -> None:
     for number in range(6):
         assert asks(ledger, number) == [(number, True)]
         ledger.settle(("t", number), 2.0, 100, 100)
-    ledger.logged("t", 12.0, 1200)
+    ledger.add_logged_cost("t", 12.0, 1200)
     assert [asks(ledger, number) for number in (6, 7, 8, 9)] == [[(6, True)], [(7, True)], [(8, True)], [(9, True)]]
 
 
@@ -424,7 +424,7 @@ def test_a_call_that_is_never_logged_holds_up_no_other_for_long() -> None:
 
 def test_what_an_attempt_without_a_log_has_spent_stays_spent() -> None:
     ledger = Ledger(Ceilings(usd=10.0), lambda: 0.0)
-    ledger.logged("t", 8.0, 800)
+    ledger.add_logged_cost("t", 8.0, 800)
     ledger.retire("t")
     ledger.set_spent("t", 1.0, 100)
     assert asks(ledger, 1) == [(1, False)], "of 10 dollars, 9 are spent"
@@ -436,7 +436,7 @@ def test_a_call_that_was_given_up_while_it_waited_is_not_granted() -> None:
     assert asks(ledger, 2, run="u") == []
     ledger.fail(("u", 2))
     ledger.settle(("t", 1), 0.0, 100, 0)
-    ledger.logged("t", 0.0, 100)
+    ledger.add_logged_cost("t", 0.0, 100)
     assert asks(ledger, 3) == [(3, True)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.embedders.builtin import open_builtin
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
 
@@ -94,7 +94,7 @@ def test_what_was_corrected_is_told_apart_with_thousands_of_steps_in_between(tmp
         from two_runs import others, put_at_once
     finally:
         sys.path.remove(str(BENCHMARKS))
-    with LivingMemory(LocalStore(tmp_path, embedded())) as memory:
+    with LivingMemory(LocalStore(tmp_path, open_builtin())) as memory:
         old = memory.add("The address to deploy the shop to is https://alpha.example.org.")
         put_at_once(memory.store, list(others(20_000)))
         new = memory.add("The address to deploy the shop to is https://omega.example.org now.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.embedders.builtin import open_builtin
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
 
@@ -30,7 +30,7 @@ OTHERS = (
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[LivingMemory]:
-    with LivingMemory(LocalStore(tmp_path, embedded())) as memory:
+    with LivingMemory(LocalStore(tmp_path, open_builtin())) as memory:
         for text in (*FACTS, *COMPOUNDS, *OTHERS):
             memory.add(text)
         for number in range(150):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoagent.memory.sqlite.vectors import BLOCK, VectorFile, Vectors, by_block, extended
+from autoagent.memory.sqlite.vectors import BLOCK, VectorFile, Vectors, by_block, extend_checksum
 
 
 @pytest.fixture
@@ -74,5 +74,5 @@ def test_pieces_end_where_blocks_do() -> None:
 
 def test_a_checksum_extended_is_that_of_the_whole() -> None:
     vectors = some(100)
-    assert extended(extended(0, vectors[:37]), vectors[37:]) == extended(0, vectors)
-    assert extended(0, vectors) != extended(0, vectors[::-1])
+    assert extend_checksum(extend_checksum(0, vectors[:37]), vectors[37:]) == extend_checksum(0, vectors)
+    assert extend_checksum(0, vectors) != extend_checksum(0, vectors[::-1])

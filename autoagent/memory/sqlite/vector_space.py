@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoagent.memory.sqlite.database import writing
-from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile, Vectors, by_block, extended
+from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile, Vectors, by_block, extend_checksum
 
 MIN_THREADED_VALUES = 2_000_000  # above this, the threads of `@` save more time than waking them takes
 MIN_VALUES_FOR_BITS = 20_000_000  # (rows x dim), above which bits are faster than a pass over all values
@@ -90,7 +90,7 @@ class VectorSpace:
         for block, piece in by_block(first, rows):
             key = (self._id, block)
             old = self._db.execute("SELECT checksum FROM blocks WHERE space = ? AND block = ?", key).fetchone()
-            checksum = extended(old[0] if old else 0, piece)
+            checksum = extend_checksum(old[0] if old else 0, piece)
             self._db.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?)", (*key, checksum))
         update = "UPDATE vectors SET row = ? WHERE memory = ? AND space = ?"
         self._db.executemany(update, [(row, id, self._id) for row, id in enumerate(new, first)])
@@ -163,12 +163,12 @@ class VectorSpace:
             lost = self._db.execute(drop, (self._id, rows, all_rows)).rowcount
             found = {}
             for block, vectors in by_block(0, self._file.read(0, rows)):
-                found[block] = extended(0, vectors)
+                found[block] = extend_checksum(0, vectors)
                 if found[block] != stored.get(block):
                     lost += self._db.execute(drop, (self._id, block * BLOCK, (block + 1) * BLOCK)).rowcount
                     zeros = np.zeros_like(vectors)  # the block may hold NaN, which cannot be ranked
                     self._file.write(block * BLOCK, zeros)
-                    found[block] = extended(0, zeros)
+                    found[block] = extend_checksum(0, zeros)
             self._db.execute("DELETE FROM blocks WHERE space = ?", (self._id,))
             self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in found.items()])
             self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
@@ -194,7 +194,7 @@ class VectorSpace:
     def _compare(self, first: int, last: int, stored: Mapping[int, int]) -> None:
         self._ensure(self._file.whole_rows() >= last)
         for block, vectors in by_block(first, self._file.read(first, last)):
-            self._ensure(extended(0, vectors) == stored.get(block))
+            self._ensure(extend_checksum(0, vectors) == stored.get(block))
 
     def _ensure(self, is_sound: bool) -> None:
         if not is_sound:

@@ -95,7 +95,7 @@ def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
         done += size
 
 
-def extended(checksum: int, vectors: Vectors) -> int:
+def extend_checksum(checksum: int, vectors: Vectors) -> int:
     """Return the checksum of a block after appending these vectors. 0 is the checksum of an empty block."""
     return zlib.crc32(np.ascontiguousarray(vectors, FLOAT).data, checksum)
 

@@ -45,12 +45,12 @@ def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Noti
 
     Raises SetupError if no source can be reached, the digest differs, or the disk is full.
     """
-    if weights.installed(wanted):
+    if weights.is_installed(wanted):
         return weights.path(wanted)
     with weights.disk_errors():
         weights.folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         with weights.locked(wanted, notice):
-            if not weights.installed(wanted):  # another process may have downloaded it meanwhile
+            if not weights.is_installed(wanted):  # another process may have downloaded it meanwhile
                 _fetch(progress, wanted, notice)
     return weights.path(wanted)
 

@@ -104,7 +104,8 @@ class LocalModel:
         reply = _StreamedReply(listener, self._speed)
         request: dict[str, Any] = {
             "messages": [
-                {"role": message.role, "content": self._plain(message.content)} for message in without_calls(messages)
+                {"role": message.role, "content": self._safe_text(message.content)}
+                for message in without_calls(messages)
             ],
             "max_tokens": min(limit, options.get("at_most") or limit),
             "temperature": options.get("temperature", self._temperature),
@@ -146,7 +147,7 @@ class LocalModel:
         params.api_keys = [secrets.token_urlsafe(32)]
         return xllamacpp.Server(params)
 
-    def _plain(self, text: str) -> str:
+    def _safe_text(self, text: str) -> str:
         """Return the text without lone surrogates, and with control tokens split."""
         whole = text.encode("utf-8", "replace").decode()
         return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", whole)

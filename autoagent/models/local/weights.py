@@ -61,7 +61,7 @@ def path(weights: ModelFile = EMBEDDED) -> Path:
     return folder() / f"{weights.name}.gguf"
 
 
-def installed(weights: ModelFile = EMBEDDED) -> bool:
+def is_installed(weights: ModelFile = EMBEDDED) -> bool:
     """Return whether the file exists with the right size. Its digest was verified at installation."""
     try:
         return path(weights).stat().st_size == weights.size
@@ -75,7 +75,7 @@ def locate(choice: str = "") -> Path:
     Raises SetupError with the command to type if it is missing.
     """
     if choice in ("", LOCAL.name, EMBEDDED.name):
-        if not installed():
+        if not is_installed():
             size = format_size(EMBEDDED.size)
             raise SetupError(f"The embedded model is not downloaded yet. Fetch it once ({size}): {FETCH}")
         return path()
@@ -105,7 +105,7 @@ def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> It
         yield Finding("model", "fail", "the runtime xllamacpp is not installed", "pip install 'autoagent[local]'")
     elif weights and not Path(weights).expanduser().is_file():
         yield Finding("model", "fail", f"{weights} does not exist", "give the path of a GGUF file, or `local` alone")
-    elif not weights and not installed():
+    elif not weights and not is_installed():
         problem = "the embedded model is not downloaded yet; the first run downloads it"
         yield Finding("model", "warn", problem, "autoagent model fetch")
     else:

@@ -87,7 +87,7 @@ class OpenAIModel:
         self.price = endpoint.price(name)
         self._endpoint = endpoint
         self._count = count
-        self._reasons = pricing.reasons(name)
+        self._reasons = pricing.is_reasoning_model(name)
         self._temperature = None if self._reasons else self._overrides.temperature
         self._capabilities = CapabilityCache(cache)
         self._listener = listener
@@ -113,7 +113,7 @@ class OpenAIModel:
     def _full_window(self) -> int:
         if self._overrides.window:
             return self._overrides.window
-        if known := pricing.known(self.name):
+        if known := pricing.find_model(self.name):
             return known.window
         if (entry := self._list_entry) is None:
             return self._capability.window or UNKNOWN_WINDOW
@@ -342,7 +342,7 @@ class OpenAIModel:
             completion += self._count(answer.reasoning)
         details = reported.get("prompt_tokens_details")
         cached_tokens = min(prompt, tokens_in(details.get("cached_tokens")) or 0) if isinstance(details, dict) else 0
-        return Usage(prompt, completion, cached_tokens, pricing.cost(self.price, prompt, completion, cached_tokens))
+        return Usage(prompt, completion, cached_tokens, pricing.cost_of(self.price, prompt, completion, cached_tokens))
 
     @cached_property
     def _list_entry(self) -> Mapping[str, Any] | None:
@@ -358,7 +358,7 @@ class OpenAIModel:
         """Return the model's number of parameters, by name or llama.cpp's list, or None if unknown."""
         if match := _SIZE.search(self.name):
             return float(match[1]) * 1e9
-        if pricing.known(self.name) or self._overrides.window:
+        if pricing.find_model(self.name) or self._overrides.window:
             return None
         meta = (self._list_entry or {}).get("meta")
         return tokens_in(meta.get("n_params")) if isinstance(meta, dict) else None
@@ -371,8 +371,8 @@ class OpenAIModel:
         if asking == "tools" and commands:
             return wire.with_tools(command_schema.tools(commands, thoughts))
         if asking == "schema" and commands:
-            return wire.with_schema("reply", wire.strict(command_schema.reply(commands, thoughts)))
-        return wire.with_schema("answer", wire.strict(schema)) if asking == "schema" and schema else {}
+            return wire.with_schema("reply", wire.strict_schema(command_schema.reply(commands, thoughts)))
+        return wire.with_schema("answer", wire.strict_schema(schema)) if asking == "schema" and schema else {}
 
     @property
     def _capability(self) -> Capability:

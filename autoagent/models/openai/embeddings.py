@@ -13,8 +13,8 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Listener
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.response import read_object, tokens_in
-from autoagent.models.pricing import cost
-from autoagent.text.sanitize import valid
+from autoagent.models.pricing import cost_of
+from autoagent.text.sanitize import without_surrogates
 
 _BATCH_SIZE = 128  # texts per request
 _STEP_TEXTS = 8  # texts embedded in a step
@@ -62,7 +62,7 @@ class OpenAIEmbedder:
         The next call reports the cost of a failed call. After a failure, the endpoint is not asked for a while. Raises
         ModelError if it fails, or does not answer with one finite vector of `dim` values per text.
         """
-        pending = [self._cut(valid(text)) for text in texts if text.strip()]
+        pending = [self._cut(without_surrogates(text)) for text in texts if text.strip()]
         embedded: list[bytes] = []
         for start in range(0, len(pending), _BATCH_SIZE):
             embedded += self._embed(pending[start : start + _BATCH_SIZE])
@@ -85,7 +85,7 @@ class OpenAIEmbedder:
         usage = answer.get("usage")
         reported = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
         tokens = reported or sum(map(self._count, texts))
-        self._pending_usage += Usage(tokens, cost=cost(self._price, tokens, 0, 0))
+        self._pending_usage += Usage(tokens, cost=cost_of(self._price, tokens, 0, 0))
         data = answer.get("data")
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         if len(rows) != len(texts):

@@ -31,8 +31,16 @@ from autoagent.models import pricing
 from autoagent.models.openai.heartbeat import Heartbeat
 from autoagent.models.openai.late_import import import_openai
 from autoagent.models.openai.refusals import Refusals, Refused
-from autoagent.models.openai.response import MAX_BYTES, Broken, StreamError, TooLong, read_object, unpacked, within
-from autoagent.models.openai.retry import Fault, RetryPolicy, persist
+from autoagent.models.openai.response import (
+    MAX_BYTES,
+    Broken,
+    StreamError,
+    TooLong,
+    decompress,
+    limit_bytes,
+    read_object,
+)
+from autoagent.models.openai.retry import Fault, RetryPolicy, with_retries
 from autoagent.network.addresses import is_private
 from autoagent.network.connections import Deadline
 from autoagent.settings import OPENAI_URL
@@ -124,7 +132,7 @@ class Endpoint:
 
     def price(self, model: str) -> Price | None:
         """Return a model's price from the table, even behind a proxy, or 0 for others on a private endpoint."""
-        if entry := pricing.known(model):
+        if entry := pricing.find_model(model):
             return entry.price
         return Price(0.0, 0.0, 0.0) if self.private else None
 
@@ -158,8 +166,8 @@ class Endpoint:
 
         is_known = is_known or self._has_answered
         if listener is None:
-            return persist(attempt, self._policy, known=is_known)
-        return persist(attempt, self._policy, listener.waiting, listener.heed, known=is_known)
+            return with_retries(attempt, self._policy, known=is_known)
+        return with_retries(attempt, self._policy, listener.waiting, listener.heed, known=is_known)
 
     def models(self) -> list[dict[str, Any]]:
         """Return the endpoint's list of models. Each has an `id`. Raises as Model.complete does, without retries."""
@@ -193,9 +201,9 @@ class Endpoint:
                 Heartbeat(self.host, self._timeouts.silence, listener) as silence,
                 contextlib.closing(self._send(path, body, remaining)) as response,
             ):
-                chunks = self._in_time(within(response.iter_raw(), MAX_BYTES), end, silence, listener)
+                chunks = self._in_time(limit_bytes(response.iter_raw(), MAX_BYTES), end, silence, listener)
                 packing = response.headers.get("content-encoding", "")
-                answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
+                answer = read(response.headers.get("content-type", ""), decompress(chunks, packing))
                 # The rest is read so that the connection can serve the next request. If it is late, it is closed.
                 with contextlib.suppress(Exception), Deadline(END_SECONDS) as deadline:  # the answer is whole
                     deadline.watch(_connection(response))
@@ -238,10 +246,10 @@ class Endpoint:
                 location = refusal.headers.get("location")
                 if refusal.status not in _REDIRECTS or not location:
                     raise
-                path = self._redirected(path, body is None or refusal.status in _KEEPS_METHOD, location)
+                path = self._redirect_target(path, body is None or refusal.status in _KEEPS_METHOD, location)
         raise Fault(f"{self.host} redirects in a circle")
 
-    def _redirected(self, path: str, needs_body: bool, location: str) -> str:
+    def _redirect_target(self, path: str, needs_body: bool, location: str) -> str:
         """Return a redirect's target. Raises SetupError for another server or another method."""
         source = urlsplit(urljoin(f"{self.base_url}/", path.lstrip("/")))
         try:
@@ -270,7 +278,7 @@ class Endpoint:
         # The status matters, with as much of the reason as arrives.
         with contextlib.suppress(httpx2.HTTPError, Broken, OSError), Deadline(self._timeouts.refusal) as deadline:
             deadline.watch(_connection(response))
-            for piece in unpacked(response.iter_raw(), response.headers.get("content-encoding", "")):
+            for piece in decompress(response.iter_raw(), response.headers.get("content-encoding", "")):
                 received += piece
                 if len(received) >= ERROR_LIMIT:
                     break

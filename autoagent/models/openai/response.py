@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from autoagent.core.model import ToolCall
-from autoagent.text.sanitize import valid
+from autoagent.text.sanitize import without_surrogates
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class _Call:
     name: str = ""
     pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, as repeated joining is quadratic
 
-    def continued_by(self, call_id: str, name: str, arguments: str) -> bool:
+    def is_continued_by(self, call_id: str, name: str, arguments: str) -> bool:
         """Return whether a part with the same index continues this call.
 
         The same name again starts another call if this call looks complete and the part looks like a beginning.
@@ -92,12 +92,12 @@ class ResponseParts:
 
     @property
     def text(self) -> str:
-        return valid("".join(self._pieces))
+        return without_surrogates("".join(self._pieces))
 
     @property
     def reasoning(self) -> str:
         """Return the model's thoughts before the answer, if the server separates them from the text."""
-        return valid("".join(self._thoughts))
+        return without_surrogates("".join(self._thoughts))
 
     @property
     def thought(self) -> bool:
@@ -108,7 +108,9 @@ class ResponseParts:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(ToolCall(valid(call.name), valid("".join(call.pieces))) for call in self._calls)
+        return tuple(
+            ToolCall(without_surrogates(call.name), without_surrogates("".join(call.pieces))) for call in self._calls
+        )
 
     @property
     def truncated(self) -> bool:
@@ -116,7 +118,7 @@ class ResponseParts:
 
     def read(self, content_type: str, chunks: Iterable[bytes]) -> None:
         """Read the body of a 200. Raises Broken if it is cut short or no chat completion, TooLong or StreamError."""
-        chunks = within(chunks, MAX_BYTES)
+        chunks = limit_bytes(chunks, MAX_BYTES)
         if "json" in content_type:  # the server does not stream
             whole = json_object(b"".join(chunks).decode("utf-8", "replace"))
             self._add_chunk(whole)
@@ -147,7 +149,7 @@ class ResponseParts:
             self._append(thought, self._thoughts)
         if content := _text(delta.get("content")) or _text(delta.get("refusal")):
             self._append(content, self._pieces)
-            self.on_text(valid(content))
+            self.on_text(without_surrogates(content))
         for part in _list(delta.get("tool_calls")):
             if part is not None:
                 call = _fields(part)
@@ -163,7 +165,7 @@ class ResponseParts:
         name, arguments = _string(function.get("name")), function.get("arguments")
         piece = arguments if isinstance(arguments, str) else "" if arguments is None else json_text(arguments)
         call = self._latest.get(index)
-        if call is None or (index is None and name) or not call.continued_by(call_id, name, piece):
+        if call is None or (index is None and name) or not call.is_continued_by(call_id, name, piece):
             if len(self._calls) == MAX_TOOL_CALLS:
                 raise TooLong(f"the reply has more than {MAX_TOOL_CALLS:,} tool calls")
             call = self._latest[index] = _Call(call_id)
@@ -171,7 +173,7 @@ class ResponseParts:
         call.id, call.name = call.id or call_id, call.name or name
         if piece:
             self._append(piece, call.pieces)
-            self.on_text(valid(piece))
+            self.on_text(without_surrogates(piece))
 
     def _append(self, piece: str, pieces: list[str]) -> None:
         pieces.append(piece)
@@ -202,22 +204,22 @@ def _thought(delta: Mapping[str, Any]) -> str:
     return "".join(_text(thought) for thought in thinking)
 
 
-def _checked(value: Any, kind: type[T], noun: str) -> T:
+def _check_kind(value: Any, kind: type[T], noun: str) -> T:
     if not isinstance(value, kind):
         raise Broken(f"the answer is not a chat completion: {noun} is missing")
     return value
 
 
 def _list(value: Any) -> list[Any]:
-    return [] if value is None else _checked(value, list, "a list")
+    return [] if value is None else _check_kind(value, list, "a list")
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return _checked(value, dict, "an object")
+    return _check_kind(value, dict, "an object")
 
 
 def _string(value: Any) -> str:
-    return "" if value is None else _checked(value, str, "a text")
+    return "" if value is None else _check_kind(value, str, "a text")
 
 
 def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -250,7 +252,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
-def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
+def limit_bytes(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
     """Yield the chunks, up to `limit` bytes. Raises TooLong."""
     size = 0
     for chunk in chunks:
@@ -260,7 +262,7 @@ def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
         yield chunk
 
 
-def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+def decompress(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Yield the chunks decompressed (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
@@ -298,7 +300,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 def read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
     """Read the body as a JSON object, whatever its declared type. Raises Broken and TooLong."""
-    return json_object(b"".join(within(chunks, MAX_BYTES)))
+    return json_object(b"".join(limit_bytes(chunks, MAX_BYTES)))
 
 
 def json_text(value: Any) -> str:

@@ -96,7 +96,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return None
 
 
-def persist(
+def with_retries(
     attempt: Callable[[], T],
     policy: RetryPolicy,
     waiting: Callable[[str, float, float], None] = lambda reason, seconds, until: None,

@@ -13,7 +13,7 @@ from typing import Any
 
 from autoagent.core.model import Message, cached_by_message, without_calls
 from autoagent.models.openai.refusals import Refused
-from autoagent.text.sanitize import valid
+from autoagent.text.sanitize import without_surrogates
 
 # Optional features of messages, the most valuable last.
 USER_AFTER_TOOL = "user after tool"  # Mistral's own models need an assistant message between them
@@ -100,7 +100,7 @@ def _with_bridges(messages: Sequence[Message]) -> list[Message]:
 
 @cached_by_message  # results are not mutated
 def _message_to_json(message: Message) -> dict[str, Any]:
-    content = valid(message.content)
+    content = without_surrogates(message.content)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.answers, "content": content}
     if message.images:
@@ -109,7 +109,11 @@ def _message_to_json(message: Message) -> dict[str, Any]:
     if not message.calls:
         return {"role": message.role, "content": content}
     calls = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": valid(call.arguments)}}
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": without_surrogates(call.arguments)},
+        }
         for call in message.calls
     ]
     return {"role": message.role, "content": content or None, "tool_calls": calls}
@@ -126,13 +130,13 @@ def with_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
 
 
-def strict(node: Any) -> Any:
+def strict_schema(node: Any) -> Any:
     """Return the schema for strict decoding: every property is required, and optional values may be null."""
     if isinstance(node, list):
-        return [strict(part) for part in node]
+        return [strict_schema(part) for part in node]
     if not isinstance(node, dict):
         return node
-    schema = {key: strict(value) for key, value in node.items()}
+    schema = {key: strict_schema(value) for key, value in node.items()}
     if schema.get("type") == "object" and (properties := schema.get("properties")) is not None:
         for name in properties.keys() - schema["required"]:
             properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
