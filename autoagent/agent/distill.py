@@ -59,10 +59,8 @@ def distill(state: State, policy: Policy, call: SideCall, outcome: Outcome) -> G
         return []
     answer: Answered | str | None = state.work.distilled
     if answer is None:
-        room, candidates = (
-            min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR),
-            replaceable_memories(state.history),
-        )
+        room = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR)
+        candidates = replaceable_memories(state.history)
         steps = effective_events(state)
         prompt = facts_prompt(state.start.task, outcome.reason, steps, candidates, room, state.count)
         activity = "keeping the facts of the run"

@@ -70,7 +70,8 @@ class SideCall:
         """Record and return the answer as logged. Raises the same errors as Model.complete, or KeyboardInterrupt."""
         prompt = "\n".join(message.content for message in question.messages)
         sha256 = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
-        sent, started_at = self._count(question), self._clock()
+        tokens = sum(self._state.count(message.content) + PER_MESSAGE for message in question.messages)
+        sent, started_at = int(tokens * self._state.history.scale), self._clock()
         reply, price = question.reply_tokens + self.model.reasoning_room, self.model.price
         self._budget.check(sent, reply, price, started_at)
         estimate = estimated_cost(sent, reply, price)
@@ -91,11 +92,6 @@ class SideCall:
         yield event
         assert isinstance(event, Answered)
         return event
-
-    def _count(self, question: Question) -> int:
-        """Estimate the tokens of a question's prompt, as the endpoint counts them."""
-        tokens = sum(self._state.count(message.content) + PER_MESSAGE for message in question.messages)
-        return int(tokens * self._state.history.scale)
 
     def _complete(self, question: Question, sent: int, started_at: float) -> Completion:
         model, budget = self.model, self._budget

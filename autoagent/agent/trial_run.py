@@ -166,11 +166,11 @@ def run_tests(context: Context, policy: Policy, entries: Sequence[WorkspaceEntry
     """Run the tests among the entries, then each program that the goals name, if possible. Ctrl-C skips them."""
     runs: list[TrialRun] = []
     with suppress(KeyboardInterrupt, CommandError), policy.interruptible():  # CommandError: without a sandbox
-        runs.extend(_yield_runs(context, entries, names_in("\n".join(goal.text for goal in task.goals))))
+        runs.extend(_run_each(context, entries, names_in("\n".join(goal.text for goal in task.goals))))
     return runs
 
 
-def _yield_runs(
+def _run_each(
     context: Context, entries: Sequence[WorkspaceEntry], program_names: Collection[str]
 ) -> Iterator[TrialRun]:
     venvs = [entry.path.removesuffix("pyvenv.cfg") for entry in entries if entry.path.endswith("/pyvenv.cfg")]

@@ -8,7 +8,7 @@ import re
 
 from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import mark_of
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 
 TEXT_LIMIT = 1_000_000  # characters of one document
 ENTRY_LIMIT = 10_000  # files in one archive
@@ -59,7 +59,7 @@ def decode(data: bytes, charset: str) -> str:
     A byte order mark decides; else valid UTF-8 is UTF-8; else the first match of the server's claim, the document's
     claim and Windows-1252.
     """
-    return visible_text(without_surrogates(_decode(data, charset)).replace("\r\n", "\n"))
+    return visible_text(valid_text(_decode(data, charset)).replace("\r\n", "\n"))
 
 
 def visible_text(text: str) -> str:

@@ -13,7 +13,7 @@ from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
 from autoagent.core.memory import Dream, RetrievedMemory
 from autoagent.memory.texts import fitting_lines
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 
 MAX_DREAM_CHARACTERS = 6_000  # of all memories together, so that they fit a small window
 
@@ -36,7 +36,7 @@ class Journal:
 
     def append(self, dream: Dream) -> None:
         """Append a dream and sync it."""
-        line = json.dumps({**dataclasses.asdict(dream), "text": without_surrogates(dream.text)}, ensure_ascii=False)
+        line = json.dumps({**dataclasses.asdict(dream), "text": valid_text(dream.text)}, ensure_ascii=False)
         try:
             add_lines(self._path, f"{line}\n")
         except OSError as error:

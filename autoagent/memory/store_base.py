@@ -18,9 +18,9 @@ from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
 from autoagent.memory.evidence import terms
 from autoagent.memory.ranking import search_filtered, search_wider
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 
-__all__ = ["BATCH", "FLOAT", "Skip", "StoreBase", "Vector", "search_wider", "texts", "without_surrogates"]
+__all__ = ["BATCH", "FLOAT", "Skip", "StoreBase", "Vector", "search_wider", "texts", "valid_text"]
 
 Skip = Collection[tuple[str, int]]
 BATCH = 256  # texts embedded together, and stored in one transaction
@@ -100,7 +100,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
             return None
         with self._storage():
             vectors = self._embedding.of_new(self._missing(parts))
-            fields = {"stored": known["t"], **known, "source": without_surrogates(known["source"])}
+            fields = {"stored": known["t"], **known, "source": valid_text(known["source"])}
             return self._put(parts, fields, vectors, durable=durable)
 
     def change(
@@ -114,7 +114,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
 
     def search(self, query: str, k: int, skip: Skip = (), wanted: Wanted | None = None) -> Found:
         """See MemoryStore. Only the first `texts.PART` characters of the query count."""
-        text = without_surrogates(query)[: texts.PART]
+        text = valid_text(query)[: texts.PART]
         near: list[RetrievedMemory] = []
         with self._storage():
             if k < 1 or not text.strip() or not self.listed(1):  # do not embed the query in vain

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from autoagent.core.memory import RetrievedMemory
 from autoagent.text.quoting import Marks, defuse
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 
 PART = 8_000  # characters; an embedder reads little more, and a prompt has room for little more
 _UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana, Han
@@ -33,7 +33,7 @@ def hash_of(text: str) -> bytes:
 
 def parts(text: str) -> list[str]:
     """Split a text, made valid, into nonblank pieces of at most PART characters, if possible after a line or word."""
-    text = without_surrogates(text)
+    text = valid_text(text)
     pieces, start = [], 0
     while start < len(text):
         end = start + PART

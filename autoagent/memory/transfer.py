@@ -34,7 +34,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.memory.dreams import Journal
 from autoagent.memory.embedders.lazy import LazyEmbedder
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 from autoagent.text.text_file import open_regular
 
 VERSION = 1
@@ -306,7 +306,7 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
         if (
-            kind is str and name != "text" and record[name] != without_surrogates(record[name])
+            kind is str and name != "text" and record[name] != valid_text(record[name])
         ):  # texts are made valid when stored
             raise StateError(f"{path}, line {number}: {name!r} contains a lone surrogate.")
     t = _time(path, number, time, record.get(time))
@@ -330,7 +330,7 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
         check_time(dream.t)
     except ValueError as error:
         raise StateError(f"{path}, line {number}: this is not a dream: {error}.") from error
-    if dream.problem != without_surrogates(dream.problem):  # the text is made valid when stored
+    if dream.problem != valid_text(dream.problem):  # the text is made valid when stored
         raise StateError(f"{path}, line {number}: 'problem' contains a lone surrogate.")
     return dream
 

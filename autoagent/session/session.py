@@ -25,15 +25,7 @@ from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
 from autoagent.session.permissions import BOUNDS_VARIABLE, remove_from_path
 from autoagent.session.task_file import checks_in, write_task
-from autoagent.session.trust import (
-    Trusted,
-    claim_state_folder,
-    find_trap,
-    hold_state_folder,
-    is_foreign,
-    is_own,
-    release,
-)
+from autoagent.session.trust import Trusted, claim_folder, find_trap, hold_folder, is_foreign, is_own, release
 from autoagent.settings import DOTENV, Settings, all_settings, user_config_path, user_state_path
 from autoagent.terminal.output import echo, say
 from autoagent.text.sanitize import escape, fold_blanks
@@ -195,7 +187,7 @@ class Session:
         """Trust the folder's values and its state. Raises SettingsError if that cannot be saved."""
         for untrusted in self.waiting:
             if untrusted.setting == _STATE and not untrusted.name:
-                claim_state_folder(self.folder / untrusted.file, self.trusted)
+                claim_folder(self.folder / untrusted.file, self.trusted)
         self.trusted.add(self.folder, self.waiting)
 
     def check_made_here(self, run: str) -> None:
@@ -237,7 +229,7 @@ def claimed_state(state_dir: Path) -> Iterator[None]:
     """
     state = Path.cwd() / state_dir
     with _reporting_failure():
-        user = hold_state_folder(state, Trusted(user_state_path(os.environ)))
+        user = hold_folder(state, Trusted(user_state_path(os.environ)))
     try:
         yield
     finally:

@@ -143,7 +143,7 @@ def is_empty(state: Path) -> bool:
         return False
 
 
-def claim_state_folder(state: Path, trusted: Trusted) -> None:
+def claim_folder(state: Path, trusted: Trusted) -> None:
     """Create the state folder and record it as this user's own. Raises SettingsError if that cannot be saved.
 
     The record is written before the folder's identity, so that a process that sees the identity finds the record.
@@ -172,14 +172,14 @@ def is_foreign(state: Path, run: str, trusted: Trusted) -> bool:
     return trusted.holds(state, _state_value(state, f"{id} {run}").mark)
 
 
-def hold_state_folder(state: Path, trusted: Trusted) -> int:
+def hold_folder(state: Path, trusted: Trusted) -> int:
     """Claim the state folder if it is empty. Return a descriptor that keeps other processes from removing it, or -1.
 
-    Raises SettingsError as `claim_state_folder`.
+    Raises SettingsError as `claim_folder`.
     """
     while True:
         if is_empty(state):
-            claim_state_folder(state, trusted)
+            claim_folder(state, trusted)
         try:
             descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:  # removed meanwhile

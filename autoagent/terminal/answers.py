@@ -17,7 +17,7 @@ from autoagent.settings import user_state_path
 from autoagent.terminal.line_editor import READING_BEGINS, LineEditor, Watch, can_edit, watched
 from autoagent.terminal.output import echo
 from autoagent.text.redaction import Redactor
-from autoagent.text.sanitize import escape, without_surrogates
+from autoagent.text.sanitize import escape, valid_text
 from autoagent.text.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Answers:
         for input that is not text.
         """
         if self._editor is not None:
-            return without_surrogates(self._editor.read("> ", watch=watch, words=words))
+            return valid_text(self._editor.read("> ", watch=watch, words=words))
         screen = self._screen
         screen.open_line = True  # after Ctrl-C or the end of input, the cursor is still behind the prompt
         with watched(watch):
@@ -67,7 +67,7 @@ class Answers:
                 if not self.at_terminal:
                     screen.write(f"{escape(line)}\n")  # a terminal echoes its input
         screen.open_line = False
-        return without_surrogates(line)
+        return valid_text(line)
 
     def poll_line(self) -> str | None:
         """Return a line typed while nothing was asked, or None."""
@@ -81,7 +81,7 @@ class Answers:
     def rewrite(self, text: str) -> str | None:
         """Return the text as edited by the user on prefilled lines, or None without line editing."""
         try:
-            return without_surrogates(self._editor.read("> ", default=text)) if self._editor is not None else None
+            return valid_text(self._editor.read("> ", default=text)) if self._editor is not None else None
         except (EOFError, KeyboardInterrupt):
             return text
 

@@ -15,7 +15,7 @@ from typing import Any
 from autoagent.core.commands import Call
 from autoagent.reply.reply_stream import TAIL, ReplyStream
 from autoagent.text.figures import counted, duration
-from autoagent.text.sanitize import escape, without_surrogates
+from autoagent.text.sanitize import escape, valid_text
 from autoagent.text.wrapping import cut
 
 BEGINS = 0.4  # seconds until the lines appear, as quick work needs none
@@ -204,4 +204,4 @@ class Activity:
         words = lines[-1].rpartition(" ")[0]
         whole = [*(lines[1:-1] if len(text) >= TAIL else lines[:-1]), words]
         for line in [line for line in whole if line.strip()][-TAIL_LINES:]:
-            yield f"  | {self._mask(without_surrogates(line))}"
+            yield f"  | {self._mask(valid_text(line))}"

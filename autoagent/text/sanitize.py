@@ -37,7 +37,7 @@ _BLANK = r"[^\S\n]|\u2800"  # of any width, or the empty Braille cell
 _BLANKS = re.compile(rf"(?:{_BLANK}){{81,}}|\n(?:(?:{_BLANK})*\n){{7,}}")
 
 
-def without_surrogates(text: str) -> str:
+def valid_text(text: str) -> str:
     """Return the text as valid UTF-8: surrogate pairs are joined, and a lone surrogate becomes U+FFFD."""
     try:
         text.encode()

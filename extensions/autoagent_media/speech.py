@@ -24,7 +24,7 @@ from autoagent.core.errors import CommandError
 from autoagent.core.events import Ended, Thought
 from autoagent.core.task import Status
 from autoagent.extension import ApiProvider, Event, RunPart, Setting
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 from autoagent_media.transcription import recognised
 
 SPOKEN_LIMIT = 500  # characters of one text, as paid voices charge for each
@@ -101,7 +101,7 @@ class ElevenLabsVoice(SpeechSource):
         voice = first.get("voice_id") if isinstance(first, Mapping) else None
         if not isinstance(voice, str):
             raise CommandError(f"{self.provider.name} has no voice for this key; name one in ELEVENLABS_VOICE_ID.")
-        return without_surrogates(voice)
+        return valid_text(voice)
 
 
 @dataclass(frozen=True, slots=True)

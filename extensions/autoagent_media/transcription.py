@@ -12,7 +12,7 @@ from typing import Any
 
 from autoagent.core.errors import CommandError
 from autoagent.extension import ApiProvider, Setting
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 from autoagent_media import charges
 
 OFFLINE_SECONDS = 900.0  # for one recording; a CPU transcribes about ten times faster than real time
@@ -107,4 +107,4 @@ def text_of(name: str, text: object) -> str:
     """Return the words that the provider `name` sent. Raises CommandError if it sent no text."""
     if not isinstance(text, str):
         raise CommandError(f"{name} sent no text in its answer.")
-    return without_surrogates(text).strip()
+    return valid_text(text).strip()

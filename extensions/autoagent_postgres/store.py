@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoagent.extension import GONE, Change, Embedder, RetrievedMemory, Stats
-from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, texts, without_surrogates
+from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, texts, valid_text
 from autoagent_postgres.session import Connection, PostgresSession, escaped, plain
 
 SLACK = 32  # neighbours beyond those requested, as some of the nearest are skipped
@@ -137,9 +137,7 @@ class PostgresStore(StoreBase):
         return [part for hash, part in hashes.items() if hash not in there]
 
     def find(self, text: str) -> RetrievedMemory | None:
-        return next(
-            iter(self._recollections(f"{_kept()} AND hash = %s", (texts.hash_of(without_surrogates(text)),))), None
-        )
+        return next(iter(self._recollections(f"{_kept()} AND hash = %s", (texts.hash_of(valid_text(text)),))), None)
 
     def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
         def work(db: Connection) -> int:
@@ -283,7 +281,7 @@ def _change(db: Connection, change: Change) -> None:
         db.execute("DELETE FROM vectors WHERE memory = %s", (change.id,))
     else:
         update = "UPDATE memories SET t = %s, level = %s, source = coalesce(%s, source) WHERE id = %s"
-        source = None if change.source is None else escaped(without_surrogates(change.source))
+        source = None if change.source is None else escaped(valid_text(change.source))
         db.execute(update, (change.t, change.level, source, change.id))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from autoagent.extension import GONE, Change, Embedder, RetrievedMemory, StateError, Stats
-from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, search_wider, texts, without_surrogates
+from autoagent.memory.store_base import BATCH, FLOAT, Skip, StoreBase, Vector, search_wider, texts, valid_text
 from autoagent_redis.records import Fields, Records, flat, member_of
 from autoagent_redis.session import CommandGroup, RedisSession, VectorIndex
 
@@ -137,7 +137,7 @@ class RedisStore(StoreBase):
 
     def find(self, text: str) -> RetrievedMemory | None:
         with self._storage():
-            id = self._client.hget(self._key("ids"), texts.hash_of(without_surrogates(text)))
+            id = self._client.hget(self._key("ids"), texts.hash_of(valid_text(text)))
             found = self._memories([int(id)] if id is not None else [])
             return next(iter(found.values()), None)
 
@@ -179,7 +179,7 @@ class RedisStore(StoreBase):
             self._records.do_index(group, change.id, text, t)
             group.do("ZADD", self._key("levels"), change.level, member_of(change.id))
             return group
-        source = {} if change.source is None else {"source": without_surrogates(change.source)}
+        source = {} if change.source is None else {"source": valid_text(change.source)}
         group.do("HSET", key, *flat({"t": t, "level": change.level, **source}))
         group.do("ZADD", self._key("alive"), t, member_of(change.id))
         group.do("ZADD", self._key("levels"), change.level, member_of(change.id))

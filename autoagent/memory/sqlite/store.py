@@ -22,7 +22,7 @@ from autoagent.memory.evidence import MIN_COMPOUND
 from autoagent.memory.sqlite.database import FILE, OF_USER, as_state_errors, connect, id_of, writing
 from autoagent.memory.sqlite.vector_space import VectorSpace
 from autoagent.memory.sqlite.vectors import Damaged
-from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, search_wider, texts, without_surrogates
+from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, search_wider, texts, valid_text
 
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
@@ -143,7 +143,7 @@ class LocalStore(StoreBase):
         """Apply a change within a transaction unless the memory has changed since it was seen."""
         id = change.id
         if change.level not in (None, GONE) and not change.trash:
-            source = None if change.source is None else without_surrogates(change.source)
+            source = None if change.source is None else valid_text(change.source)
             return self._db.execute(UPDATE, (change.t, change.level, source, id, *change.seen)).rowcount > 0
         seen = self._unchanged_text(change)
         for text in seen:
@@ -182,7 +182,7 @@ class LocalStore(StoreBase):
         return Stats(count, size, embedder, dim, str(self._folder), id, newest[0] if newest else 0)
 
     def find(self, text: str) -> RetrievedMemory | None:
-        return next(iter(self._read("WHERE m.hash = ?", (texts.hash_of(without_surrogates(text)),))), None)
+        return next(iter(self._read("WHERE m.hash = ?", (texts.hash_of(valid_text(text)),))), None)
 
     def _read(self, which: str, values: Sequence[Any], *, trash: bool = False) -> list[RetrievedMemory]:
         time, table = ("m.forgotten", "trash") if trash else ("m.t", "memories")
@@ -205,9 +205,8 @@ class LocalStore(StoreBase):
 
     def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         """Return the memories that share words with the query, ranked by BM25, ignoring diacritics and case."""
-        distinct = dict.fromkeys(
-            re.findall(r"[\w\u0300-\u036f]+", texts.pair_unspaced(query))
-        )  # with combining accents
+        found = re.findall(r"[\w\u0300-\u036f]+", texts.pair_unspaced(query))  # with combining accents
+        distinct = dict.fromkeys(found)
         words = [f'"{word}"' for word in itertools.islice(distinct, MAX_QUERY_WORDS)]  # in quotes, none is an operator
         selective = self._selective([*words, *self._compound_parts(words)])
 

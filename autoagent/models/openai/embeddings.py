@@ -14,7 +14,7 @@ from autoagent.core.protocols import Listener
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.response import read_object, tokens_in
 from autoagent.models.pricing import cost_of
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 
 _BATCH_SIZE = 128  # texts per request
 _STEP_TEXTS = 8  # texts embedded in a step
@@ -62,7 +62,7 @@ class OpenAIEmbedder:
         The next call reports the cost of a failed call. After a failure, the endpoint is not asked for a while. Raises
         ModelError if it fails, or does not answer with one finite vector of `dim` values per text.
         """
-        pending = [self._cut(without_surrogates(text)) for text in texts if text.strip()]
+        pending = [self._cut(valid_text(text)) for text in texts if text.strip()]
         embedded: list[bytes] = []
         for start in range(0, len(pending), _BATCH_SIZE):
             embedded += self._embed(pending[start : start + _BATCH_SIZE])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from autoagent.core.model import ToolCall
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 
 T = TypeVar("T")
 
@@ -92,12 +92,12 @@ class ResponseParts:
 
     @property
     def text(self) -> str:
-        return without_surrogates("".join(self._pieces))
+        return valid_text("".join(self._pieces))
 
     @property
     def reasoning(self) -> str:
         """Return the model's thoughts before the answer, if the server separates them from the text."""
-        return without_surrogates("".join(self._thoughts))
+        return valid_text("".join(self._thoughts))
 
     @property
     def thought(self) -> bool:
@@ -108,9 +108,7 @@ class ResponseParts:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(
-            ToolCall(without_surrogates(call.name), without_surrogates("".join(call.pieces))) for call in self._calls
-        )
+        return tuple(ToolCall(valid_text(call.name), valid_text("".join(call.pieces))) for call in self._calls)
 
     @property
     def truncated(self) -> bool:
@@ -149,7 +147,7 @@ class ResponseParts:
             self._append(thought, self._thoughts)
         if content := _text(delta.get("content")) or _text(delta.get("refusal")):
             self._append(content, self._pieces)
-            self.on_text(without_surrogates(content))
+            self.on_text(valid_text(content))
         for part in _list(delta.get("tool_calls")):
             if part is not None:
                 call = _fields(part)
@@ -173,7 +171,7 @@ class ResponseParts:
         call.id, call.name = call.id or call_id, call.name or name
         if piece:
             self._append(piece, call.pieces)
-            self.on_text(without_surrogates(piece))
+            self.on_text(valid_text(piece))
 
     def _append(self, piece: str, pieces: list[str]) -> None:
         pieces.append(piece)

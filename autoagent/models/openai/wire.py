@@ -13,7 +13,7 @@ from typing import Any
 
 from autoagent.core.model import Message, cached_by_message, without_calls
 from autoagent.models.openai.refusals import Refused
-from autoagent.text.sanitize import without_surrogates
+from autoagent.text.sanitize import valid_text
 
 # Optional features of messages, the most valuable last.
 USER_AFTER_TOOL = "user after tool"  # Mistral's own models need an assistant message between them
@@ -100,7 +100,7 @@ def _with_bridges(messages: Sequence[Message]) -> list[Message]:
 
 @cached_by_message  # results are not mutated
 def _message_to_json(message: Message) -> dict[str, Any]:
-    content = without_surrogates(message.content)
+    content = valid_text(message.content)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.answers, "content": content}
     if message.images:
@@ -109,11 +109,7 @@ def _message_to_json(message: Message) -> dict[str, Any]:
     if not message.calls:
         return {"role": message.role, "content": content}
     calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": without_surrogates(call.arguments)},
-        }
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": valid_text(call.arguments)}}
         for call in message.calls
     ]
     return {"role": message.role, "content": content or None, "tool_calls": calls}
