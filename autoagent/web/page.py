@@ -125,10 +125,8 @@ def _report_of(events: Iterable[Event]) -> Report:
 def _steps(report: Report, texts: Texts | None) -> str:
     """Return the steps as JSON. The newest diffs have colours."""
     most = fitting_length([len(text.text) for text in report.texts if not text.shared], STEPS_BUDGET)
-    steps, left = (
-        [{name: value for name, value in step.items() if name != "tree"} for step in report.steps],
-        HIGHLIGHT_BUDGET,
-    )
+    steps = [{name: value for name, value in step.items() if name != "tree"} for step in report.steps]
+    left = HIGHLIGHT_BUDGET
     for place in reversed(range(len(steps))):
         if "diff" in steps[place] and left > 0:
             left -= min(most, len(steps[place]["preview"].text))
@@ -164,9 +162,7 @@ def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]
     for number in reversed(range(len(found))):
         told = found[number][1].get("texts", {})
         added = {text.text for part in told.values() for text in part} - new
-        room -= sum(
-            min(MAX_PROMPT_TEXT, len(text)) * 11 // 10 for text in added
-        )  # a tenth for JSON's quotes and escapes
+        room -= sum(min(MAX_PROMPT_TEXT, len(text)) * 11 // 10 for text in added)  # a tenth for quotes and escapes
         if room < 0:
             found[number][1].pop("texts", None)
         new |= added
