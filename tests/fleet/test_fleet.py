@@ -8,7 +8,6 @@ import platform
 import random
 import resource
 import signal
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -152,35 +151,19 @@ def test_a_call_that_is_cut_off_is_counted_at_its_highest_price(home: Home, serv
     assert summary["usd"] < CENTS <= summary["usd"] + summary["unknown_usd"]
 
 
-def test_a_verifier_s_call_that_is_cut_off_is_counted(home: Home, server: ScriptedServer) -> None:
-    asked, leave = threading.Event(), threading.Event()
-
-    def judge(prompt: str) -> str:
-        asked.set()
-        leave.wait(PATIENCE)
-        return all_met(prompt)
-
-    server.judges = judge
-    head = lead(home, tasks(1).replace(', "check": "test -s part-3.txt"', ""), "-c", "--retries", "1")
-    assert asked.wait(PATIENCE)
-    for worker in children(head.pid):
-        os.kill(worker, signal.SIGKILL)
-    leave.set()
-    out, err = head.communicate(timeout=PATIENCE)
-    assert head.returncode == 0, out + err
-    summary = results(home)["summary"]
-    known = len(server.requests) * CENTS + SMALL_CENTS
-    assert len(server.verifications) == 2 and summary["usd"] == pytest.approx(known, abs=1e-6)
-    assert summary["unknown_usd"] >= SMALL_CENTS
-
-
-@pytest.mark.slow
-def test_a_role_s_question_that_is_cut_off_is_counted(home: Home, server: ScriptedServer) -> None:
+@pytest.mark.parametrize("asks", ["verifier", pytest.param("role", marks=pytest.mark.slow)])
+def test_a_question_that_a_kill_cuts_off_is_counted(home: Home, server: ScriptedServer, asks: str) -> None:
+    """Twice asked, once charged: the first time may cost as much."""
     role = "{name: Al, profile: Poet, actions: [{name: Write, instruction: Write a line}]}"
     home.write("team.yaml", f"idea: A poem\nroles: [{role}]\n")
     hanging = Hanging(Reply("A line."))
-    server.script, server._every = [], hanging
-    head = lead(home, json.dumps({"id": "x", "team": "team.yaml"}), "-c", "--accept-claims")
+    if asks == "role":
+        server.script, server._every = [], hanging
+        text = json.dumps({"id": "x", "team": "team.yaml"})
+    else:
+        server.judges = lambda prompt: (hanging(None), all_met(prompt))[1]
+        text = tasks(1).replace(', "check": "test -s part-3.txt"', "")
+    head = lead(home, text, "-c", "--retries", "1", *(["--accept-claims"] if asks == "role" else []))
     hanging.is_asked()
     for worker in children(head.pid):
         os.kill(worker, signal.SIGKILL)
@@ -188,8 +171,9 @@ def test_a_role_s_question_that_is_cut_off_is_counted(home: Home, server: Script
     out, err = head.communicate(timeout=PATIENCE)
     assert head.returncode == 0, out + err
     summary = results(home)["summary"]
-    assert len(server.requests) == 2 and summary["usd"] == pytest.approx(2 * SMALL_CENTS)  # the verifier's, too
-    assert summary["unknown_usd"] > 0
+    once = 2 * SMALL_CENTS if asks == "role" else len(server.requests) * CENTS + SMALL_CENTS
+    assert summary["usd"] == pytest.approx(once, abs=1e-6) and summary["unknown_usd"] > 0
+    assert len(server.requests if asks == "role" else server.verifications) == 2
 
 
 @pytest.mark.slow
