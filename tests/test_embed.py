@@ -73,8 +73,8 @@ def test_word_vectors_know_what_hashing_does_not() -> None:
 def test_loading_the_table_leaves_the_log_alone() -> None:
     code = (
         "import logging\n"
-        "from autoagent.memory.embedders.builtin import embedded\n"
-        "print(embedded().name, logging.getLogger().handlers, logging.getLogger().level)\n"
+        "from autoagent.memory.embedders.builtin import open_builtin\n"
+        "print(open_builtin().name, logging.getLogger().handlers, logging.getLogger().level)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"{WordLlamaEmbedder.name} [] {30}\n"
@@ -85,8 +85,8 @@ def test_without_the_package_hashing_takes_over() -> None:
     code = (
         "import sys\n"
         "sys.modules['wordllama'] = None\n"
-        "from autoagent.memory.embedders.builtin import embedded\n"
-        "print(embedded().name)\n"
+        "from autoagent.memory.embedders.builtin import open_builtin\n"
+        "print(open_builtin().name)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"{HashEmbedder.name}\n"

@@ -210,10 +210,11 @@ def test_a_scenario_has_its_time(home: Home) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_what_a_process_has_started_ends_with_it_wherever_it_went() -> None:
     code = (
-        "import os, subprocess, sys\nfrom pathlib import Path\nfrom autoagent.scenarios.process import started\n"
+        "import os, subprocess, sys\nfrom pathlib import Path\n"
+        "from autoagent.scenarios.process import running_process\n"
         "away = ['sh', '-c', 'setsid sleep 4711.5 & echo; wait']\n"
         "near, far = os.pipe()\n"
-        "with started(away, Path('/'), {'PATH': os.environ['PATH']}, stdin=near, output=far):\n"
+        "with running_process(away, Path('/'), {'PATH': os.environ['PATH']}, stdin=near, output=far):\n"
         "    os.read(near, 1)\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE)
@@ -223,7 +224,7 @@ def test_what_a_process_has_started_ends_with_it_wherever_it_went() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_signal_while_a_process_starts_leaves_none_of_it() -> None:
     code = (
-        "import os, signal, time\nfrom pathlib import Path\nfrom autoagent.scenarios.process import started\n"
+        "import os, signal, time\nfrom pathlib import Path\nfrom autoagent.scenarios.process import running_process\n"
         "class Ended(Exception): pass\n"
         "def end(*_): raise Ended\n"
         "signal.signal(signal.SIGALRM, end)\n"
@@ -231,7 +232,7 @@ def test_a_signal_while_a_process_starts_leaves_none_of_it() -> None:
         "for moment in range(1, 60):\n"
         "    try:\n"
         "        signal.setitimer(signal.ITIMER_REAL, moment / 20_000)\n"
-        "        with started(['sleep', '4711.6'], Path('/'), {'PATH': os.environ['PATH']}, stdin=near, output=far):\n"
+        "        with running_process(['sleep', '4711.6'], Path('/'), dict(PATH='/bin'), stdin=near, output=far):\n"
         "            for _ in range(100):\n"
         "                time.sleep(0.01)\n"
         "    except Ended:\n"

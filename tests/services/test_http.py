@@ -309,7 +309,7 @@ def test_a_server_that_takes_its_time_is_left(site: Site, page: Callable[[Visit]
     with (
         raises_refusal(f"{site.url()} cannot be fetched: it took longer than 0.2 s."),
         Deadline(0.2) as deadline,
-        client(site).asked(site.url(), {}, deadline) as answered,
+        client(site).get(site.url(), {}, deadline) as answered,
     ):
         b"".join(answered.blocks(MB))
     assert time.monotonic() - began < 15, "each of them takes 20 s or more"
@@ -322,7 +322,7 @@ def test_a_handshake_that_never_ends_is_left() -> None:
         with (
             raises_refusal("it took longer than 0.2 s"),
             Deadline(0.2) as deadline,
-            web.asked(f"https://{host}/", {}, deadline),
+            web.get(f"https://{host}/", {}, deadline),
         ):
             pytest.fail("nobody answered")
 
