@@ -24,7 +24,7 @@ from autoagent.text.quoting import EXPLANATION, Marks, defuse
 from autoagent.text.tokens import PER_MESSAGE, Count, shorten
 from autoagent.text.wrapping import ago
 
-_GOALS_HEADING = "Memories that may matter for the goals (what was so then may have changed):"
+_GOALS_HEADING = "Memories that may matter for the goals (things may have changed since):"
 _USER_HEADING = "What the user said before and wants kept in mind, the most important first:"
 _CORE_OMITTED = "({} more are left out for room; `recall` finds them)"
 _STEP_HEADING = "Memories that may matter now:"

@@ -118,7 +118,7 @@ class PromptStyle:
     """Define how to prompt a kind of model. The model's provider chooses it."""
 
     name: Literal["full", "brief", "file"]  # in the setting and the log
-    thinks: bool = True  # ask for thoughts before the command; small models would repeat those in the history
+    thinks: bool = True  # ask for thoughts before the command; small models would repeat the thoughts in the history
     guided: bool = False  # describe the workspace in each prompt and offer only fitting arguments and commands
     blocks: bool = False  # code follows the reply in a Markdown block, enforced by the provider's grammar
     reasons: bool = True  # ask the model to judge goals as a verifier, and to extract facts at the end of a run

@@ -77,7 +77,7 @@ def _is_hidden(tag: Tag, selectors: set[str]) -> bool:
 
 
 def _hiding_selectors(css: str) -> set[str]:
-    """Return the plain selectors (`.note`, `#note`, `aside`) of rules that hide elements on every medium."""
+    """Return the plain selectors (`.note`, `#note`, `aside`) of rules that hide elements."""
     found: set[str] = set()
     depth, selectors = 0, ""
     for piece in re.split(r"([{}])", _COMMENT.sub("", css)):

@@ -94,7 +94,7 @@ def guarded_connect(guard: NetworkGuard, deadline: Deadline) -> Connect:
 
 
 def trusted_context() -> ssl.SSLContext:
-    """Return TLS that trusts the authorities of certifi and of the system (also SSL_CERT_FILE and SSL_CERT_DIR)."""
+    """Return a TLS context that trusts certifi and the system (also SSL_CERT_FILE and SSL_CERT_DIR)."""
     import ssl
 
     import certifi
@@ -105,7 +105,7 @@ def trusted_context() -> ssl.SSLContext:
 
 
 def guarded_adapter(connect: Connect) -> HTTPAdapter:
-    """Return an adapter of requests that opens all connections by `connect`, without proxies or retries."""
+    """Return a requests adapter that opens every connection with `connect`, without proxies or retries."""
     from requests.adapters import HTTPAdapter
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
     from urllib3.connection import HTTPConnection, HTTPSConnection

@@ -247,13 +247,15 @@ class _CallOnce(Generic[Value]):
         return self.value
 
 
-def call_hook(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any]) -> Any:
-    """Call a hook, or `instead` if it fails. Errors of the wrapped function propagate."""
+def call_hook(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any], *, wraps: bool = True) -> Any:
+    """Call a hook, or `instead` if it fails. If it `wraps` a function, that one's errors propagate."""
     try:
         return hook()
-    except (AutoagentError, OSError):
+    except AutoagentError:
         raise
     except Exception as error:  # foreign code; the run goes on without it
+        if wraps and isinstance(error, OSError):
+            raise
         _report_once(name, place, type(error).__name__)
         return instead()
 

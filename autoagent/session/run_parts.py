@@ -169,7 +169,7 @@ class RunParts(RunPart):
 
 def _call_part(name: str, method: Callable[..., Any], *args: Any) -> Any:
     """Call a method of a part. If it fails, report that once and return None."""
-    return call_hook(name, method.__name__, partial(method, *args), lambda: None)
+    return call_hook(name, method.__name__, partial(method, *args), lambda: None, wraps=False)
 
 
 def _source(named: str, extension: str) -> str:

@@ -5,6 +5,7 @@ It needs nothing but the standard library, so that it runs in the plug-ins' own 
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import json
@@ -109,9 +110,10 @@ class _Child:
 
         The first error of the chain counts: plug-ins catch it, try another import, and fail with a misleading message.
         """
-        first, missing = error, ""
-        while (before := first.__cause__ or first.__context__) is not None:
-            first = before
+        first, missing, seen = error, "", {id(error)}
+        while (before := first.__cause__ or first.__context__) is not None and id(before) not in seen:
+            first = before  # not for ever: an error may be its own cause
+            seen.add(id(first))
         if isinstance(error, ImportError) and isinstance(first, ModuleNotFoundError):
             missing = first.name or ""
         elif isinstance(error, ImportError) and error.name == self._module:
@@ -133,7 +135,7 @@ class _Child:
         what = message.pop("ask")
         known: dict[str, Callable[..., Any]] = {
             "load": self._load, "about": self._about, "prompt": self._prompt, "hook": self._hook,
-            "command": lambda name, args: _as_text(self._commands[name](**args)),
+            "command": lambda name, args: _as_text(_awaited(self._commands[name](**args))),
         }  # fmt: skip
         return known[what](**message)
 
@@ -277,6 +279,10 @@ def _parameters(params: Mapping[str, Any], function: Callable[..., Any]) -> list
         optional = one is not None and one.default is not inspect.Parameter.empty
         found.append({"name": name, "help": str(help_text), "kind": _KINDS.get(kind, "any"), "required": not optional})
     return found
+
+
+def _awaited(value: Any) -> Any:
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 def _as_text(value: Any) -> str:

@@ -51,7 +51,7 @@ def configured(place: Place) -> dict[str, PluginEntry]:
 def with_lists(
     entries: Mapping[str, PluginEntry], allowed: Sequence[str], denied: Sequence[str]
 ) -> dict[str, PluginEntry]:
-    """Apply ALLOWLISTED_PLUGINS and DENYLISTED_PLUGINS to the entries, which they override."""
+    """Apply ALLOWLISTED_PLUGINS to plug-ins without an entry, and DENYLISTED_PLUGINS to all."""
     found = {name: PluginEntry(name, enabled=True) for name in allowed} | dict(entries)
     return found | {name: PluginEntry(name) for name in denied}
 

@@ -69,8 +69,9 @@ class FoundPlugin:
         return (self.name, *self.classes, self.module, self.name.removesuffix(".zip"))
 
     def entry(self, entries: Mapping[str, PluginEntry]) -> PluginEntry:
-        """Return its entry in the configuration, under any of its names."""
-        return next((entries[name] for name in self.names if name in entries), PluginEntry(self.name))
+        """Return its entry in the configuration, under any of its names. One that disables it counts before others."""
+        found = [entries[name] for name in self.names if name in entries]
+        return next((entry for entry in found if not entry.enabled), found[0] if found else PluginEntry(self.name))
 
 
 def untrusted_plugins(place: Place) -> Iterator[UntrustedValue]:
@@ -122,6 +123,12 @@ def _met(line: str, there: Mapping[str, str]) -> bool:
     """Return whether a requirement is met, or does not apply to this Python."""
     from packaging.requirements import Requirement
 
+    address, _, fragment = line.partition("#")
+    if re.match(
+        r"\s*(?:\w+\+)?\w+://", address
+    ):  # of an address, only the name can be looked up: `#egg=NAME`, or the file's
+        named = re.search(r"egg=([\w.-]+)", fragment)
+        line = named[1] if named else address.rstrip("/").rpartition("/")[2].partition("@")[0].removesuffix(".git")
     try:
         wanted = Requirement(line)
         if wanted.marker and not wanted.marker.evaluate():
@@ -181,10 +188,10 @@ def _folder(path: Path, most: int) -> tuple[Mapping[str, bytes], bytes]:
 def _walk(path: Path) -> Iterator[str]:
     for folder, names, files in os.walk(path):  # does not follow links
         names[:] = sorted(name for name in names if not name.startswith(".") and name != "__pycache__")
-        for name in sorted(files):
-            if (Path(folder) / name).is_symlink():
-                raise ValueError(f"{name} is a symbolic link")
-            yield str((Path(folder) / name).relative_to(path))
+        files.sort()
+        if link := next((name for name in (*names, *files) if (Path(folder) / name).is_symlink()), None):
+            raise ValueError(f"{link} is a symbolic link")
+        yield from (str((Path(folder) / name).relative_to(path)) for name in files)
 
 
 def _zip(path: Path, most: int) -> tuple[Mapping[str, bytes], bytes]:
@@ -271,11 +278,11 @@ def _of_distribution(one: Distribution, folder: Path) -> Iterator[FoundPlugin]:
     names = (one.read_text("top_level.txt") or "").split() or sorted(
         {file.parts[0] for file in one.files or () if len(file.parts) == 2 and file.name == "__init__.py"}
     )
-    for module in names:
-        spec = importlib.util.find_spec(module) if module.isidentifier() else None
-        if spec is None or spec.origin is None or Path(spec.origin).is_relative_to(folder):
-            continue
-        with suppress(OSError):
+    for module in filter(str.isidentifier, names):
+        with suppress(OSError, ValueError):  # `__main__` has no location
+            spec = importlib.util.find_spec(module)
+            if spec is None or spec.origin is None or Path(spec.origin).is_relative_to(folder):
+                continue
             if classes := _classes(Path(spec.origin).read_bytes()):
                 version = f"{one.metadata['Name']} {one.version}"
                 yield FoundPlugin(module, "package", module, classes=classes, digest=version)

@@ -193,6 +193,11 @@ class PluginHooks(RunPart):
                 return text
         return None
 
+    @property
+    def embedder_name(self) -> str:
+        """Return the name of the plug-in that embeds, or ''."""
+        return next((process.name for process in self._with("text_embedding")), "")
+
     def embedded(self, text: str) -> list[float] | None:
         """Return the vector of the plug-in that embeds, or None if none does."""
         for process in self._with("text_embedding"):

@@ -53,9 +53,8 @@ class PluginModel:
 class PluginEmbedder:
     """Embed by a plug-in. Satisfies protocols.Embedder."""
 
-    name = "plug-in"
-
     def __init__(self, plugins: PluginHooks) -> None:
+        self.name = f"plug-in {plugins.embedder_name}"  # a store keeps the vectors of each name apart
         self._plugins = plugins
 
     @cached_property

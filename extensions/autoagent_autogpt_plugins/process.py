@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MAX_ANSWER_BYTES = 16_000_000  # of one answer
+MAX_LOG_BYTES = 1_000_000  # of what it prints, before its file starts over
 MAX_STARTS = 4  # of a process that keeps ending
 SECONDS_TO_START = 60.0
 
@@ -119,17 +120,26 @@ class PluginProcess:
         ours, theirs = socket.socketpair()
         package = str(Path(__file__).parent.parent)
         program = "import sys; sys.path.append(sys.argv[1]); from autoagent_autogpt_plugins.child import main; main()"
-        self._launch.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with theirs, self._launch.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the user has enabled and trusted it
-                [self._launch.python, "-I", "-B", "-u", "-c", program, package, str(theirs.fileno())],
-                env=dict(self._launch.env), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=[theirs.fileno()], start_new_session=True,
-            )  # fmt: skip
         self._socket, self._begun = ours, b""
+        try:
+            with theirs, self._opened_log() as log:
+                self._process = subprocess.Popen(  # noqa: S603 - the user has enabled and trusted it
+                    [self._launch.python, "-I", "-B", "-u", "-c", program, package, str(theirs.fileno())],
+                    env=dict(self._launch.env), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    pass_fds=[theirs.fileno()], start_new_session=True,
+                )  # fmt: skip
+        except (OSError, ValueError) as error:
+            raise self._failed(f"it cannot be started: {error}") from error
         first = {"ask": "load", "limits": [self._launch.memory, self._launch.file, 0], **self._launch.first}
         for message in (first, *self._again):
             self._answer(message, SECONDS_TO_START)
+
+    def _opened_log(self) -> BinaryIO:
+        self._launch.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = self._launch.log.open("ab")
+        if log.tell() > MAX_LOG_BYTES:
+            log.truncate(0)
+        return log
 
     def _answer(self, message: Mapping[str, Any], seconds: float) -> Any:
         end = time.monotonic() + seconds

@@ -204,8 +204,8 @@ def install(
     python = deps_python(place)
     say(f"Installing {', '.join(wanted)} in {python.parent.parent}, for at most {seconds:g} seconds.")
     end = time.monotonic() + seconds
-    if not python.exists():
-        _installed([sys.executable, "-I", "-m", "venv", str(python.parent.parent)], say, end)
+    if not python.with_name("pip").exists():  # or an earlier try was interrupted
+        _installed([sys.executable, "-I", "-m", "venv", "--clear", str(python.parent.parent)], say, end)
     pip = [str(python), "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
     _installed([*pip, "--disable-pip-version-check", "--", *wanted], say, end)
 

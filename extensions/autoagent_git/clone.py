@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import re
+import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -116,19 +117,23 @@ def clone_repository(
         oldest = ".".join(map(str, _OLDEST_GIT))
         raise CommandError(f"Repositories are cloned with git {oldest} or newer, which is not here.")
     source = _Source(f"./{_in_workspace(context, url)}", "file") if _is_file(url) else _remote(context, url)
-    empty = context.workspace.find(target) is not None
     context.progress(f"Cloning {source.url} ...")
+    draft = f"{target}.{secrets.token_hex(4)}.part"  # ours alone, whatever others write into the target meanwhile
     try:
-        _fetch(context, source, target)
-        files, size, submodules = _measure(context, target)
+        _fetch(context, source, draft)
+        files, size, submodules = _measure(context, draft)
         if files:
-            argv = ["git", *_options(()), *_repository(target), "reset", "--quiet", "--hard"]
+            argv = ["git", *_options(()), *_repository(draft), "reset", "--quiet", "--hard"]
             _require_success(context.sandbox.run(argv, seconds=CLONE_SECONDS, network=False, env=_ENVIRONMENT), source)
+        branches = "" if files else _branches(context, draft)
+        if context.sandbox.run(["mv", "-T", "--", f"./{draft}", f"./{target}"], network=False).status != 0:
+            raise CommandError(f"{source.url} was not cloned: something was written to {target} meanwhile.")
     except BaseException:  # whatever ended it, also Ctrl-C: no half of a repository stays
-        context.sandbox.run(["find", f"./{target}", *(["-mindepth", "1"] if empty else []), "-delete"])
+        context.sandbox.run(["rm", "-rf", "--", f"./{draft}"])
         raise
     left_out = f"; its {submodules} submodules were left out" if submodules else ""
-    content = f"{files:,} files, {size:,} bytes" if files else "it is empty"
+    nothing = f"no file, as its HEAD names no branch; there are {branches}" if branches else "it is empty"
+    content = f"{files:,} files, {size:,} bytes" if files else nothing
     return CommandOutput(
         f"Cloned {source.url} into {target} ({content}{left_out}).", ResultMeta(changed=(target,), untrusted=url)
     )
@@ -157,9 +162,10 @@ def _is_file(url: str) -> bool:
 
 def _in_workspace(context: Context, url: str) -> str:
     """Return the path of a file: URL relative to the workspace. Refuse paths outside."""
-    path = unquote(urlsplit(url.strip()).path)
     try:
-        return context.workspace.display(path)
+        return context.workspace.display(unquote(urlsplit(url.strip()).path))
+    except ValueError as error:
+        raise CommandError(f"{shown(url)} is not a URL: {error}.") from error
     except CommandError as error:
         raise CommandError(f"With file: only what is in the workspace is cloned. {error}") from error
 
@@ -220,6 +226,13 @@ def _measure(context: Context, where: str) -> tuple[int, int, int]:
             f"The repository has more than {MAX_FILES:,} files or {MAX_BYTES:,} bytes, too much to be written."
         )
     return files, size, submodules
+
+
+def _branches(context: Context, where: str) -> str:
+    """Name the branches that a clone has fetched, the first of them."""
+    listing = ["for-each-ref", "--count=20", "--format=%(refname:short)", "refs/remotes"]
+    exit = context.sandbox.run(["git", *_options(()), *_repository(where), *listing], env=_ENVIRONMENT, network=False)
+    return ", ".join(re.findall(r"^[!-~]{1,100}$", exit.output.decode(errors="replace"), re.MULTILINE))
 
 
 def _repository(where: str) -> list[str]:

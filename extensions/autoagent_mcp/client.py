@@ -39,6 +39,7 @@ MAX_RESTARTS = 3  # of one server in a run
 MAX_PAGES, MAX_TOOLS = 20, 200  # of what a server offers
 MAX_BODY = 16 * 1024 * 1024  # bytes of one response
 MAX_LOG_BYTES = 1_000_000  # bytes of what servers print, before their file starts over
+_BROKEN = {-32000, -32001, -32600, -32603, -32700}  # codes of a lost connection or session, not of a refused call
 _POLL_SECONDS = 0.2  # between two checks for an interruption by the user
 
 Value = TypeVar("Value")
@@ -47,7 +48,7 @@ Value = TypeVar("Value")
 def connected(entry: ServerEntry, log: Path, seconds: float) -> ConnectedServer:
     """Connect to a server, to be closed by the caller. `log` is the file for its program's standard error.
 
-    A call may take this many `seconds`, or any number for 0. Raises SetupError, with the reason, if it cannot be used.
+    A call may take this many `seconds`, or any number for 0. Raises SetupError or SettingsError if it cannot be used.
     """
     server = ConnectedServer(entry, log, seconds)
     server.open()
@@ -115,7 +116,7 @@ class ConnectedServer:
         except CommandError:
             raise
         except MCPError as error:
-            if self.entry.url or link.gone:
+            if link.gone or (self.entry.url and error.code in _BROKEN):
                 link.gone = True
                 raise CommandError(
                     f"The MCP server {name} broke off ({_reason(error)}); it may have done it."
@@ -176,16 +177,21 @@ class _Link:
 
     async def ask(self, tool: ServerTool, args: dict[str, Any]) -> ServerAnswer:
         """Call a tool of the server."""
+        from mcp import MCPError
+
         client = self._client
         assert client is not None
         match tool.kind:
             case "resources":
-                templates = (await client.list_resource_templates()).resource_templates
-                return ServerAnswer(answers.resources_text((await client.list_resources()).resources, templates))
+                resources = await _pages(client.list_resources, "resources")
+                templates: list[Any] = []
+                with suppress(MCPError):  # a server may have none, and not know the question
+                    templates = await _pages(client.list_resource_templates, "resource_templates")
+                return ServerAnswer(answers.resources_text(resources, templates))
             case "resource":
                 return answers.resource_of(await client.read_resource(str(args["uri"])))
             case "prompts":
-                return ServerAnswer(answers.prompts_text((await client.list_prompts()).prompts))
+                return ServerAnswer(answers.prompts_text(await _pages(client.list_prompts, "prompts")))
             case "prompt":
                 given = {name: str(value) for name, value in args.get("arguments", {}).items()}
                 return answers.prompt_of(await client.get_prompt(str(args["name"]), given))
@@ -274,9 +280,8 @@ async def _transport(entry: ServerEntry, log: Path) -> AsyncIterator[tuple[Any, 
     safe = {"PYTHONDONTWRITEBYTECODE": "1"}
     if not entry.places or "-m" in entry.args:
         safe["PYTHONSAFEPATH"] = "1"
-    program = StdioServerParameters(
-        command=entry.command, args=list(entry.args), env={**safe, **entry.env}, cwd=entry.cwd or str(entry.folder)
-    )
+    cwd = str(Path(entry.folder, entry.cwd))  # as it was looked at, see server_lists
+    program = StdioServerParameters(command=entry.command, args=list(entry.args), env={**safe, **entry.env}, cwd=cwd)
     with _errors(log) as errors:
         async with stdio_client(program, errors) as streams:
             yield streams
@@ -285,17 +290,24 @@ async def _transport(entry: ServerEntry, log: Path) -> AsyncIterator[tuple[Any, 
 async def _offered(client: Client) -> tuple[ServerTool, ...]:
     """Return the tools of the server. Raises SetupError for an endless list."""
     found: list[ServerTool] = []
-    cursor = None
     if client.server_capabilities.tools:
-        for _ in range(MAX_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            found += map(answers.tool_of, page.tools)
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        if cursor or len(found) > MAX_TOOLS:
+        found += map(answers.tool_of, await _pages(client.list_tools, "tools"))
+        if len(found) > MAX_TOOLS:
             raise SetupError(f"it offers more than {MAX_TOOLS} tools")
     return (*found, *answers.readers(client.server_capabilities, {tool.name for tool in found}))
+
+
+async def _pages(listing: Callable[..., Any], name: str) -> list[Any]:
+    """Return all that a server lists, by pages. Raises SetupError for an endless list, and MCPError."""
+    found: list[Any] = []
+    cursor = None
+    for _ in range(MAX_PAGES):
+        page = await listing(cursor=cursor)
+        found += getattr(page, name)
+        cursor = page.next_cursor
+        if not cursor:
+            return found
+    raise SetupError(f"it lists more than {MAX_PAGES} pages of {name.replace('_', ' ')}")
 
 
 async def _bound(response: httpx2.Response) -> None:

@@ -47,7 +47,7 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
         try:
             with claimed_state(place), closing(open_server(entry, place)) as server:
                 offer = offer_of(server, _tell)
-        except SetupError as error:
+        except (SetupError, SettingsError) as error:
             row["problem"] = str(error)
             continue
         row["commands"] = [one.command.spec.name for one in offer.commands]

@@ -88,7 +88,7 @@ def require_mcp() -> None:
 
 
 def open_server(entry: ServerEntry, place: Place) -> ConnectedServer:
-    """Connect to a server. The caller closes it. Raises SetupError, with the reason, if it cannot be used."""
+    """Connect to a server. The caller closes it. Raises SetupError or SettingsError if it cannot be used."""
     from autoagent_mcp.client import connected
 
     log = place.folder / place.setting("state_dir") / "mcp" / f"{entry.name}.log"

@@ -61,7 +61,7 @@ def loopback(place: Place, port: int | None) -> Loopback | None:
         with suppress(FileExistsError):
             path.touch(mode=0o600, exist_ok=False)
             path.write_text(secrets.token_urlsafe(32))
-        token = path.read_text().strip()
+        token = path.read_text(errors="replace").strip()
     except OSError as error:
         raise StateError(f"{path}: {error.strerror}.") from error
     if len(token) < 32:

@@ -51,7 +51,7 @@ def read_servers(
         path: the list.
         folder: see ServerEntry.
         env: the variables to expand, or None if the list is not the user's own.
-        watched: folders whose programs are digested, as somebody else may have written them.
+        within: folders whose programs are digested, as somebody else may have written them.
 
     Raises:
         SettingsError: the file cannot be read or is malformed, or a program is too large; names file and server.
@@ -62,9 +62,7 @@ def read_servers(
 
 
 def listed_servers(place: Place, *, named: bool) -> Iterator[tuple[ServerEntry, bool]]:
-    """Yield the servers of the user's own list, then those of the list in the settings; with each, whether he must
-    trust the folder with it first. That is so for those of the folder's list, unless he has `named` it himself, and
-    for a program in the workspace, which agents write to.
+    """Yield the servers of the user's own list, then of the list in the settings, and whether each needs trust first.
 
     Trust is needed for the folder's list, unless the user has named it, and for a program in the workspace, which
     agents write to. Raises SettingsError for a list that cannot be read.
@@ -132,15 +130,16 @@ def _places(entry: ServerEntry, within: Sequence[Path]) -> list[Path]:
     search_path = [part for value in entry.env.values() for part in value.split(os.pathsep) if part]
     places: dict[Path, None] = {}
     for text in dict.fromkeys([*words, *modules, *(f"{module}.py" for module in modules), *search_path]):
-        path = Path(os.path.realpath(base / text))
-        if not text or not any(root in path.parents for root in within):
-            continue
-        if path.is_dir() and (
-            text in modules or text in search_path or any((path / name).exists() for name in _PROGRAMS)
-        ):
-            places[path] = None
-        elif path.is_file() and (not places or code_block.is_code(path.name) or os.access(path, os.X_OK)):
-            places[path if path.parent in within else path.parent] = None
+        with suppress(OSError, ValueError):  # it is too long for a path, or has a character that none may have
+            path = Path(os.path.realpath(base / text))
+            if not text or not any(root in path.parents for root in within):
+                continue
+            if path.is_dir() and (
+                text in modules or text in search_path or any((path / name).exists() for name in _PROGRAMS)
+            ):
+                places[path] = None
+            elif path.is_file() and (not places or code_block.is_code(path.name) or os.access(path, os.X_OK)):
+                places[path if path.parent in within else path.parent] = None
     all_paths = list(places)
     for place in all_paths:  # grows while it is iterated: link targets are included
         links = [entry for entry in islice(place.rglob("*"), MAX_FILES) if entry.is_symlink()]
@@ -214,6 +213,14 @@ def _entry(path: Path, folder: Path, name: str, found: dict[str, Any], env: Mapp
         env={key: filled(value) for key, value in maps["env"].items()},
         cwd=filled(texts["cwd"]),
         url=filled(texts["url"]),
-        headers={key: filled(value) for key, value in maps["headers"].items()},
+        headers={key: _header(f"{label}: the header {key!r}", filled(value)) for key, value in maps["headers"].items()},
         written=json.dumps(written, ensure_ascii=False, sort_keys=True),
     )
+
+
+def _header(label: str, value: str) -> str:
+    """Return the value of a header as it is sent. Raises SettingsError, without the value, which may be a key."""
+    value = value.strip()  # a line end of the file that the key came from
+    if not re.fullmatch(r"[ -~]*", value):
+        raise SettingsError(f"{label} has a character that no header may have.")
+    return value

@@ -70,10 +70,10 @@ def _command(server: ConnectedServer, tool: ServerTool, name: str, parameters: t
 
     def call(context: Context, /, **args: Any) -> CommandOutput:
         answer = server.call(tool, args)
-        if answer.failed:
-            raise CommandError(answer.text or "The server says that it failed, and not why.")
         for file, data in answer.files.items():
             context.workspace.write(file, data)
+        if answer.failed:
+            raise CommandError(answer.text or "The server says that it failed, and not why.")
         return CommandOutput(answer.text or "(nothing)", ResultMeta(untrusted=source, changed=tuple(answer.files)))
 
     spec = CommandSpec(
@@ -135,7 +135,8 @@ class _Simplified:
         if isinstance(kind, str) and kind in (*_KINDS, "null"):
             simple["type"] = kind
         if isinstance(schema.get("enum"), list) and len(schema["enum"]) <= 100:
-            simple["enum"] = [one for one in schema["enum"] if one is None or _is_plain(one)]
+            choices = [one for one in schema["enum"] if one is None or _is_plain(one)]
+            simple |= {"enum": choices} if choices else {}
         if _is_plain(schema.get("default")):
             simple["default"] = schema["default"]
         if isinstance(schema.get("description"), str):
@@ -150,7 +151,7 @@ class _Simplified:
             simple["required"] = [name for name in named if isinstance(name, str) and name in simple["properties"]]
         if kind == "array":
             simple["items"] = self.of(schema.get("items", {}), depth + 1)
-        if isinstance(several := schema.get("anyOf", schema.get("oneOf")), list):
+        if isinstance(several := schema.get("anyOf", schema.get("oneOf")), list) and several:
             simple["anyOf"] = [self.of(one, depth + 1) for one in several]
         return simple
 

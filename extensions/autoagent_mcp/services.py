@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -77,8 +78,10 @@ class MemoryService:
         """Carry out one call. Errors of the call or the memory are its answer."""
         try:
             return Answer(getattr(self, f"_{tool}")(**args))
-        except (TypeError, ValueError) as error:
-            return Answer(f"{tool} does not take these arguments: {error}", failed=True)
+        except TypeError as error:
+            return Answer(f"{tool} does not take these arguments: {_plain_words(error)}", failed=True)
+        except ValueError as error:
+            return Answer(f"{tool}: {error}.", failed=True)
         except (ModelError, StateError) as error:
             return Answer(str(error), failed=True)
 
@@ -98,6 +101,11 @@ class MemoryService:
         if not self._memory.forget(_whole(id)):
             raise ValueError(f"there is no memory {id}")
         return f"Forgot {id}."
+
+
+def _plain_words(error: TypeError) -> str:
+    """Return an error without the names of Python's functions."""
+    return re.sub(r"MemoryService\._\w+\(\) |(positional|keyword) ", "", str(error))
 
 
 def _text(value: Any) -> str:

@@ -187,10 +187,10 @@ class PostgresSession:
     def _our_errors(self) -> Iterator[None]:
         try:
             yield
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeError) as error:  # the second: a host's name with an empty label
             raise StateError(f"The memory in {self.where} cannot be used: {self._error_text(error)}") from None
 
-    def _error_text(self, error: psycopg.Error) -> str:
+    def _error_text(self, error: Exception) -> str:
         """Return PostgreSQL's own words on one line, never with the password, and what to do."""
         lines = (line.strip() for line in str(error).splitlines())
         said = " ".join(line for line in lines if line).rstrip(".?")
@@ -205,7 +205,7 @@ class PostgresSession:
                 f"{said}. Have its administrator run CREATE EXTENSION vector, and allow the user to create in the "
                 "database."
             )
-        if isinstance(error, psycopg.OperationalError):
+        if isinstance(error, (psycopg.OperationalError, UnicodeError)):
             return f"{said}. Check MEMORY_URL and that the server is up."
         return f"{said}."
 

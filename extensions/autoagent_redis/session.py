@@ -91,7 +91,8 @@ class RedisSession:
             )
             parts = urlsplit(url)
             self.where = f"Redis on {parts.hostname or parts.path or 'localhost'}, port {parts.port or 6379}"
-        except ValueError:  # its text may quote the password
+            self.client.connection_pool.make_connection()  # only now are the options of the address looked at
+        except (ValueError, TypeError, AttributeError, LookupError):  # its text may quote the password
             raise SettingsError(
                 "MEMORY_URL is not an address of Redis; write redis://:PASSWORD@HOST:PORT/0 (rediss:// for TLS)."
             ) from None
@@ -116,27 +117,37 @@ class RedisSession:
 
     def vector_index(self) -> VectorIndex:
         """Return the vector index of this server. Raises StateError if it has none."""
-        for command, found in (("VCARD", VectorSets(self)), ("FT._LIST", SearchModule(self))):
-            try:
-                self.client.execute_command(command, *([self.key("v", 0)] if command == "VCARD" else []))
-                return found
-            except redis.ResponseError as error:
-                if "unknown command" not in str(error).lower():
-                    raise
+        indexes = self._answer("FT._LIST")
+        if indexes is not None and any(name.startswith(self.key("search", "").encode()) for name in indexes):
+            return SearchModule(self)  # where the vectors are: made before this server had vector sets
+        if self._answer("VCARD", self.key("v", 0)) is not None:
+            return VectorSets(self)
+        if indexes is not None:
+            return SearchModule(self)
         version = self.client.info("server").get("redis_version", "?")
         raise StateError(
             f"{self.where} (version {version}) cannot search vectors: it has neither vector sets nor the search "
             "module; use Redis 8 or newer, or set MEMORY_BACKEND to local or postgres."
         )
 
+    def _answer(self, *command: Argument) -> Any:
+        """Return the answer to a command, or None if the server does not know it."""
+        try:
+            return self.client.execute_command(*command)
+        except redis.ResponseError as error:
+            if "unknown command" not in str(error).lower():
+                raise
+            return None
+
     @contextmanager
     def ours(self) -> Iterator[None]:
         """Turn Redis's errors into StateError, on one line, with what to do."""
         try:
             yield
-        except redis.RedisError as error:
+        except (redis.RedisError, UnicodeError) as error:  # the second: a host's name with an empty label
             said = " ".join(str(error).split()).removesuffix(".")
-            advice = "Check MEMORY_URL and that the server is up." if isinstance(error, _CONNECTION) else ""
+            lost = isinstance(error, (*_CONNECTION, UnicodeError))
+            advice = "Check MEMORY_URL and that the server is up." if lost else ""
             raise StateError(f"The memory in {self.where} cannot be used: {said}. {advice}".rstrip()) from None
 
 

