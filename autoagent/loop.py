@@ -187,6 +187,8 @@ class Agent:
             state.replay()
             self._masked_calls = frozenset(filter(holds_mask, state.work.waiting))
         open_call, was_started, result = state.work.call, state.work.started, state.work.returned
+        if isinstance(state.start, Resumed):
+            state.start = replace(state.start, edited=self._execution.edited())
         started = state.record(state.start)
         assert isinstance(started, RunStarted)
         state.start = started  # the logged copy, with secrets masked
@@ -229,6 +231,7 @@ class Agent:
     def _end(self, outcome: Outcome) -> Events:
         """Record the remaining usage, stop workers and programs, and log the end."""
         yield from self._model.charge()
+        yield from self._memory.charge()
         for event in self._inbox.close() if self._inbox else ():
             yield self._state.record(event)
         yield from self._execution.close()

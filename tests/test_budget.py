@@ -159,7 +159,28 @@ def test_what_a_command_asks_a_model_costs_what_was_cut_short_too() -> None:
             return owed
 
     model = CutShort(["Yes."], report=lambda messages: Usage(5, 1, 0, 0.02))
-    caller = ModelCaller(model, str)
+    caller = ModelCaller(model, str, Budget(RunLimits()))
     assert caller("Are you ready?") == "Yes."
     assert caller.take_usage() == Usage(12, 4, 0, 0.03)
     assert caller.take_usage() == Usage()
+
+
+def test_calls_of_a_command_are_bounded_by_the_run_with_what_is_not_charged_yet() -> None:
+    model = ScriptedModel(["Yes."] * 3, report=lambda messages: Usage(5_000, 50, 0, 0.0))
+    caller = ModelCaller(model, str, Budget(RunLimits(tokens=10_500)))
+    assert caller("Are you ready?") == caller("And now?") == "Yes."
+    with pytest.raises(StopRun, match=r"of the limit of 10500 \(--max-tokens\) 400 are left"):
+        caller("Once more?")
+    assert caller.take_usage() == Usage(10_000, 100, 0, 0.0)
+
+
+def test_a_lower_ceiling_binds_the_shares_in_use() -> None:
+    budget = Budget(RunLimits(usd=10.0))
+    share = budget.share(0.25, 0.0)
+    assert share is not None
+    share.check_size(100_000, 0, Price(6.0, 0.0, 0.0))
+    budget.change_usd(0.01)
+    with pytest.raises(StopRun):
+        share.check_size(100_000, 0, Price(6.0, 0.0, 0.0))
+    budget.change_usd(10.0)
+    budget.check_size(100_000, 0, Price(6.0, 0.0, 0.0))

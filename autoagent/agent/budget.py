@@ -25,6 +25,7 @@ from autoagent.core.model import Price, Usage
 from autoagent.core.task import Outcome, Status
 
 FIRST_REPLY = 1000  # tokens expected of the first reply
+_NOTHING = Usage()
 _RECENT_REPLIES = 20  # replies from which the length of the next is estimated
 _GROWTH = 1.25  # how much longer than the longest of them the next may be
 
@@ -137,6 +138,15 @@ class Budget:
         self._shares.append(share)
         return share
 
+    def change_usd(self, usd: float) -> None:
+        """Set the ceiling on money, 0 for none. A share in use gets no more than what then remains."""
+        self.limits = replace(self.limits, usd=usd)
+        if usd:
+            remaining = max(0.0, usd - self.usd)
+            for share in [share for share in self._shares if share._is_open]:
+                limit = share.usd + remaining
+                share.change_usd(max(min(share.limits.usd or limit, limit), 1e-9))  # 0 would mean none
+
     def give_back(self) -> None:
         """Return the unspent share to its parent."""
         self._is_open = False
@@ -208,24 +218,29 @@ class Budget:
             raise StopRun(Outcome(Status.LIMIT, text))
         self.check_size(prompt_tokens, reply_tokens, price)
 
-    def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None) -> None:
-        """Raise StopRun if a request of this size would exceed the ceiling on tokens or money."""
+    def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None, pending: Usage = _NOTHING) -> None:
+        """Raise StopRun if a request of this size would exceed the ceiling on tokens or money.
+
+        `pending` is used already, and not charged yet.
+        """
         limits, committed = self.limits, self._committed
-        if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
+        tokens = committed.tokens + pending.prompt + pending.completion
+        usd = committed.usd + (pending.cost or 0.0)
+        if limits.tokens and tokens + prompt_tokens + reply_tokens > limits.tokens:
             raise StopRun(
                 Outcome(
                     Status.BUDGET,
                     f"The next call may take {prompt_tokens + reply_tokens} tokens; of the limit of {limits.tokens} "
-                    f"(--max-tokens) {max(0, limits.tokens - committed.tokens)} are left.",
+                    f"(--max-tokens) {max(0, limits.tokens - tokens)} are left.",
                 )
             )
         estimate = estimated_cost(prompt_tokens, reply_tokens, price) or 0.0
-        if limits.usd and committed.usd + estimate > limits.usd:
+        if limits.usd and usd + estimate > limits.usd:
             raise NoMoneyException(
                 Outcome(
                     Status.BUDGET,
                     f"The next call may cost ${estimate:.4f}; of the budget of ${limits.usd:g} "
-                    f"${max(0.0, limits.usd - committed.usd):.4f} is left.",
+                    f"${max(0.0, limits.usd - usd):.4f} is left.",
                 )
             )
 

@@ -10,7 +10,7 @@ from autoagent.agent.authorize import Authorization
 from autoagent.agent.progress import refer_to
 from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta, Verdict
-from autoagent.core.errors import CommandError, StateError
+from autoagent.core.errors import CommandError, StateError, StopRun
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
 from autoagent.core.services import SAME_HOST_ONLY, BackgroundProcess, ProcessExit
 from autoagent.core.task import GoalVerdict, Outcome, Status
@@ -43,7 +43,7 @@ class Execution:
         state, call = self._state, proposal.call
         effects, may_change = proposal.spec.effects, proposal.risk != "read"
         whole = effects is None or effects.runs_programs or bool(self._running_programs())
-        if may_change:
+        if may_change or (effects is not None and effects.tells_agents):  # whose changes belong to this step
             yield from self.snapshot(passing=True, whole=whole)
         before = state.work.tree
         yield state.record(Started(call=call), passing=not may_change)  # a read lost in a power cut is simply repeated
@@ -67,6 +67,9 @@ class Execution:
         except KeyboardInterrupt:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
+        except StopRun:  # a signal or a limit; what the command's model calls have cost counts all the same
+            yield from state.charge(call.name, self._context.take_usage())
+            raise
         if not interrupted and result.meta.finished is None:
             result = self._run_part.result(call, result)
         workspace.watch.accept(proposal.guarded)
@@ -136,6 +139,15 @@ class Execution:
         """
         if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != self._state.work.tree:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
+
+    def edited(self) -> tuple[str, ...]:
+        """Return the paths that have changed since the last snapshot of an earlier process."""
+        tree = self._state.work.tree
+        if self._snapshots is None or not tree:
+            return ()
+        with suppress(StateError):  # the user has deleted the snapshots
+            return tuple(self._snapshots.changed(tree, self._snapshots.take()))
+        return ()
 
     def close(self) -> Events:
         """If snapshots are kept, stop background programs and snapshot the workspace as they left it."""

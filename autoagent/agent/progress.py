@@ -93,7 +93,7 @@ class Standstill:
                 self._reset_if_new(("met", event.goal))
             case events.AgentMessage():
                 self._reset_if_new(("told", event.sender, strip_varying(event.text)))
-            case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
+            case events.Feedback() | events.Resumed() | events.Changed() | events.Undone():  # by the user
                 self._change_outcomes.clear()
                 self._other_outcomes.clear()
                 self._numberless_outcomes.clear()
@@ -281,7 +281,7 @@ class LoopGuard:
                 self.barred_names = {self._pending.name} if earlier and is_same and not earlier.ok else set()
                 self._repeated_key, self._repeated_change = None, False
                 self._add_returned(self._pending, event)
-            case events.Feedback() | events.Resumed() | events.Changed():  # the user may have changed anything
+            case events.Feedback() | events.Resumed() | events.Changed() | events.Undone():  # by the user
                 self.barred_names.clear()
                 self._repeated_change, self._newest_change = False, None
                 self._results.clear()

@@ -108,7 +108,7 @@ class StepMemory:
         except KeyboardInterrupt:
             yield from self._user.interrupted()
             return ()
-        yield from state.charge("embedding", self._memory.take_usage())
+        yield from self.charge()
         problem = next((recall.problem for recall in recalls if recall.problem), "")
         if problem and problem != self._problem:
             yield state.record(Retried(reason=f"Memories are recalled by their words alone: {problem}"))
@@ -259,7 +259,11 @@ class StepMemory:
         else:
             if memory is not None:
                 yield state.record(Remembered(memory=memory, store=store))
-        yield from state.charge("embedding", self._memory.take_usage())
+        yield from self.charge()
+
+    def charge(self) -> Events:
+        """Record what embedding has cost."""
+        yield from self._state.charge("embedding", self._memory.take_usage())
 
 
 def effective_events(state: State) -> Iterator[Event]:

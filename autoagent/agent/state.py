@@ -15,7 +15,7 @@ from autoagent.agent.work import Work
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
-from autoagent.core.events import Changed, Event, Feedback, RunStarted, Spent
+from autoagent.core.events import Changed, Event, Feedback, RunStarted, Spent, Undone
 from autoagent.core.frozen import dataclass
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Authorizer, Inbox, Model, Recorder
@@ -119,6 +119,8 @@ class State:
         for event in checkpoints.events(self._saved_parts, self._fingerprints) if checkpoints else log.effective():
             if event.agent == self.key:
                 self.apply(event, spends=not self.key)
+            elif isinstance(event, Undone) and not event.agent:  # the run's own agent undid what this one has done
+                self.apply(replace(event, agent=self.key, step=self.work.step), spends=False)
         if self.log.lost:
             self.work.assume_started()
         self.guard.mark_again()

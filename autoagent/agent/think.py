@@ -128,8 +128,7 @@ class ModelTurn:
 
         def before_retry(reason: str) -> None:
             self._pending_usage += self._model.take_usage()
-            pending, price = self._pending_usage, self._model.price
-            budget.check_size(pending.prompt + prompt_tokens, pending.completion + reply_tokens, price)
+            budget.check_size(prompt_tokens, reply_tokens, self._model.price, self._pending_usage)
 
         return self._model.complete(
             prompt.messages,

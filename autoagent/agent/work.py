@@ -127,6 +127,7 @@ class Work:
             case events.Undone():
                 self._user_spoke()
                 self._discard_drafts()
+                self.before = ""  # what an open call has changed may be undone
                 self.waiting, self.met, self._unchecked = (), {}, True
             case events.Rewound():
                 self._discard_drafts()
@@ -152,7 +153,9 @@ class Work:
     def _begin(self, event: events.RunStarted) -> None:
         self._root = event.workspace.rstrip("/") + "/"
         if event.task.goals != self._goals:
-            self._goals, self.base, self.met, self.drafted = event.task.goals, self.tree, {}, None
+            if not isinstance(event, events.Changed) and set(self._goals).isdisjoint(event.task.goals):
+                self.base = self.tree  # the work for goals that are kept or reworded is to be judged, too
+            self._goals, self.met, self.drafted = event.task.goals, {}, None
         if isinstance(event, events.Resumed):
             self.unusable = 0
         if isinstance(event, (events.Resumed, events.Changed)):

@@ -90,7 +90,12 @@ class RunStarted(Event):
 
 @event("resumed")
 class Resumed(RunStarted):
-    """A process resumed the run, with the settings that apply from here."""
+    """A process resumed the run, with the settings that apply from here.
+
+    `edited` are the workspace paths that have changed since the last snapshot, by hand or by another program.
+    """
+
+    edited: tuple[str, ...] = ()
 
 
 @event("changed")

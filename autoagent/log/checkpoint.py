@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 import autoagent
 from autoagent.core.durable_files import read_regular, replacing
-from autoagent.core.events import Event
+from autoagent.core.events import Answered, Event, Rejected, Spent, Thought
 from autoagent.core.frozen import dataclass
+from autoagent.log.reader import events_in
 
 if TYPE_CHECKING:
     from autoagent.log.event_log import EventLog
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 EVENTS_BETWEEN = 1500  # events, about 200 steps
 NAME = "checkpoint"
+_PAID = {kind.type for kind in (Answered, Rejected, Spent, Thought)}
 _HISTORY = "History"  # the fold kept for each step
 _KEY_BYTES = 32
 _DIGEST_BYTES = 32
@@ -86,10 +88,14 @@ class Checkpoints:
         if saved is None or not saved.is_made_for(*made_for()):
             yield from self._log.effective()
             return
+        begin = (saved.position.size, saved.position.events)
+        if any(event.agent for event in events_in(self._log.path, _PAID, begin=begin)):
+            yield from self._log.effective()  # what these agents have spent is in no checkpoint
+            return
         self._position, self._hash = saved.position, saved.hash
         for name, fold in (*folds.items(), *self._screen_folds.items()):
             saved.restore(name, fold, getattr(fold, "NOT_RESUMED", ()))
-        yield from self._log.effective(self._position.size, self._position.events)
+        yield from self._log.effective(*begin)
 
     def _hear(self, event: Event) -> None:
         self._is_alone = self._is_alone and not event.agent

@@ -36,6 +36,7 @@ class WorkspaceHistory:
         self.step = 0
         self.level = 0  # the last step whose changes are in the workspace
         self.unfinished = ""  # the tree of an interrupted restoration
+        self.back: events.Undone | events.Rewound | None = None  # the newest restoration
         self.turns: list[Turn] = []  # the steps that changed it, including undone ones
         self._undone: list[tuple[str, int]] = []  # tree and level before each revertible undo
         self._trees_after: dict[int, str] = {}
@@ -52,14 +53,13 @@ class WorkspaceHistory:
                     self._running = (_ROUND, event.tree)
             case events.RoundBegan():
                 self._running = (_ROUND, self.tree)
-            case events.RoundEnded() | events.Ended(agent="") if self._running[0] == _ROUND:
-                self._returned(event.step)
+            case events.RoundEnded() | events.Ended(agent="") | events.Returned(agent="") if self._running[0]:
+                self._returned(event.step)  # also a command that the end of the process has cut off
                 self._running = ("", "")
-            case events.Started(agent=""):
+            case events.Started(agent="") if not self._running[0]:  # else it goes on with the call of a killed process
                 self._running = (event.call.name, self.tree)
-            case events.Returned(agent=""):
-                self._returned(event.step)
             case events.Undone():
+                self._running, self.back = ("", ""), event
                 if event.redo:
                     _, self.level = self._undone.pop()
                 else:
@@ -67,6 +67,7 @@ class WorkspaceHistory:
                     self.level = event.to
                 self.unfinished = event.tree
             case events.Rewound():
+                self._running, self.back = ("", ""), event
                 self._undone.clear()
                 self.level, self.unfinished = event.to, event.tree
 

@@ -111,6 +111,7 @@ class ExfiltrationGuard:
         self._run, self._step = event.run, event.step
         match event:
             case events.RunStarted():
+                self._own_files.difference_update(getattr(event, "edited", ()))
                 specs = {name: self._specs.get(name) for name in event.commands}
                 self._agents_reach_out = any(spec is None or spec.outward for spec in specs.values())
                 undeclared = [name for name, spec in specs.items() if spec is None or spec.effects is None]

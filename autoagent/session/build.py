@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -31,6 +32,7 @@ from autoagent.terminal.palette import Palette, palette_of
 from autoagent.terminal.question_desk import THIS_TERMINAL, QuestionTerms
 from autoagent.terminal.screen import Style
 from autoagent.text.redaction import Redactor
+from autoagent.text.tokens import PER_MESSAGE, counter
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
@@ -253,15 +255,24 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
 
 
 class ModelCaller:
-    """Answer single prompts, with secrets masked, for commands that need a model. Keep track of the usage."""
+    """Answer single prompts, with secrets masked, for commands that need a model. Keep track of the usage.
 
-    def __init__(self, model: Model, mask: Callable[[str], str]) -> None:
+    A call that the `budget` does not cover raises StopRun, counting what has been used since the last `take_usage`.
+    """
+
+    def __init__(self, model: Model, mask: Callable[[str], str], budget: Budget) -> None:
         self._model = model
         self._mask = mask
+        self._budget = budget
         self._usage = Usage()
 
     def __call__(self, prompt: str) -> str:
-        completion = self._model.complete([Message("user", self._mask(prompt))], max_tokens=COMMAND_REPLY_TOKENS)
+        model, budget, text = self._model, self._budget, self._mask(prompt)
+        sent = counter(model.name)(text) + PER_MESSAGE
+        reply = min(COMMAND_REPLY_TOKENS + model.reasoning_room, budget.expected_reply)
+        budget.check_time(time.time())
+        budget.check_size(sent, reply, model.price, self._usage)
+        completion = model.complete([Message("user", text)], max_tokens=COMMAND_REPLY_TOKENS)
         self._usage += completion.usage
         return completion.text
 

@@ -170,7 +170,7 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
     ask = plan.extensions.asked(late_answers.ask)
     with (
         sole_writer(workspace.root, console.warn) as is_alone,
-        open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
+        open_context(settings, workspace, guard, model, fast, parts, budget, ask=ask, say=console.say) as context,
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
@@ -185,6 +185,7 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
                 log.on_append(hear)
         build_worker = _worker_builder(plan, workspace, tainted, parts)
         with _open_pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
+            log.on_append(pool.hear)
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
             if settings.hierarchical:
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
@@ -241,15 +242,18 @@ class LateAnswers:
 
     def take(self) -> Sequence[Event]:
         """Return the messages received since the last call."""
-        late_answers = self._console.take_late()
+        inner = self.inner.take() if self.inner else ()  # first, as it may raise
         first, self.first = self.first, ()
-        answers = (Feedback(text=f"A late answer to {question.text!r}: {line}") for question, line in late_answers)
-        return [*first, *(self.inner.take() if self.inner else ()), *answers]
+        return [*first, *inner, *self._late_answers()]
 
     def close(self) -> Sequence[Event]:
-        """Close open questions and the inner mailbox."""
+        """Close open questions and the inner mailbox. Return the last messages."""
         self._console.close_questions()
-        return self.inner.close() if self.inner else ()
+        return [*(self.inner.close() if self.inner else ()), *self._late_answers()]
+
+    def _late_answers(self) -> list[Event]:
+        answers = self._console.take_late()
+        return [Feedback(text=f"A late answer to {question.text!r}: {line}") for question, line in answers]
 
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
@@ -346,9 +350,18 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.task_origin)
         with open_context(
-            settings, place, guard, worker_model, worker_model, worker_parts, ask=_refuse, say=lambda line: None
+            settings,
+            place,
+            guard,
+            worker_model,
+            worker_model,
+            worker_parts,
+            order.budget,
+            ask=_refuse,
+            say=lambda line: None,
         ) as context:
             order.when_stopped(context.sandbox.close)
+            order.when_undone = guard.add
             start = replace(described, workspace=str(place.root), limits=limits)
             mailbox, inbox = order.mailbox, Inbox(order.mailbox.take, order.mailbox.close)
             context = replace(context, run=f"{order.log.run}:{order.key}", agents=mailbox, pause=mailbox.pause)

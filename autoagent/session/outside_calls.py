@@ -199,16 +199,16 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
     inner = ContinuousAuthorizer() if settings.continuous else _RulesOnly(started_by)
     parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
     model: Any = _LazyModel(lambda: build.open_model(settings, console))
+    budget = Budget(limits_of(settings, start.task))
     refuses = partial(refuse, "Nobody can be asked here; decide yourself.")
     with (
         sole_writer(workspace.root, console.warn),
-        open_context(settings, workspace, guard, model, model, parts, ask=refuses, say=console.say) as context,
+        open_context(settings, workspace, guard, model, model, parts, budget, ask=refuses, say=console.say) as context,
         EventLog.create(settings.state_dir, mask=mask) as log,
         Interrupts().installed() as interrupts,
     ):
         tools = Tools(registry, context, open_snapshots(settings.state_dir, workspace, console.warn))
         authorizer = FailClosedAuthorizer(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
-        budget = Budget(limits_of(settings, start.task))
         policy = Policy(authorizer, guard, budget, interrupts.allowed)
         service = CallService(session.place, tools, policy, start, log, console)
         service.begin()

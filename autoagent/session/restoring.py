@@ -89,9 +89,12 @@ def restore(
 
 
 def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
-    """Complete a restoration that the log has recorded. Raises StateError."""
+    """Complete a restoration that the log has recorded, and have the agent told of an undo. Raises StateError."""
+    back = history.back
     restored = snapshots.restore(history.unfinished)
     _record(log, history, Snapshot(tree=snapshots.take()))
+    if isinstance(back, Undone) and restored.changed:
+        log.append(SystemNotice(step=history.step, text=_notice(back, files(restored.changed))))
     return restored
 
 
@@ -128,8 +131,6 @@ def undo(
     back = _target(history, log.run, to, redo)
     description = _describe(back, history)
     restored = restore(log, snapshots, history, back, force=force)
-    if restored.changed:
-        log.append(SystemNotice(step=history.step, text=_notice(back, files(restored.changed))))
     return f"{description} {describe_outcome(restored)}"
 
 

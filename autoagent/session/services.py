@@ -25,6 +25,7 @@ from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.agent.budget import Budget
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 
 _SEARCH = lazy_function("autoagent.services.search:search")
@@ -57,6 +58,7 @@ def open_context(
     model: Model,
     fast: Model,
     parts: MemoryParts,
+    budget: Budget,
     *,
     ask: Callable[[str, float | None], str],
     say: Callable[[str], None],
@@ -66,8 +68,8 @@ def open_context(
     Raises SettingsError, SetupError, StateError if something cannot be opened.
     """
     mask = build.mask_of(settings)
-    thinking, summarising = build.ModelCaller(model, mask), build.ModelCaller(fast, mask)
-    ranking = build.ModelCaller(parts.ranker, mask) if parts.ranker else None
+    thinking, summarising = build.ModelCaller(model, mask, budget), build.ModelCaller(fast, mask, budget)
+    ranking = build.ModelCaller(parts.ranker, mask, budget) if parts.ranker else None
     python = settings.python or sys.executable
     with (
         closing(open_agent_memory(settings, parts, say, ranking)) as memory,

@@ -125,11 +125,7 @@ class RunSteering:
         settings = replace(self._settings, budget=usd)
         spent_note = f", of which ${self.budget.usd:.4f} is spent" if self.budget.usd else ""
         start = self._changed_start(self._start.task, settings, self.model, f"the budget is ${usd:g}{spent_note}")
-
-        def set_limit() -> None:
-            self.budget.limits = replace(self.budget.limits, usd=usd)
-
-        return partial(self._apply, start, settings, act=set_limit)
+        return partial(self._apply, start, settings, act=partial(self.budget.change_usd, usd))
 
     def _change_goals(self, edit: str) -> Change | None:
         old_goals = self._start.task.goals

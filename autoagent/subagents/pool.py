@@ -27,7 +27,7 @@ from typing import Any, Self
 from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.core.events import Ended, Event, Snapshot
+from autoagent.core.events import Ended, Event, Snapshot, SystemNotice, Undone
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
@@ -36,6 +36,7 @@ from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.subagents.worker import Build, Mailbox, PoolActions, RunningWorker
 
+UNDONE = "The user has undone changes of files. Read a file again before you rely on it."
 PATIENCE_SECONDS = 3.0  # until a stopping sub-agent is abandoned to its thread
 
 
@@ -100,6 +101,7 @@ class WorkerPool:
         self._patience = patience
         self._resumes = resumes
         self._members: list[RunningWorker] = []
+        self._undone_at = 0.0  # when the user last undid something in an earlier process
         self._lock = threading.Lock()  # for appending sub-agents' events, and for `_members`
         self._to_show: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
@@ -110,6 +112,8 @@ class WorkerPool:
         if self._resumes:
             self.former.update(self.mailbox.former)
             self.mailbox.former.clear()
+        if self.former:
+            self._undone_at = max((event.t for event in self.log.events() if isinstance(event, Undone)), default=0.0)
         for ended in self.mailbox.missing_ends():
             self.log.append(ended)
         return self
@@ -204,6 +208,8 @@ class WorkerPool:
                         "with list_agents, or end one with delete_agent."
                     )
                 self._members.append(member)
+            if member.former is not None and self._undone_at > member.former.updated:
+                member.mailbox.put(SystemNotice(text=UNDONE))
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
             member.thread = threading.Thread(
                 target=self._run, args=(member, ready, build or self._build), name=f"agent {member.key}", daemon=True
@@ -222,6 +228,13 @@ class WorkerPool:
                 raise CommandError(f"The agent cannot be started: {problem}")
             starter.members[member.key] = member
         return member
+
+    def hear(self, event: Event) -> None:
+        """Tell the running sub-agents of an undo: the user's files may be back, and are not their own."""
+        if isinstance(event, Undone):
+            for member in [member for member in self._members if member.outcome is None]:
+                member.when_undone(event)
+                member.mailbox.put(SystemNotice(text=UNDONE))
 
     def ask_user(self, member: RunningWorker, ask: Callable[[], Verdict | str]) -> Verdict | str:
         """Have the run's own agent ask the user a question, and return the answer.
@@ -338,7 +351,7 @@ class _Log:
         """Yield this agent's events from an earlier process, if it continues from there."""
         if self._member.former is None:
             return iter(())
-        return (event for event in self._pool.log.events(sub_agents=True) if event.agent == self._member.key)
+        return (e for e in self._pool.log.events() if e.agent == self._member.key or isinstance(e, Undone))
 
 
 class _ReferringAuthorizer:

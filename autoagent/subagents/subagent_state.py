@@ -68,6 +68,11 @@ class SubAgentState:
                 self.outcome = Outcome(event.status, event.reason)
 
     @property
+    def updated(self) -> float:
+        """Return the time of its newest event, in seconds since the epoch."""
+        return self._last
+
+    @property
     def origin(self) -> Origin:
         """Return the origin of its words."""
         return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)

@@ -314,6 +314,7 @@ class RunningWorker:
         self.commands = tuple(spec.name for spec in commands)
         self._lets_go: list[Callable[[], object]] = []
         self.when_stopped = self._lets_go.append
+        self.when_undone: Callable[[Event], None] = lambda event: None
 
     def check(self) -> None:
         """Raise StopRun if it is to end."""

@@ -156,9 +156,9 @@ class QuestionDesk:
         return late
 
     def close(self) -> None:
-        """Close all open questions."""
-        for _, waiting in self._unanswered:
-            waiting.close()
+        """Close all open questions. An answer that has come meanwhile is a late one."""
+        closed = [(question, waiting.close()) for question, waiting in self._unanswered]
+        self._late += [(question, answer) for question, answer in closed if answer]
         self._unanswered.clear()
 
     def _open(self, run: str, words: str, question: Question, timeout: float | None) -> _Waiting:

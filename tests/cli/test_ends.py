@@ -306,3 +306,11 @@ def test_in_a_small_window_a_group_of_commands_is_loaded_when_it_is_asked_for(
     assert "browse_website" not in before and "browse_website" in after
     assert "browse_website" in server.requests[1].prompt
     assert served.run("replay", served.runs[-1], "--verify").code == 0
+
+
+def test_work_for_goals_that_are_kept_or_reworded_is_judged_too(served: Home, server: ScriptedServer) -> None:
+    server.add(command("write_to_file", filename="a.txt", text="alpha"))
+    served.run("--ai-goal", "Write alpha into a.txt", "-c", "-m", "none", "-l", "1")
+    server.add(command("write_to_file", filename="b.txt", text="beta"), *FINISH)
+    served.run("resume", served.runs[0], "Write beta into b.txt", "-c")
+    assert "Made: 'a.txt', 'b.txt'." in str(server.verifications[0].body["messages"][1]["content"])

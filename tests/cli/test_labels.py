@@ -299,3 +299,18 @@ def test_words_of_a_sub_agent_of_an_earlier_process_carry_what_it_had_read(
     [listed] = [event for event in events[begun:] if event["type"] == "returned"]
     assert "4711" in listed["text"]
     assert (listed["data"]["untrusted"], listed["data"]["private"]) == (site.url("/page"), True)
+
+
+@pytest.mark.parametrize("file", ["notes.txt", "other.txt"])
+def test_what_the_user_wrote_into_a_file_of_the_run_is_private_after_a_resume(
+    served: Home, server: ScriptedServer, site: Site, file: str
+) -> None:
+    served.env["AUTOAGENT_ALLOW_HOSTS"] = site.allowed()
+    server.add(command("write_to_file", filename="notes.txt", text="mine"))
+    served.run(*GOAL, "-c", "-m", "none", "-l", "1")
+    served.write(f"autoagent_workspace/{file}", SECRET)
+    pages = [command("browse_website", url=site.url(path), question="") for path in ("/page", OTHER)]
+    server.add(command("read_file", filename=file), *pages, DONE)
+    served.run("resume", "-c", "--no-verify", "--accept-claims")
+    decided = [(event["allowed"], event["by"]) for event in served.log() if event["type"] == "decided"]
+    assert decided[3] == (False, "guard"), decided

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
-from driver import FINISH, GOAL, Home
+from driver import FINISH, GOAL, PATIENCE, Home
+from processes import wait_for
 from server import ScriptedServer, command
 
 SCRIPT = (
@@ -219,3 +221,56 @@ def test_undo_changes_nothing_outside_where_a_file_has_become_a_link(done: Home,
     for words in (("--to", "0"), ("--to", "0", "--force"), ("--redo", "--force"), ("--to", "1", "--force")):
         assert done.run("undo", run, *words).code == (0 if "--force" in words else 1), words
         assert {path.name: path.read_text() for path in outside.iterdir()} == {"a.txt": "mine", "b.txt": "mine"}
+
+
+def stopped_in_a_program(home: Home, server: ScriptedServer, end: int) -> str:
+    """Stop a run by a signal while its second command, a program, has made b.txt and goes on."""
+    program = command("execute_shell", command_line="echo x > b.txt; sleep 50")
+    server.add(command("write_to_file", filename="a.txt", text="one"), program)
+    process = home.start(*GOAL, "-c", "-m", "none")
+    wait_for((home.folder / "autoagent_workspace" / "b.txt").exists)
+    process.send_signal(end)
+    process.communicate(timeout=PATIENCE)
+    return home.runs[0]
+
+
+def test_a_program_that_the_end_has_cut_off_is_a_step_of_its_own(served: Home, server: ScriptedServer) -> None:
+    run = stopped_in_a_program(served, server, signal.SIGTERM)
+    assert served.run("undo", run).out.startswith("Undone: step 2 (execute_shell). Restored: b.txt.")
+    assert workspace(served) == {"a.txt": "one"}
+
+
+def test_what_is_undone_after_a_kill_stays_undone_and_can_be_brought_back(served: Home, server: ScriptedServer) -> None:
+    run = stopped_in_a_program(served, server, signal.SIGKILL)
+    assert served.run("undo", run, "--force").code == 0
+    assert workspace(served) == {}
+    server.add(*FINISH)
+    served.succeed("resume", run, "-c")
+    [cut_off] = [event for event in served.log() if event["type"] == "returned" and not event.get("known", True)]
+    assert not cut_off["data"].get("changed")
+    assert served.run("undo", run, "--redo").code == 0
+    assert workspace(served) == {"a.txt": "one", "b.txt": "x\n"}
+
+
+def test_an_undo_that_was_killed_is_completed_and_told_to_the_agent(done: Home, server: ScriptedServer) -> None:
+    run = done.runs[0]
+    assert done.run("undo", run).code == 0
+    log = done.state / "runs" / run / "events.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    begun = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "undone")
+    log.write_text("".join(lines[: begun + 1]))
+    (log.parent / "holder").unlink()
+    done.write("autoagent_workspace/a.txt", "one three")
+    server.add(*FINISH)
+    done.succeed("resume", run, "-c")
+    assert workspace(done)["a.txt"] == "one"
+    assert "The user has undone what was changed after step 3" in server.requests[-1].prompt
+
+
+def test_what_was_undone_may_be_done_again(served: Home, server: ScriptedServer) -> None:
+    served.write("autoagent_workspace/x.txt", "mine")
+    delete = command("delete_file", filename="x.txt")
+    server.add(delete, command("list_files", directory="."), delete, *FINISH)
+    done = served.run(*GOAL, "-m", "none", "--no-verify", stdin="y\n/undo\ny\ny\ny\ny\n")
+    assert done.code == 0, done.text
+    assert workspace(served) == {}
