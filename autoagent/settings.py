@@ -46,14 +46,18 @@ class Settings:
     planner_llm: str = free("", "PLANNER_LLM", help="the model of the planner; empty: SMART_LLM")
     executor_llm: str = free("", "EXECUTOR_LLM", help="the model of the executor; empty: FAST_LLM")
     thinker_llm: str = free("", "THINKER_LLM", help="the model of the thinker; empty: SMART_LLM")
-    answer_timeout: float = free(
-        0.0, "AUTOAGENT_ANSWER_TIMEOUT", help="seconds that a question waits for an answer; 0: no limit"
+    answer_timeout: float = setting(
+        0.0,
+        "AUTOAGENT_ANSWER_TIMEOUT",
+        help="seconds that a question waits for an answer; 0: no limit",
+        scenario="free",
     )
-    if_unanswered: str = free(
+    if_unanswered: str = setting(
         "",
         "AUTOAGENT_IF_UNANSWERED",
         help="what the run does after that: end or go-on; empty: end, or go-on with -c",
         choices={"": "", "end": "end", "go-on": "go-on"},
+        scenario="free",
     )
     unanswered_text: str = setting(
         "用户暂未回复", "AUTOAGENT_UNANSWERED", help="what a planner or a team is told if nobody has answered"

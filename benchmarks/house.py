@@ -31,12 +31,12 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 46_480,
-    "lines of tests/": 40_875,
+    "lines of autoagent/": 46_720,
+    "lines of tests/": 41_350,
     "arrows that point up": 0,
     "circles of modules": 0,
-    "functions of one statement": 892,
-    "private functions called once": 504,
+    "functions of one statement": 894,
+    "private functions called once": 505,
     "Protocols": 14,
     "files under 50 lines": 10,
     "file names that recur": 12,

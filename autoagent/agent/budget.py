@@ -139,7 +139,7 @@ class Budget:
         return share
 
     def change_usd(self, usd: float) -> None:
-        """Set the ceiling on money, 0 for none. A share in use gets no more than what then remains."""
+        """Set the ceiling on money, 0 for none. A share in use gets no more than the rest."""
         self.limits = replace(self.limits, usd=usd)
         if usd:
             remaining = max(0.0, usd - self.usd)

@@ -262,7 +262,7 @@ class StepMemory:
         yield from self.charge()
 
     def charge(self) -> Events:
-        """Record what embedding has cost."""
+        """Record the costs of embedding."""
         yield from self._state.charge("embedding", self._memory.take_usage())
 
 

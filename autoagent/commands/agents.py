@@ -82,7 +82,7 @@ def list_agents(
     return CommandOutput(text, replace(_meta(agents), waits=waits))
 
 
-@_agent_command("delete_agent", "End a sub-agent", risk="write", effects=Effects())
+@_agent_command("delete_agent", "End a sub-agent", risk="write", levels=(), effects=Effects())
 def delete_agent(context: Context, key: Key) -> CommandOutput:
     agent = context.agents.end(key)
     return CommandOutput(_status_line(agent), _meta([agent]))

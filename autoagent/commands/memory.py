@@ -17,6 +17,7 @@ from autoagent.core.errors import CommandError, ModelError, StateError
 from autoagent.core.memory import FROM_OUTSIDE, LIVES, USER, RetrievedMemory, memory_name, plain_sources
 from autoagent.registry.memory import BACKENDS
 from autoagent.settings import Settings
+from autoagent.text.figures import length_of
 from autoagent.text.quoting import name_source
 from autoagent.text.redaction import MASK
 from autoagent.text.sanitize import valid_text
@@ -90,7 +91,7 @@ def recall(
     run: Annotated[str, "beginning of its run's name", "exact", DETAIL] = "",
     source: Annotated[str, "part of its source's name", "exact", DETAIL] = "",
 ) -> CommandOutput:
-    first, last = _timestamp(since, "since"), _timestamp(until, "until", whole_day=True)
+    first, last = _timestamp(since, "since"), _timestamp(until, "until", end=True)
     has_filter = any((since, until, kind, run, source))
     if not (has_filter or query.strip()):
         raise CommandError("Say in `query` what the memories are about, or narrow them down by the other arguments.")
@@ -144,11 +145,10 @@ def sleep(context: Context) -> CommandOutput:
     return CommandOutput(f"{slept}, and dreamt ({UNTRUSTED}):\n{_quoted(dream.text)}", meta)
 
 
-def _timestamp(text: str, name: str, *, whole_day: bool = False) -> float:
-    """Convert a local date to seconds since the epoch, 0 for none."""
+def _timestamp(text: str, name: str, *, end: bool = False) -> float:
+    """Convert a local date or time to seconds since the epoch: its beginning or its `end`. 0 for none."""
     try:
-        day = timedelta(days=1 if whole_day and len(text) <= len("2026-11-24") else 0)
-        return (datetime.fromisoformat(text) + day).timestamp() if text else 0.0
+        return (datetime.fromisoformat(text) + (length_of(text) if end else timedelta())).timestamp() if text else 0.0
     except (ValueError, OverflowError, OSError) as error:
         raise CommandError(f"{name}={text!r} is not a date; write it as 2026-11-24 or 2026-11-24T09:30.") from error
 

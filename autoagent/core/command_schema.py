@@ -65,18 +65,14 @@ def parameter(spec: Parameter) -> dict[str, Any]:
     """Return the schema of an argument's value."""
     if spec.schema is not None:
         return dict(spec.schema)
-    schema: dict[str, Any] = _type(spec.kind)
+    schema: dict[str, Any] = {} if spec.kind == "any" else {"type": spec.kind}
     if spec.kind == "array":
-        schema["items"] = _type(spec.item)
+        schema["items"] = {"type": spec.item}
     if spec.choices:
         schema["enum"] = list(spec.choices)
     if spec.help:
         schema["description"] = spec.help
     return schema
-
-
-def _type(kind: str) -> dict[str, Any]:
-    return {} if kind == "any" else {"type": kind}
 
 
 def object_schema(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:

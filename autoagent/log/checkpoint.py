@@ -29,7 +29,6 @@ import autoagent
 from autoagent.core.durable_files import read_regular, replacing
 from autoagent.core.events import Answered, Event, Rejected, Spent, Thought
 from autoagent.core.frozen import dataclass
-from autoagent.log.reader import events_in
 
 if TYPE_CHECKING:
     from autoagent.log.event_log import EventLog
@@ -84,6 +83,8 @@ class Checkpoints:
 
     def events(self, folds: Folds, made_for: Fingerprints) -> Iterator[Event]:
         """Restore the folds from a valid checkpoint, and yield the events after it."""
+        from autoagent.log.reader import events_in
+
         saved = None if self._log.was_rewound else load(self._log.path, self._key_file)
         if saved is None or not saved.is_made_for(*made_for()):
             yield from self._log.effective()

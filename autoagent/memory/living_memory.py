@@ -464,6 +464,9 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         if id is not None:
             new = self.store.of([id])
             self.store.change([Change(m.id, (m.t, m.level), m.t, old.level) for m in new if m.level < old.level])
+            found = self.store.search(old.text, MAX_COMPARED)  # what the old text superseded stays superseded
+            linked = {m.id: m for m in (*found.near, *found.worded) if m.superseded_by == memory}
+            self.store.change([_link_change(m, id) for m in linked.values()])
             if old.text not in texts.parts(text):
                 self.forget(memory)
         return id

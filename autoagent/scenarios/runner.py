@@ -163,6 +163,7 @@ def _config(
         "fast_llm": "scripted",
         "window": str(_WINDOW),
         "memory_backend": NOTHING.name,
+        "memory_distil": "false",  # a script has only the replies of the run
         **kept,
         **scenario.settings,
     }
@@ -177,7 +178,6 @@ def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> d
         "TZ": "UTC",
         "TERM": "dumb",  # a plain screen, with nothing redrawn
         "INPUTRC": os.devnull,
-        "MEMORY_DISTIL": "false",  # a script has only the replies of the run
         **scenario.environment,
         **held,
     }

@@ -170,7 +170,7 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
     ask = plan.extensions.asked(late_answers.ask)
     with (
         sole_writer(workspace.root, console.warn) as is_alone,
-        open_context(settings, workspace, guard, model, fast, parts, budget, ask=ask, say=console.say) as context,
+        open_context(settings, workspace, guard, (model, fast), parts, budget, ask=ask, say=console.say) as context,
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
@@ -353,8 +353,7 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
             settings,
             place,
             guard,
-            worker_model,
-            worker_model,
+            (worker_model, worker_model),
             worker_parts,
             order.budget,
             ask=_refuse,

@@ -348,6 +348,8 @@ def _check_consistency(settings: Settings) -> None:
     ):
         if url and not url.startswith(("http://", "https://")):
             raise SettingsError(f"{variable}: must begin with http:// or https://, not {url!r}; {usual}.")
+    if os.path.realpath(settings.workspace) == "/":
+        raise SettingsError("AUTOAGENT_WORKSPACE: / is the whole system; name a folder of its own with -w.")
 
 
 _PROJECT_MARKS = (".git", "pyproject.toml", "package.json")

@@ -203,7 +203,9 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
     refuses = partial(refuse, "Nobody can be asked here; decide yourself.")
     with (
         sole_writer(workspace.root, console.warn),
-        open_context(settings, workspace, guard, model, model, parts, budget, ask=refuses, say=console.say) as context,
+        open_context(
+            settings, workspace, guard, (model, model), parts, budget, ask=refuses, say=console.say
+        ) as context,
         EventLog.create(settings.state_dir, mask=mask) as log,
         Interrupts().installed() as interrupts,
     ):

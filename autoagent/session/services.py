@@ -55,8 +55,7 @@ def open_context(
     settings: Settings,
     workspace: Workspace,
     guard: ExfiltrationGuard,
-    model: Model,
-    fast: Model,
+    models: tuple[Model, Model],
     parts: MemoryParts,
     budget: Budget,
     *,
@@ -65,10 +64,12 @@ def open_context(
 ) -> Iterator[Context]:
     """Open a context without a run and agents, and tell the `guard` whether programs are confined.
 
+    `models` are the main model and the one for summaries. The `budget` bounds what commands ask of them.
+
     Raises SettingsError, SetupError, StateError if something cannot be opened.
     """
     mask = build.mask_of(settings)
-    thinking, summarising = build.ModelCaller(model, mask, budget), build.ModelCaller(fast, mask, budget)
+    thinking, summarising = (build.ModelCaller(model, mask, budget) for model in models)
     ranking = build.ModelCaller(parts.ranker, mask, budget) if parts.ranker else None
     python = settings.python or sys.executable
     with (

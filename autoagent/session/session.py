@@ -227,7 +227,7 @@ def claimed_state(state_dir: Path) -> Iterator[None]:
     If it is not empty, it is the user's already, since the session was loaded. If it stays empty and no other process
     uses it, it is removed.
     """
-    state = Path.cwd() / state_dir
+    state, user = Path.cwd() / state_dir, -1
     with _reporting_failure():
         user = hold_folder(state, Trusted(user_state_path(os.environ)))
     try:

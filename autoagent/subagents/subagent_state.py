@@ -37,12 +37,12 @@ class SubAgentState:
         self._args: Mapping[str, Any] = {}
         self._sources: dict[str, None] = {}
         self._private = False
-        self._last = 0.0  # time of its newest event
+        self.updated = 0.0  # time of its newest event
 
     def add(self, event: Event) -> None:
         """Apply an event."""
         self.step = max(self.step, event.step)
-        self._last = event.t
+        self.updated = event.t
         if isinstance(event, Labelled):
             meta = event.meta
             self._sources |= dict.fromkeys(filter(None, (meta.untrusted, meta.quoted)))
@@ -68,11 +68,6 @@ class SubAgentState:
                 self.outcome = Outcome(event.status, event.reason)
 
     @property
-    def updated(self) -> float:
-        """Return the time of its newest event, in seconds since the epoch."""
-        return self._last
-
-    @property
     def origin(self) -> Origin:
         """Return the origin of its words."""
         return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
@@ -89,7 +84,7 @@ class SubAgentState:
 
     def now(self, time: float | None = None) -> SubAgent:
         """Return its record at this time, by default at its last event."""
-        start, until = self.start, self._last if time is None or self.outcome else time
+        start, until = self.start, self.updated if time is None or self.outcome else time
         return SubAgent(
             key=self.key,
             name=self.task.name,

@@ -21,6 +21,7 @@ from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import flags
 from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_list, minute
+from autoagent.text.figures import length_of
 from autoagent.text.sanitize import escape, shorten
 from autoagent.text.text_file import read_text
 
@@ -62,16 +63,15 @@ def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
 
 
 class _Time(click.DateTime):
-    """Convert a date or time to seconds since the epoch. A date means the start of the day, or its `end`."""
+    """Convert a date or time to seconds since the epoch: the start of that day or minute, or its `end`."""
 
     def __init__(self, *, end: bool = False) -> None:
         super().__init__(("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"))
         self._end = end
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        is_day = self._end and len(value) <= len("2026-11-24")
         try:
-            return (super().convert(value, param, ctx) + timedelta(days=is_day)).timestamp()
+            return (super().convert(value, param, ctx) + (length_of(value) if self._end else timedelta())).timestamp()
         except (OverflowError, ValueError):
             self.fail(f"{value} is out of range.", param, ctx)
 

@@ -167,6 +167,10 @@ def _choose_task(session: Session, terminal: ClickTerminal, proposals: _Proposal
     """Return the task: the demo's own, a wish, the saved task, or one that is asked for and then saved."""
     given, path, provider = session.flags, session.settings.ai_settings_file, session.settings.model_choice.provider
     if provider.task is not None:
+        if any(given.get(name) for name in ("wish", "ai_goals", "ai_settings_file")):
+            raise SettingsError(
+                f"--model {session.settings.model} has a task of its own; leave out yours, or use another model."
+            )
         return provider.task()
     proposing = proposals if provider.proposes else None
     if wish := given.get("wish"):

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from autoagent.core.errors import SettingsError
+from autoagent.core.errors import SettingsError, StopRun
+from autoagent.core.task import Outcome, Status
 from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
 from autoagent.session.session import Session, one_line, save_task, save_variables
@@ -57,8 +58,13 @@ def setup(ctx: click.Context) -> None:
             shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
             terminal.say(f"Not saved; to use it, set {' and '.join(shown)}.")
     path = settings.ai_settings_file
-    if is_saved(path) and not terminal.decide(f"Replace the task in {path}? y = yes, n = no:"):
-        return
+    try:
+        if is_saved(path) and not terminal.decide(f"Replace the task in {path}? y = yes, n = no:"):
+            return
+    except EOFError:
+        raise StopRun(
+            Outcome(Status.UNANSWERED, f"an answer was needed and the input has ended; edit {path}")
+        ) from None
     task = ask_task(terminal)
     save_task(path, task)
     terminal.say(f"Saved in {path}. Start with: autoagent")

@@ -57,3 +57,10 @@ def _next_occurrence(text: str, now: float) -> float | None:
         return None
     today = datetime.fromtimestamp(now).replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
     return min(time for time in (today.timestamp(), (today + timedelta(days=1)).timestamp()) if time > now)
+
+
+def length_of(text: str) -> timedelta:
+    """Return how long the day, minute or second lasts that a text names, such as 2026-11-24T09:30."""
+    if len(text) <= len("2026-11-24"):
+        return timedelta(days=1)
+    return timedelta(minutes=1) if len(text) <= len("2026-11-24T09:30") else timedelta(seconds=1)

@@ -96,7 +96,7 @@ class YamlEntry:
                 raise SettingsError(f"{where}: is no longer a {noun}: {removed[key]}.")
             if known is not None and key not in known:
                 near = nearest(key, known)
-                meant = f" Did you mean {near}?" if near else f" Known {noun}s: {', '.join(sorted(known))}."
+                meant = f" Did you mean {near}?" if near else f" Known: {', '.join(sorted(known))}."
                 raise SettingsError(f"{where}: no such {noun}.{meant}")
             entries[key] = YamlEntry(self.path, key, node)
         return entries

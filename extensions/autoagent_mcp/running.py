@@ -66,7 +66,7 @@ def configured(place: Place, warn: Callable[[str], None]) -> list[ServerEntry]:
         raise SettingsError(f"{place.setting('mcp_servers_file')}: no such file (AUTOAGENT_MCP_SERVERS).")
     top = Path(os.path.realpath(place.folder / place.setting("workspace")))
     found: dict[str, ServerEntry] = {}
-    for entry, is_asked in listed_servers(place, named=named):
+    for entry, is_asked in listed_servers(place, named=named, tell=warn):
         if is_asked and not place.trusts(untrusted_server(entry)):
             continue
         if loose := [program.name for program in entry.places if program.parent == top and program.is_file()]:

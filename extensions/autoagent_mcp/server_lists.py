@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -43,7 +43,11 @@ _SHAPE = 'write {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}, or
 
 
 def read_servers(
-    path: Path, folder: Path, env: Mapping[str, str] | None, within: Sequence[Path] = ()
+    path: Path,
+    folder: Path,
+    env: Mapping[str, str] | None,
+    within: Sequence[Path] = (),
+    tell: Callable[[str], None] | None = None,
 ) -> list[ServerEntry]:
     """Read a list of servers, without those with `"disabled": true`, or [] if the file is missing.
 
@@ -52,36 +56,54 @@ def read_servers(
         folder: see ServerEntry.
         env: the variables to expand, or None if the list is not the user's own.
         within: folders whose programs are digested, as somebody else may have written them.
+        tell: hears why an entry is left out, instead of an error for all.
 
     Raises:
         SettingsError: the file cannot be read or is malformed, or a program is too large; names file and server.
     """
     if not is_there(path):
         return []
-    return [_with_code(_entry(path, folder, name, found, env), within) for name, found in _listed(path)]
+    entries = []
+    for name, found in _listed(path):
+        try:
+            entries.append(_with_code(_entry(path, folder, name, found, env), within))
+        except SettingsError as error:
+            if tell is None:
+                raise
+            tell(f"{error} It is left out.")
+    return entries
 
 
-def listed_servers(place: Place, *, named: bool) -> Iterator[tuple[ServerEntry, bool]]:
+def listed_servers(
+    place: Place, *, named: bool, tell: Callable[[str], None] | None = None
+) -> Iterator[tuple[ServerEntry, bool]]:
     """Yield the servers of the user's own list, then of the list in the settings, and whether each needs trust first.
 
     Trust is needed for the folder's list, unless the user has named it, and for a program in the workspace, which
-    agents write to. Raises SettingsError for a list that cannot be read.
+    agents write to. `tell` hears of entries that are left out, and of a folder's list that cannot be read. Raises
+    SettingsError for a list of the user's that cannot be read, and without `tell` for any.
     """
     folder, own, listed = place.folder, users_file(place), listed_file(place)
     workspace = folder / place.setting("workspace")
     check_not_of_others(own)
     for path in [own, listed] if named else [own]:
-        for entry in read_servers(path, path.parent, os.environ, [workspace]):
+        for entry in read_servers(path, path.parent, os.environ, [workspace], tell):
             yield entry, bool(entry.places)
     if not named:
-        for entry in read_servers(listed, folder, None, [folder, workspace]):
-            yield entry, True
+        try:
+            entries = read_servers(listed, folder, None, [folder, workspace], tell)
+        except SettingsError as error:
+            if tell is None:
+                raise
+            tell(f"{error} It is left out.")
+            entries = []
+        yield from ((entry, True) for entry in entries)
 
 
 def untrusted_servers(place: Place) -> Iterator[UntrustedValue]:
     """Yield the servers to ask the user about, or nothing more from an unreadable list, which is reported later."""
     with suppress(SettingsError):
-        for entry, is_asked in listed_servers(place, named=place.is_named("mcp_servers_file")):
+        for entry, is_asked in listed_servers(place, named=place.is_named("mcp_servers_file"), tell=lambda line: None):
             if is_asked:
                 yield untrusted_server(entry)
 
@@ -106,7 +128,7 @@ def programs_in(place: Place) -> list[str]:
     found = set()
     for named in (True, False):
         with suppress(SettingsError):
-            for entry, _ in listed_servers(place, named=named):
+            for entry, _ in listed_servers(place, named=named, tell=lambda line: None):
                 found |= {os.path.relpath(program, root) for program in entry.places if Path(root) in program.parents}
     return sorted(re.sub("[*!]", "?", program) for program in found)
 

@@ -221,8 +221,9 @@ def test_a_scenario_starts_no_server(served: Home) -> None:
 def test_no_variable_of_the_user_goes_to_a_server_of_a_folder(served: Home) -> None:
     entry = {"url": "http://127.0.0.1:9/mcp", "headers": {"X": "${OPENAI_API_KEY}"}}
     served.write(".mcp.json", json.dumps({"mcpServers": {"shop": entry}}))
-    done = served.run("mcp", "list")
-    assert done.code == 2 and "${OPENAI_API_KEY} is filled in only in your own list" in done.err
+    done = served.succeed("mcp", "list")
+    assert "${OPENAI_API_KEY} is filled in only in your own list" in done.err and "It is left out." in done.err
+    assert "No MCP server is listed here." in done.err
 
 
 def test_tools_that_changed_since_they_were_allowed_are_asked_about_again(

@@ -70,7 +70,9 @@ class Refusals:
         if status == 413 or (status != 429 and _OVERFLOW.search(said)):
             return ContextOverflow(f"{self.host}: the prompt is too long for the model: {message}")
         if status in (401, 403):
-            return SetupError(f"{self.host} refused the key in OPENAI_API_KEY ({status}: {message}); set another")
+            refused_key = "refused the key in OPENAI_API_KEY" if self.key else "wants a key"
+            todo = "set another" if self.key else "set OPENAI_API_KEY"
+            return SetupError(f"{self.host} {refused_key} ({status}: {message}); {todo}")
         refused = Refused(f"{self.base_url} answered {status}: {message}", param, said)
         if status in (404, 500, 501) and _UNSUPPORTED.search(said):
             return refused
