@@ -60,7 +60,10 @@ class PluginHooks(RunPart):
     def _load(self, process: PluginProcess) -> bool:
         found = self._asked(process, "load", partial(process.ask, "about"))
         self._note(process, found)
-        return bool(self.loaded[process.name])
+        if not self.loaded[process.name]:
+            process.close()
+            return False
+        return True
 
     def _note(self, process: PluginProcess, about: Any) -> None:
         """Store a plug-in's description of itself, which may change when it sees the prompt."""

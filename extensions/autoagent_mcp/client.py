@@ -39,7 +39,8 @@ MAX_RESTARTS = 3  # of one server in a run
 MAX_PAGES, MAX_TOOLS = 20, 200  # of what a server offers
 MAX_BODY = 16 * 1024 * 1024  # bytes of one response
 MAX_LOG_BYTES = 1_000_000  # bytes of what servers print, before their file starts over
-_BROKEN = {-32000, -32001, -32600, -32603, -32700}  # codes of a lost connection or session, not of a refused call
+_BROKEN = {-32000, -32001, -32600, -32700}  # codes of a lost connection or session, not of a refused call
+_STATUS = "Server returned an error response"  # the package's words for a status without an error in the body
 _POLL_SECONDS = 0.2  # between two checks for an interruption by the user
 
 Value = TypeVar("Value")
@@ -116,7 +117,7 @@ class ConnectedServer:
         except CommandError:
             raise
         except MCPError as error:
-            if link.gone or (self.entry.url and error.code in _BROKEN):
+            if link.gone or (self.entry.url and (error.code in _BROKEN or error.message == _STATUS)):
                 link.gone = True
                 raise CommandError(
                     f"The MCP server {name} broke off ({_reason(error)}); it may have done it."

@@ -571,3 +571,28 @@ def test_a_whole_folder_in_use(served: Home, server: ScriptedServer, moved: bool
     assert (workspace / "summary.txt").read_text() == "It leaves at 7:40."
     assert moved or "1 new memories" in here.run("migrate", ".", "--apply").err
     assert {path: path.read_bytes() for path in before} == before, "nothing that it had is changed"
+
+
+def test_a_link_inside_a_plugin_is_refused_as_a_file_is(served: Home) -> None:
+    put(served, "announcer")
+    served.write("shared/words.py", "WORD = 'harmless'\n")
+    (served.folder / "plugins/announcer/lib").symlink_to("../../shared")
+    enable(served, announcer={})
+    assert "lib is a symbolic link" in served.succeed("plugins").text
+
+
+@pytest.mark.parametrize("name", ["announcer", "Announcer"])
+def test_a_denied_plugin_is_not_used_under_any_of_its_names(served: Home, name: str) -> None:
+    put(served, "announcer")
+    enable(served, announcer={})
+    assert "it is not enabled" in served.run("plugins", env={"DENYLISTED_PLUGINS": name}).text
+
+
+def test_an_error_that_is_its_own_cause_is_told(served: Home, server: ScriptedServer) -> None:
+    put(served, "announcer")
+    path = served.folder / "plugins/announcer/__init__.py"
+    path.write_text(
+        path.read_text() + "\ntry:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise error from error\n"
+    )
+    enable(served, announcer={})
+    assert "it raised ZeroDivisionError: division by zero" in " ".join(served.succeed("plugins").text.split())

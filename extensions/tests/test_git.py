@@ -510,3 +510,28 @@ def test_the_preview_says_what_goes_where(clones: Clones, site: Site) -> None:
         "This will fail: 'https://[masked]@x.example/' holds a user name or a password; leave it out."
     )
     assert site.seen == []
+
+
+def test_files_that_somebody_writes_into_the_target_meanwhile_stay(site: Site, clones: Clones) -> None:
+    serve = site.pages["*"]
+
+    def page(visit: Visit) -> None:
+        (clones.workspace / "clone").mkdir(exist_ok=True)
+        (clones.workspace / "clone" / "mine.txt").write_text("mine")
+        serve(visit)
+
+    site.pages["*"] = page
+    assert "something was written to clone meanwhile" in clones.refusal(site.url("/r.git"))
+    assert [str(path.relative_to(clones.workspace)) for path in clones.workspace.rglob("*")] == [
+        "clone",
+        "clone/mine.txt",
+    ]
+
+
+def test_a_head_that_names_no_branch_is_told_with_the_branches(site: Site, clones: Clones, root: Path) -> None:
+    run_git(root / "r.git", "symbolic-ref", "HEAD", "refs/heads/gone")
+    assert "its HEAD names no branch; there are origin/main" in clones.run(site.url("/r.git")).text
+
+
+def test_what_is_no_url_is_refused(clones: Clones) -> None:
+    assert "is not a URL" in clones.refusal("file://[x")

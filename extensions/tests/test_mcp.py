@@ -293,6 +293,33 @@ def test_over_http_with_a_header_of_the_user(served: Home, server: ScriptedServe
     assert returned(served)[0][:2] == (True, "7")
 
 
+def test_refused_calls_over_http_cost_no_connection(served: Home, server: ScriptedServer) -> None:
+    with http_shop(served) as url:
+        served.write("servers.json", json.dumps({"mcpServers": {"shop": {"url": url}}}))
+        served.env |= {"AUTOAGENT_MCP_SERVERS": "servers.json"}
+        assert served.run("mcp", "allow", "shop").code == 0
+        wrong = [command("mcp__shop__get_prompt", name=f"no{number}") for number in range(5)]
+        server.add(*wrong, command(ADD, a=3, b=4), *FINISH)
+        served.run("-c", "--allow", ADD, "--allow", "mcp__shop__get_prompt", *GOAL)
+    texts = [text for _, text, _ in returned(served)]
+    assert all("refuses" in text for text in texts[:5]), texts
+    assert texts[5] == "7"
+
+
+def test_a_server_of_the_users_list_starts_where_its_program_was_looked_at(served: Home, tmp_path: Path) -> None:
+    listed(served, cwd="sub", command="sh", args=["-c", "pwd >> where; exit 1"])
+    (served.folder / ".config/autoagent/sub").mkdir()
+    served.write("sub/none", "")
+    served.run("mcp", "list")
+    assert (served.folder / ".config/autoagent/sub/where").exists() and not (served.folder / "sub/where").exists()
+
+
+def test_a_list_of_the_folder_that_cannot_be_read_costs_no_run(served: Home, server: ScriptedServer) -> None:
+    served.write(".mcp.json", "{")
+    server.add(*FINISH)
+    assert "is not JSON" in served.succeed("-c", *GOAL).text
+
+
 @contextmanager
 def http_shop(home: Home) -> Iterator[str]:
     with socket.socket() as free:

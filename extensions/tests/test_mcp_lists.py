@@ -16,6 +16,7 @@ from autoagent.commands.registry import Registry
 from autoagent.core import command_schema
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError, SettingsError
+from autoagent.models.local.reply_grammar import reply_grammar
 
 
 class Echo:
@@ -203,3 +204,33 @@ def test_names_fit_endpoints_and_the_second_of_a_name_is_left_out() -> None:
     registry, said = made(*tools)
     assert len(registry.specs) == 1
     assert said == [f"mcp__echo__{name} is left out: another one has its name already." for name in ("a_b", "A-b")]
+
+
+def test_words_that_no_path_can_be_are_passed_over(tmp_path: Path) -> None:
+    [entry] = listed(tmp_path, {"command": "serve", "args": ["x" * 300, "\0"], "env": {"TOKEN": "y" * 300}})
+    assert read_servers(entry.place, tmp_path, None, [tmp_path])[0].places == ()
+
+
+def test_a_header_ends_where_its_value_does_and_a_wrong_one_is_not_shown(tmp_path: Path) -> None:
+    entry = {"url": "https://x/mcp", "headers": {"Authorization": "Bearer ${KEY}"}}
+    [found] = listed(tmp_path, entry, {"KEY": "sk-secret\r"})
+    assert found.headers == {"Authorization": "Bearer sk-secret"}
+    with pytest.raises(SettingsError, match="'Authorization' has a character") as caught:
+        listed(tmp_path, entry, {"KEY": "sk-\nsecret"})
+    assert "secret" not in str(caught.value)
+
+
+def test_one_bad_entry_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"bad": {"command": "${SECRET}"}, "good": {"command": "x"}}}))
+    told: list[str] = []
+    assert [entry.name for entry in read_servers(path, tmp_path, None, tell=told.append)] == ["good"]
+    assert len(told) == 1 and "'bad'" in told[0]
+
+
+def test_choices_of_which_none_can_be_shown_are_no_choices() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "enum": ["\n", "\t"]}, "b": {"anyOf": []}}}
+    tool = ServerTool(name="cut", description="", schema=schema)
+    [(_, made)] = server_commands(Echo(), [tool], lambda line: None)  # type: ignore[arg-type]
+    assert command_schema.arguments(made.spec)["properties"] == {"a": {"type": "string"}, "b": {}}
+    assert reply_grammar([made.spec])

@@ -70,7 +70,9 @@ def test_no_server_is_one_line_without_the_password() -> None:
     assert "geheim" not in line and caught.value.__suppress_context__
 
 
-@pytest.mark.parametrize("url", ["geheim", "postgresql://me:geheim@host", "redis://:x@host:geheim/0"])
+@pytest.mark.parametrize(
+    "url", ["geheim", "postgresql://me:geheim@host", "redis://:x@host:geheim/0", "redis://:geheim@host/0?ssl=true"]
+)
 def test_an_address_that_is_none_is_not_repeated(url: str) -> None:
     with pytest.raises(SettingsError, match="MEMORY_URL is not an address of Redis") as caught:
         RedisStore(url, "", BagOfWords())

@@ -300,3 +300,30 @@ def test_a_log_that_cannot_be_written_any_more_still_tells_how_to_go_on(home: Ho
     assert done.stderr.startswith("autoagent: Cannot write the log")
     assert "File too large" in done.stderr
     assert f"RESUMED: run {home.runs[0]}" in home.run("resume", "-c").text
+
+
+def test_a_home_that_cannot_be_written_costs_no_run(served: Home, server: ScriptedServer) -> None:
+    server.add(*FINISH)
+    done = served.run("-c", *GOAL, "-m", "none", env={"HOME": "/proc/none", "XDG_STATE_HOME": "/proc/none"})
+    assert done.code == 0 and "internal error" not in done.text, done.text
+
+
+def test_the_workspace_is_not_the_whole_system(served: Home) -> None:
+    done = served.run("-c", *GOAL, "-w", "/")
+    assert done.code == 2 and "/ is the whole system" in done.err
+
+
+def test_a_scripted_model_takes_no_task(home: Home) -> None:
+    done = home.run("Write a poem", "--model", "demo", "-c")
+    assert done.code == 2 and "--model demo has a task of its own" in done.err
+
+
+def test_a_check_that_cannot_run_is_said_of_a_typed_task(served: Home, server: ScriptedServer) -> None:
+    server.add(*FINISH)
+    assert "Taken as text, with no check" in served.run("Write x :: pytst", "-c", "-y").text
+
+
+def test_set_up_without_an_answer_is_unanswered(served: Home) -> None:
+    served.write("ai_settings.yaml", "ai_goals:\n- Write a poem\n")
+    done = served.run("setup", stdin="")
+    assert done.code == 5 and "an answer was needed" in done.err

@@ -185,3 +185,13 @@ def test_the_marks_of_an_earlier_rule_no_longer_count(memory: LivingMemory) -> N
     memory.add("Never delete anything in /srv/archive.", source="user, superseded")
     [found] = memory.store.listed()
     assert found.superseded_by is None and found.private
+
+
+def test_an_edited_correction_still_corrects(memory: LivingMemory) -> None:
+    memory.add("The port is 5433", source="user")
+    new = memory.add("The port is 5434", source="user")
+    assert new is not None
+    edited = memory.edit(new, "The port is 5434 on staging")
+    old = memory.store.find("The port is 5433")
+    assert old is not None and old.superseded_by == edited
+    assert [found.text for found in memory.core()] == ["The port is 5434 on staging"]
