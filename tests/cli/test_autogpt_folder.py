@@ -147,7 +147,7 @@ def test_a_key_beside_azure_yaml_does_not_go_where_that_says_unasked(left: Home,
 
 def test_a_memory_that_is_gone_is_named_and_keeps_nobody_from_starting(served: Home, server: ScriptedServer) -> None:
     served.write(".env", "RESTRICT_TO_WORKSPACE=True\nMEMORY_BACKEND=pinecone\n")
-    served.write("ai_settings.yaml", "ai_goals:\n- Do nothing\n")
+    served.write("ai_settings.yaml", "ai_name: A\nai_role: B\nai_goals:\n- Do nothing\n")
     server.add(*FINISH)
     done = served.run("-c", "-y")
     assert done.code == 0 and "MEMORY_BACKEND=pinecone, which is gone" in " ".join(done.text.split()), done.text
