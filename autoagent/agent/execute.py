@@ -141,12 +141,11 @@ class Execution:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
 
     def edited(self) -> tuple[str, ...]:
-        """Return the paths that have changed since the last snapshot of an earlier process."""
-        tree = self._state.work.tree
-        if self._snapshots is None or not tree:
-            return ()
-        with suppress(StateError):  # the user has deleted the snapshots
-            return tuple(self._snapshots.changed(tree, self._snapshots.take()))
+        """Return the files that the run has made and that have changed since its last snapshot."""
+        tree, made = self._state.work.tree, self._state.guard.own_files
+        if self._snapshots is not None and tree and made:
+            with suppress(StateError):  # the user has deleted the snapshots
+                return tuple(path for path in self._snapshots.changed(tree, self._snapshots.take()) if path in made)
         return ()
 
     def close(self) -> Events:

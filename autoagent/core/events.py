@@ -92,7 +92,7 @@ class RunStarted(Event):
 class Resumed(RunStarted):
     """A process resumed the run, with the settings that apply from here.
 
-    `edited` are the workspace paths that have changed since the last snapshot, by hand or by another program.
+    `edited` are the files that the run had made and that have changed since its last snapshot.
     """
 
     edited: tuple[str, ...] = ()

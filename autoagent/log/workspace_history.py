@@ -41,6 +41,7 @@ class WorkspaceHistory:
         self._undone: list[tuple[str, int]] = []  # tree and level before each revertible undo
         self._trees_after: dict[int, str] = {}
         self._running = ("", "")  # the command and the tree before it
+        self._call = ""  # its id
 
     def add(self, event: events.Event) -> None:
         if not event.agent:
@@ -56,8 +57,8 @@ class WorkspaceHistory:
             case events.RoundEnded() | events.Ended(agent="") | events.Returned(agent="") if self._running[0]:
                 self._returned(event.step)  # also a command that the end of the process has cut off
                 self._running = ("", "")
-            case events.Started(agent="") if not self._running[0]:  # else it goes on with the call of a killed process
-                self._running = (event.call.name, self.tree)
+            case events.Started(agent="") if not (self._running[0] and self._call == event.call.id):
+                self._running, self._call = (event.call.name, self.tree), event.call.id  # not as a call goes on
             case events.Undone():
                 self._running, self.back = ("", ""), event
                 if event.redo:

@@ -35,7 +35,7 @@ class AccessObserver:
 
     def __init__(self, tainted: TaintedFiles, own_files: set[str], *, could: bool = False) -> None:
         self._tainted = tainted
-        self._own_files = own_files
+        self.own_files = own_files
         self.source = ""
         self.private = False
         self.could = could
@@ -43,7 +43,7 @@ class AccessObserver:
     def __call__(self, path: str, content: bool) -> None:
         """Note an access. The names in a folder are not private data."""
         self.source = self.source or self._tainted.source_of(path)
-        self.private = self.private or (content and self._tainted.holds_own(path, self._own_files))
+        self.private = self.private or (content and self._tainted.holds_own(path, self.own_files))
 
 
 class ExfiltrationGuard:
@@ -76,7 +76,7 @@ class ExfiltrationGuard:
         self._memory_sources: dict[int, str] = {}  # the source of each recalled memory from outside
         self._read_sources: set[str] = set()  # sources of everything else that the run has read
         self._private_data: dict[str, None] = {}  # descriptions of its private data
-        self._own_files: set[str] = set()  # workspace files written entirely by this run
+        self.own_files: set[str] = set()  # workspace files written entirely by this run
         self._pending: Call | None = None
         self._proposed_keys: list[int | str] = []  # the call of the newest reply, and its edited version
         self._dropped_at: set[int | str] = set()  # calls whose question led to a dropped memory, until one is allowed
@@ -111,7 +111,7 @@ class ExfiltrationGuard:
         self._run, self._step = event.run, event.step
         match event:
             case events.RunStarted():
-                self._own_files.difference_update(getattr(event, "edited", ()))
+                self.own_files.difference_update(getattr(event, "edited", ()))
                 specs = {name: self._specs.get(name) for name in event.commands}
                 self._agents_reach_out = any(spec is None or spec.outward for spec in specs.values())
                 undeclared = [name for name, spec in specs.items() if spec is None or spec.effects is None]
@@ -144,13 +144,13 @@ class ExfiltrationGuard:
                 self._taint_files(event)
                 effects = self._effects(call)
                 if event.known and effects is not None and not (effects.amends or effects.tells_agents):
-                    self._own_files.update(event.meta.changed)
+                    self.own_files.update(event.meta.changed)
             case events.Checked():
                 self._add_labels(event.meta, f"the check of goal {event.goal + 1}, step {event.step}")
             case events.Drafted() if event.shown:
                 self._add_labels(ResultMeta(private=True), f"the drafts, step {event.step}")
             case events.Undone():
-                self._own_files.clear()  # the user's files may be back
+                self.own_files.clear()  # the user's files may be back
             case AgentMessage():
                 self._add_labels(event.meta, f"words of {event.sender}, step {event.step}")
                 self._taint_files(event)
@@ -165,7 +165,7 @@ class ExfiltrationGuard:
         """Return the observer of everything the workspace returns to the call, which is about to run."""
         effects = self._effects(call)
         runs_programs = effects is not None and effects.runs_programs
-        return AccessObserver(self._tainted, self._own_files, could=runs_programs and self._within_reach)
+        return AccessObserver(self._tainted, self.own_files, could=runs_programs and self._within_reach)
 
     def label(self, call: Call, result: Result, observer: AccessObserver) -> Result:
         """Return the result marked as `untrusted` and `private` if it carries either.
@@ -213,7 +213,7 @@ class ExfiltrationGuard:
 
     def may_show(self, path: str) -> bool:
         """Return whether showing this workspace file would add no labels to the run."""
-        return not self.source_of(path) and (self.private or not self._tainted.holds_own(path, self._own_files))
+        return not self.source_of(path) and (self.private or not self._tainted.holds_own(path, self.own_files))
 
     def quote(self, text: str, path: str = "") -> str:
         """Quote a file's text, or without `path` a program's output, between marks if it may be from outside."""
@@ -257,7 +257,7 @@ class ExfiltrationGuard:
     @property
     def _within_reach(self) -> bool:
         """Return whether a program could read a user's file: in the workspace, or because it is not confined."""
-        return not self.confined or self._tainted.holds_own(".", self._own_files)
+        return not self.confined or self._tainted.holds_own(".", self.own_files)
 
     @property
     def _output_source(self) -> str:

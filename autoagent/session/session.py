@@ -347,10 +347,11 @@ def _names(untrusted: Iterable[UntrustedValue]) -> str:
 
 def _trust_needed(session: Session) -> str:
     usual = "" if session.flags.get("ai_settings_file") else str(session.settings.ai_settings_file)
-    named = (quote(value.file) for value in session.waiting if value.name == "check" and value.file != usual)
+    of_tasks = [v for v in session.waiting if v.name == "check" or (v.line and not v.setting)]  # not of `.env`
+    named = (quote(value.file) for value in of_tasks if value.file != usual)
     backend = any(one.setting == "memory_url" for one in session.waiting) and session.flags.get("memory_backend")
     command = f"autoagent {f'-m {backend} ' if backend else ''}trust {one_line(next(named, ''))}".rstrip()
-    rest = "" if all(value.name == "check" for value in session.waiting) else f"; set those you want {_ELSEWHERE}"
+    rest = "" if len(of_tasks) == len(session.waiting) else f"; set those you want {_ELSEWHERE}"
     return (
         f"These count only once you trust them: {_names(session.waiting)}. "
         f"Review and trust them with `{command}`{rest}."

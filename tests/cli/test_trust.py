@@ -134,3 +134,10 @@ def test_what_set_up_writes_itself_is_trusted(home: Home, server: ScriptedServer
     assert "Left out" not in done.err
     assert "OPENAI_API_KEY (environment: OPENAI_API_KEY) is not sent" in done.err
     assert home.run("trust").out.startswith("Nothing in ")
+
+
+def test_the_file_of_tasks_that_needs_trust_is_named(served: Home) -> None:
+    served.write("elsewhere/data.txt", "x")
+    served.write("there/tasks.yaml", "tasks:\n- id: a\n  goal: Do nothing\n  files: [../elsewhere/data.txt]\n")
+    done = served.run("fleet", "run", "there/tasks.yaml", "-c", "--out", "out")
+    assert done.code == 3 and "`autoagent trust there/tasks.yaml`" in " ".join(done.err.split()), done.text
