@@ -177,6 +177,7 @@ def test_a_long_text_is_cut_and_says_so() -> None:
     assert (len(reading.text), reading.note) == (TEXT_LIMIT, f"only the first {TEXT_LIMIT:,} characters")
 
 
+@pytest.mark.slow
 def test_read_file_reads_documents_of_the_workspace(tmp_path: Path) -> None:
     context = Context(Workspace(tmp_path), NoMemory(), ask=lambda question, timeout: "")
     registry = Registry(files.COMMANDS)

@@ -198,6 +198,7 @@ def test_no_workspace_is_copied_for_a_draft_that_would_fill_the_disk(bench: Benc
     assert not model.asked
 
 
+@pytest.mark.slow
 def test_code_is_written_whole_and_tried_with_the_programs_that_the_goals_name(bench: Bench, sandbox: Sandbox) -> None:
     (bench.workspace / "calc.py").write_text("def double(n):\n    return n\n\n\ndef half(n):\n    return n / 2\n")
     (bench.workspace / "check.py").write_text("import calc\n\nassert calc.double(4) == 8 and calc.half(4) == 2\n")

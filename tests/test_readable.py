@@ -62,6 +62,7 @@ HIDDEN = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 20], ids=["all of a short page", "the main text of a long one"])
 def test_what_is_hidden_is_no_text_of_the_page(times: int) -> None:
     sheet = "<style>.note, #gone { color: red; display : none } aside{visibility:hidden}</style>"

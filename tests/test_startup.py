@@ -130,6 +130,7 @@ assert callable(client.chat.completions.create) and openai.lib.ResponseFormatT i
 """
 
 
+@pytest.mark.slow
 def test_of_the_client_is_loaded_what_requests_need_and_the_rest_when_it_is_looked_for(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LATE], env=environment(tmp_path, {}), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -234,6 +234,7 @@ def test_a_part_with_another_hash_is_refused(source: ModelFile, publisher: Publi
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_without_any_network_one_line_names_both_sources(source: ModelFile, tmp_path: Path) -> None:
     for part in (tmp_path / "index").iterdir():
         part.unlink()

@@ -192,7 +192,7 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_waited_for(served: Home, serve
 
 STOPS: dict[str, tuple[list[Any], int, str, float]] = {  # faults, exit code, what is said, within how many seconds
     "400 without a body": ([Fault(400, body=b" ")], 1, "answered 400", 0),
-    "401": ([Fault(401, "Incorrect API key provided: sk-abcdef123")], 3, "refused the key in OPENAI_API_KEY (401", 0),
+    "401": ([Fault(401, "Incorrect API key provided: sk-abcdef123")], 3, "wants a key (401", 0),
     "no credit, said in a stream": (
         [Broken("error", error={"message": "no more", "code": "insufficient_quota"})], 1, "has no credit left", 0),
     "429, after a thousand years": (
@@ -401,6 +401,6 @@ def test_a_key_that_the_embedder_refuses_stops_the_run(served: Home, server: Scr
     server.embedding_script = [Fault(401, "who?")]
     done = served.run("resume", "-c")
     assert done.code == 3
-    assert "127.0.0.1 refused the key in OPENAI_API_KEY (401: who?)" in " ".join(done.text.split())
+    assert "127.0.0.1 wants a key (401: who?); set OPENAI_API_KEY" in " ".join(done.text.split())
     assert served.run("resume", "-c").code == 0
     assert marks(served) == ["before"]

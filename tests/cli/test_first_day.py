@@ -230,6 +230,7 @@ IN_THE_MIDDLE = """    middle = sorted(numbers)[(len(numbers) - 1) // 2 : len(nu
     return mean(middle)"""
 
 
+@pytest.mark.slow
 def test_ten_steps_without_questions_fit_on_two_screens(served: Home, server: ScriptedServer) -> None:
     served.write("calc.py", CALC)
     served.write("test_calc.py", CALC_TEST)

@@ -14,6 +14,7 @@ from test_session import QUESTION, opened, saying
 DRAWN = "\x1b[J\x1b[2m"  # how the lines that move begin
 
 
+@pytest.mark.slow
 def test_a_model_that_thinks_and_a_command_that_runs_are_never_silent(served: Home, server: ScriptedServer) -> None:
     thinking = Hanging(command("execute_shell", command_line="echo counted to ten; sleep 60"))
     server.add(thinking, command("list_files", directory="."))

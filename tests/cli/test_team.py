@@ -233,6 +233,7 @@ def test_the_investment_is_a_limit_for_all(team: Callable[..., Home], server: Sc
     assert "Cost: $0.0300" in more.text
 
 
+@pytest.mark.slow
 def test_a_person_takes_a_role(team: Callable[..., Home], server: ScriptedServer) -> None:
     home = team()
     with opened(home.terminal("team", "team.yaml", "--human", columns=100)) as session:

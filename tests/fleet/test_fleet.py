@@ -209,6 +209,7 @@ def test_a_failing_run_is_tried_again_and_then_left(home: Home, server: Scripted
     assert_done_once(home.folder / "out", ["t000"])
 
 
+@pytest.mark.slow
 def test_files_repeats_and_rates(home: Home, server: ScriptedServer) -> None:
     home.write("data/a.txt", "a")
     home.write("data/deep/b.txt", "b")

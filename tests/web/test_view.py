@@ -389,6 +389,7 @@ def test_undo_redo_fork_and_the_next_wish(served: Home, server: ScriptedServer, 
     _until(lambda: served.ended(question["run"]), bool)
 
 
+@pytest.mark.slow
 def test_a_memory_is_pinned_and_forgotten(served: Home, site: Site) -> None:
     assert served.run("memory", "add", "The port is 8080.").code == 0
     [memory] = json.loads(served.run("memory", "list", "--json").out)
