@@ -188,6 +188,10 @@ def read_record(out: Path) -> FleetState:
             lines = file.read(MAX_BYTES + 1).splitlines()
             if file.tell() > MAX_BYTES:
                 raise StateError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB.")
+    except FileNotFoundError as error:
+        raise StateError(
+            f"{out}: is not the folder of a fleet; `autoagent fleet run TASKS --out DIR` starts one."
+        ) from error
     except OSError as error:
         raise StateError(f"{path}: cannot be read: {error.strerror}.") from error
     for number, line in enumerate(lines, 1):

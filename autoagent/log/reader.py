@@ -204,7 +204,7 @@ def _event(path: Path, number: int, line: bytes, begins: re.Match[bytes] | None 
     except ValueError as error:
         raise StateError(f"{path}:{number}: not an event of version {VERSION}: {error}.") from error
     if event.seq != number - 1:
-        raise StateError(f"{path}:{number}: event {event.seq} stands where {number - 1} belongs.")
+        raise StateError(f"{path}:{number}: event {event.seq} stands where {number - 1} belongs: lines are lost.")
     return event
 
 

@@ -15,6 +15,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Model
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.log.event_log import EventLog
+from autoagent.registry.memory import NOTHING
 from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
 from autoagent.session import build
@@ -64,7 +65,8 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
     if given.get("demo"):
         if given.get("hierarchical"):
             echo("The demo has one agent and ignores --hierarchical.", err=True)
-        given = {**given, "model": DEMO.name, "hierarchical": None}
+        memory = given.get("memory_backend") or NOTHING.name  # later runs are not to recall what was only played
+        given = {**given, "model": DEMO.name, "hierarchical": None, "memory_backend": memory}
     given = {**given, AS_WISH: bool(given.get("wish")) or not any(given.get(name) for name in _NO_WISH)}
     session = Session.open(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
     settings = session.settings

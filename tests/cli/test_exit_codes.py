@@ -286,7 +286,7 @@ def test_what_cannot_be_opened_leaves_no_empty_run(home: Home) -> None:
     assert done.code == 2
     assert "The workspace" in done.err
     home.write(".autoagent/memory", "a file where the folder should be")
-    assert home.run("--demo", "-c", "--state-dir", ".autoagent").code == 1
+    assert home.run("--demo", "-c", "-m", "local", "--state-dir", ".autoagent").code == 1
     assert home.runs == []
 
 
@@ -327,3 +327,8 @@ def test_set_up_without_an_answer_is_unanswered(served: Home) -> None:
     served.write("ai_settings.yaml", "ai_goals:\n- Write a poem\n")
     done = served.run("setup", stdin="")
     assert done.code == 5 and "an answer was needed" in done.err
+
+
+def test_later_runs_recall_nothing_of_the_demo(home: Home) -> None:
+    assert home.run("--demo", "-c").code == 0
+    assert home.run("memory", "list", "--json").out.strip() == "[]"
