@@ -15,7 +15,7 @@ from autoagent.agent.budget import Budget
 from autoagent.core.codec import to_json
 from autoagent.core.commands import Question
 from autoagent.core.errors import CommandError, ForUser, SettingsError, SetupError, StopRun
-from autoagent.core.events import Ended, Event, Feedback, Resumed
+from autoagent.core.events import Ended, Event, Feedback, Resumed, Undone
 from autoagent.core.frozen import dataclass
 from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
@@ -23,6 +23,7 @@ from autoagent.core.protocols import Inbox
 from autoagent.core.task import Outcome, Status
 from autoagent.log.checkpoint import Checkpoints
 from autoagent.log.event_log import EventLog
+from autoagent.log.reader import read
 from autoagent.memory.none import TickClock
 from autoagent.models.forwarding import SwitchableModel
 from autoagent.registry.registrations import GUESTS
@@ -299,7 +300,8 @@ def _open_pool(
     """Open the pool of sub-agents. The user oversees them at the same console."""
     settings, console = plan.settings, plan.console
     own_registry = build.own_registry(plan.registry, settings)
-    leader = Leader(log, budget, own_registry.specs, plan.start.task.name, plan.registry.specs)
+    undone_at = max((event.t for event in read(settings.state_dir, log.run, (Undone,))), default=0.0)
+    leader = Leader(log, budget, own_registry.specs, plan.start.task.name, plan.registry.specs, undone_at)
     oversight = Oversight(
         authorizer=lambda: plan.authorizer(rulebook),
         asks=lambda proposal: not settings.continuous or bool(proposal.warning),

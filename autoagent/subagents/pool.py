@@ -44,7 +44,8 @@ PATIENCE_SECONDS = 3.0  # until a stopping sub-agent is abandoned to its thread
 class Leader:
     """Hold the parts of the run's own agent shared with its sub-agents.
 
-    `offered` is every command that an agent of the run may have, at its level if the run is hierarchical.
+    `offered` is every command that an agent of the run may have, at its level if the run is hierarchical. `undone_at`
+    is when the user last undid something of the run, in seconds since the epoch, or 0.
     """
 
     log: Recorder
@@ -52,6 +53,7 @@ class Leader:
     commands: Sequence[CommandSpec]
     name: str
     offered: Sequence[CommandSpec] = ()
+    undone_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,7 @@ class WorkerPool:
         self._patience = patience
         self._resumes = resumes
         self._members: list[RunningWorker] = []
-        self._undone_at = 0.0  # when the user last undid something in an earlier process
+        self.undone_at = leader.undone_at
         self._lock = threading.Lock()  # for appending sub-agents' events, and for `_members`
         self._to_show: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
@@ -112,8 +114,6 @@ class WorkerPool:
         if self._resumes:
             self.former.update(self.mailbox.former)
             self.mailbox.former.clear()
-        if self.former:
-            self._undone_at = max((event.t for event in self.log.events() if isinstance(event, Undone)), default=0.0)
         for ended in self.mailbox.missing_ends():
             self.log.append(ended)
         return self
@@ -208,7 +208,7 @@ class WorkerPool:
                         "with list_agents, or end one with delete_agent."
                     )
                 self._members.append(member)
-            if member.former is not None and self._undone_at > member.former.updated:
+            if member.former is not None and self.undone_at > member.former.updated:
                 member.mailbox.put(SystemNotice(text=UNDONE))
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
             member.thread = threading.Thread(
@@ -351,7 +351,8 @@ class _Log:
         """Yield this agent's events from an earlier process, if it continues from there."""
         if self._member.former is None:
             return iter(())
-        return (e for e in self._pool.log.events() if e.agent == self._member.key or isinstance(e, Undone))
+        events = self._pool.log.events(sub_agents=not self._pool.undone_at)
+        return (event for event in events if event.agent == self._member.key or isinstance(event, Undone))
 
 
 class _ReferringAuthorizer:
