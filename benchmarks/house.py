@@ -196,7 +196,7 @@ class Trace:
             threading.setprofile(trace)
             sys.setprofile(trace)
             try:
-                cli.autoagent.main(["--demo", "-c", "-l", "6", "--plain"], standalone_mode=False)
+                cli.autoagent.main(["--demo", "-m", "local", "-c", "-l", "6", "--plain"], standalone_mode=False)
             finally:
                 sys.setprofile(None)
                 threading.setprofile(None)
