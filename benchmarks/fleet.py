@@ -37,7 +37,7 @@ def environment(folder: Path) -> dict[str, str]:
 def run_plain(place: str, env: dict[str, str]) -> None:
     """Run one task in a folder, as anybody would."""
     folder = Path(place)
-    flags = ["-c", "--demo", "-m", "local", "--plain", "--state-dir", str(folder / "state"), "-w", str(folder / "workspace")]
+    flags = ["-c", "--demo", "-m", "local", "--plain", "--state-dir", f"{folder}/state", "-w", f"{folder}/workspace"]
     folder.mkdir()
     done = subprocess.run([*PROGRAM, *flags], cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True)
     assert done.returncode == 0, done.stderr
