@@ -305,7 +305,8 @@ def test_a_server_that_takes_the_connection_and_says_nothing(served: Home, serve
             said, longest = lines_with_times(process, began)
         assert process.returncode == 1
     text = " ".join("".join(said).split())
-    assert len(re.findall(r"WORKING: waiting for 127\.0\.0\.1, which has said nothing for [23] s", text)) == 5
+    told = re.findall(r"WORKING: waiting for 127\.0\.0\.1, which has said nothing for [23] s", text)
+    assert 3 <= len(told) <= 5, "at half the time of each attempt, if the machine is not too busy for it"
     assert text.count("WAITING: 127.0.0.1 said nothing for 4 s") == 1 and text.count("WAITING: ") == 4
     assert "127.0.0.1 said nothing for 4 s (tried 5 times in " in text
     assert longest < 8 + BUSY, "the longest wait between two attempts, and a start"
