@@ -141,6 +141,8 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **filters: 
 
     This counts as a recall by the agent and strengthens the memories shown.
     """
+    if not query.strip():
+        raise click.UsageError("QUERY is blank; `autoagent memory list` lists all.")
     with _open_memory(ctx, Session.read(ctx.obj).settings) as living:
         recall = living.recall(query, k, wanted=_matching(filters))
     if recall.problem:

@@ -147,6 +147,7 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
         (["--commands", "dance", *GOAL], "neither a command nor a category 'dance'"),
         (["-m", "pinecone"], "use local"),
         (["--sandbox", "box"], "--sandbox: must be one of auto, bubblewrap, landlock, none, not 'box'."),
+        (["memory", "search", " "], "QUERY is blank; `autoagent memory list` lists all."),
         (["--model", "human:me"], "--model: nothing may follow human, as in 'human:me'."),
         (["-C", "missing.yaml"], "missing.yaml: no such file"),
         (["-P", "missing.yaml", *GOAL], "missing.yaml: no such file"),
