@@ -257,7 +257,7 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
 class ModelCaller:
     """Answer single prompts, with secrets masked, for commands that need a model. Keep track of the usage.
 
-    A call that the `budget` does not cover raises StopRun, counting what has been used since the last `take_usage`.
+    A call that the `budget` does not cover raises StopRun. The usage since the last `take_usage` counts, too.
     """
 
     def __init__(self, model: Model, mask: Callable[[str], str], budget: Budget) -> None:

@@ -64,7 +64,7 @@ def open_context(
 ) -> Iterator[Context]:
     """Open a context without a run and agents, and tell the `guard` whether programs are confined.
 
-    `models` are the main model and the one for summaries. The `budget` bounds what commands ask of them.
+    `models` are the main model and the one for summaries. The `budget` bounds the calls of commands to them.
 
     Raises SettingsError, SetupError, StateError if something cannot be opened.
     """
