@@ -78,7 +78,7 @@ class _Time(click.DateTime):
 
 _filter_options = flags(
     (
-        click.option("--kind", metavar="KIND", help="Only this kind: note, fact, feedback, step, user."),
+        click.option("--kind", metavar="KIND", help="Only this kind: note, fact, feedback, step, user, page."),
         click.option("--run", metavar="RUN", help="Only those of this run (any unique prefix of its id)."),
         click.option("--source", metavar="TEXT", help="Only those whose source contains TEXT."),
         click.option("--before", type=_Time(), metavar="TIME", help="Only those before TIME (2026-11-22)."),
