@@ -9,12 +9,13 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from autoagent.settings import user_state_path
-from autoagent.terminal.line_editor import READING_BEGINS, LineEditor, Watch, can_edit, watched
+from autoagent.terminal.line_editor import READING_BEGINS, LineEditor, Watch, can_edit, ends_with_terminal, watched
 from autoagent.terminal.output import echo
 from autoagent.text.redaction import Redactor
 from autoagent.text.sanitize import escape, valid_text
@@ -53,7 +54,7 @@ class Answers:
             return valid_text(self._editor.read("> ", watch=watch, words=words))
         screen = self._screen
         screen.open_line = True  # after Ctrl-C or the end of input, the cursor is still behind the prompt
-        with watched(watch):
+        with ends_with_terminal(), watched(watch):
             if self.at_terminal and self._stdin is sys.stdin and screen.stream is sys.stdout and sys.stdout.isatty():
                 import readline  # noqa: F401 (line editing for input(); loaded only where a person types)
 
@@ -93,7 +94,8 @@ class Answers:
 def _discard_typeahead(stdin: TextIO, editor: LineEditor | None) -> None:
     """Discard what the terminal has received, and what the editor has read ahead of its answer."""
     if stdin.isatty():
-        termios.tcflush(stdin, termios.TCIFLUSH)
+        with suppress(termios.error):  # closed meanwhile
+            termios.tcflush(stdin, termios.TCIFLUSH)
     if editor is not None:
         editor.discard_typeahead()
 

@@ -76,11 +76,11 @@ class LineEditor:
         """Show the prompt, the end of a line, and return the text typed, or edited from `default`.
 
         `hidden` input appears as stars and stays out of the history. Tab completes `words` after a slash. Typing stops
-        the time limit. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C, the error of `watch`, and any error of
-        a signal handler.
+        the time limit. Raises EOFError for Ctrl-D and for a closed terminal, KeyboardInterrupt for Ctrl-C, the error of
+        `watch`, and any error of a signal handler.
         """
         self._words = words
-        with _unechoed(self._stdin):
+        with ends_with_terminal(), _unechoed(self._stdin):
             self._screen.write(prompt)  # readable while the editor loads, and drawn again by it
             self._screen.flush()
             if "prompt_toolkit" not in sys.modules:
@@ -229,12 +229,21 @@ def _keys() -> KeyBindings:
 
 
 @contextmanager
+def ends_with_terminal() -> Iterator[None]:
+    """Raise EOFError if the terminal is closed within this block, or first what the handler of its SIGHUP raises."""
+    try:
+        yield
+    except TimeoutError:  # an OSError too
+        raise
+    except (OSError, termios.error) as error:
+        time.sleep(HANG_UP_TOLD)
+        raise EOFError from error
+
+
+@contextmanager
 def _unechoed(stdin: TextIO) -> Iterator[None]:
     """Keep typed input without echoing it, as the editor will show it."""
-    try:
-        before = termios.tcgetattr(stdin)
-    except termios.error as error:
-        raise EOFError from error  # closed meanwhile
+    before = termios.tcgetattr(stdin)
     quiet = [*before[:3], before[3] & ~(termios.ECHO | termios.ICANON), *before[4:]]
     termios.tcsetattr(stdin, termios.TCSANOW, quiet)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from driver import FINISH, GOAL, READY, Home, Session
 from server import ScriptedServer, command
 from test_session import QUESTION, opened
 
-from autoagent.terminal.line_editor import edit_in_editor
+from autoagent.terminal.line_editor import LineEditor, edit_in_editor
 
 LEFT, UP, ALT_ENTER, CTRL_A = "\x1b[D", "\x1b[A", "\x1b\r", "\x01"
 PASTED = "\x1b[200~{}\x1b[201~"
@@ -236,3 +237,13 @@ def test_a_word_behind_a_slash_costs_no_call(served: Home, server: ScriptedServe
         session.answers(QUESTION, "q")
         assert session.ends() == 6
     assert [event["type"] for event in served.log()].count("started") == 2
+
+
+def test_a_terminal_that_is_closed_before_its_signal_arrives_ends_the_input() -> None:
+    (keyboard, stdin), (window, screen) = pty.openpty(), pty.openpty()
+    with open(stdin) as lines, open(screen, "w") as shown:
+        os.close(window)
+        with pytest.raises(EOFError):
+            LineEditor(lines, shown).read("> ")
+        os.dup2(keyboard, screen)  # takes what the closed window did not
+    os.close(keyboard)
