@@ -84,9 +84,9 @@ def memory_add(
 @_memory_command("recall", "Search the long-term memory", risk="read")
 def recall(
     context: Context,
-    query: Annotated[str, "what the memories are about; empty: the newest that the rest fits", "text"] = "",
-    since: Annotated[str, "from this ISO date or minute on", "exact", DETAIL] = "",
-    until: Annotated[str, "to this date or minute", "exact", DETAIL] = "",
+    query: Annotated[str, "what they are about; empty: the newest", "text"] = "",
+    since: Annotated[str, "ISO date or time", "exact", DETAIL] = "",
+    until: Annotated[str, "the same, for the end", "exact", DETAIL] = "",
     kind: Annotated[str, "step, fact, feedback, note or user", "exact", DETAIL] = "",
     run: Annotated[str, "beginning of its run's name", "exact", DETAIL] = "",
     source: Annotated[str, "part of its source's name", "exact", DETAIL] = "",

@@ -47,11 +47,19 @@ def reply(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS)
 
 
 def tools(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
-    """Return the commands as OpenAI tools. Named thoughts become a list argument of each."""
-    described = []
+    """Return the commands as OpenAI tools. Named thoughts become a list argument of each.
+
+    Each prompt pays for every word here, so an argument that an earlier tool has described the same way gets no text.
+    """
+    described: list[dict[str, Any]] = []
+    known: set[tuple[str, str]] = set()
     for spec in specs:
         schema = arguments(spec)
         del schema["additionalProperties"]  # the registry checks each call anyway, and this costs tokens in each tool
+        for name, argument in schema["properties"].items():
+            if (text := argument.get("description", "")) and (name, text) in known:
+                del argument["description"]
+            known.add((name, text))
         if thought_names:
             thoughts = {"type": "array", "items": {"type": "string"}}  # repeated in each tool, so minimal
             schema["properties"] = {"thoughts": thoughts, **schema["properties"]}

@@ -241,7 +241,7 @@ def test_a_word_behind_a_slash_costs_no_call(served: Home, server: ScriptedServe
 
 def test_a_terminal_that_is_closed_before_its_signal_arrives_ends_the_input() -> None:
     (keyboard, stdin), (window, screen) = pty.openpty(), pty.openpty()
-    with open(stdin) as lines, open(screen, "w") as shown:
+    with os.fdopen(stdin) as lines, os.fdopen(screen, "w") as shown:
         os.close(window)
         with pytest.raises(EOFError):
             LineEditor(lines, shown).read("> ")

@@ -44,6 +44,8 @@ def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> No
     offered = [tool["function"]["name"] for tool in server.requests[0].body["tools"]]
     without_ask_user = ["read_file", "read_result", "do_nothing", "wait_for", "task_complete"]  # nobody is there
     assert offered == without_ask_user
+    described = re.findall(r'"filename": .*?}|"first_line": .*?}', json.dumps(server.requests[0].body["tools"]))
+    assert [text.count("description") for text in described] == [1, 1, 0, 1], "each argument is described once"
     assert server.requests[0].body["temperature"] == 0.5
     assert (served.folder / "elsewhere").is_dir()
     assert len(list((served.folder / "state" / "runs").iterdir())) == 1
