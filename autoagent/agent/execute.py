@@ -36,6 +36,7 @@ class Execution:
         self._run_part = tools.part
         self._clock = policy.clock
         self._user = user
+        self._had_helpers = False  # since the last command
         self.ending = Ending(state, policy, self._check_goals, judge, user.accept)
 
     def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
@@ -44,7 +45,8 @@ class Execution:
         effects, may_change = proposal.spec.effects, proposal.risk != "read"
         whole = effects is None or effects.runs_programs or bool(self._running_programs())
         if may_change or (effects is not None and effects.tells_agents):  # whose changes belong to this step
-            yield from self.snapshot(passing=True, whole=whole)
+            alone = not (self._had_helpers or self._has_helpers() or state.key)
+            yield from self.snapshot(passing=True, whole=whole, by_hand=alone)
         before = state.work.tree
         yield state.record(Started(call=call), passing=not may_change)  # a read lost in a power cut is simply repeated
         started_at, interrupted = self._clock(), False
@@ -73,6 +75,7 @@ class Execution:
         if not interrupted and result.meta.finished is None:
             result = self._run_part.result(call, result)
         workspace.watch.accept(proposal.guarded)
+        self._had_helpers = self._has_helpers()
         result = yield from self._prepare_for_model(call, result, workspace)
         seconds = self._clock() - started_at
         if may_change:
@@ -131,14 +134,15 @@ class Execution:
         if interrupted:
             yield from self._user.interrupted()
 
-    def snapshot(self, *, passing: bool = False, whole: bool = True) -> Events:
-        """Snapshot the workspace if it has changed since the last snapshot.
+    def snapshot(self, *, passing: bool = False, whole: bool = True, by_hand: bool = False) -> Events:
+        """Snapshot the workspace if it has changed since the last snapshot, perhaps `by_hand`.
 
         With `passing`, the event is not synced to disk, since a synced one follows at once. For `whole` see
         Snapshots.take.
         """
-        if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != self._state.work.tree:
-            yield self._state.record(Snapshot(tree=tree), passing=passing)
+        last = self._state.work.tree
+        if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != last:
+            yield self._state.record(Snapshot(tree=tree, by_hand=by_hand and bool(last)), passing=passing)
 
     def edited(self) -> tuple[str, ...]:
         """Return the files that the run has made and that have changed since its last snapshot."""
@@ -158,6 +162,13 @@ class Execution:
             yield self._state.record(SystemNotice(text="\n".join(lines)))
         with suppress(StateError):  # the end is recorded anyway, and undo names the differences
             yield from self.snapshot()
+
+    def _has_helpers(self) -> bool:
+        """Return whether background programs or sub-agents may be changing the workspace."""
+        with suppress(CommandError):  # none can be started
+            if any(agent.status in ("running", "asking") for agent in self._context.agents.listed()):
+                return True
+        return bool(self._running_programs())
 
     def _running_programs(self) -> list[BackgroundProcess]:
         with suppress(CommandError):  # without a sandbox

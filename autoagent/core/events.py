@@ -281,6 +281,7 @@ class Snapshot(Event):
 
     tree: str  # its id in the snapshot store
     apart: bool = False  # a role's own copy, until the round ends
+    by_hand: bool = False  # the run has changed nothing since the snapshot before
 
 
 @event("undone")

@@ -38,6 +38,7 @@ class WorkspaceHistory:
         self.unfinished = ""  # the tree of an interrupted restoration
         self.back: events.Undone | events.Rewound | None = None  # the newest restoration
         self.turns: list[Turn] = []  # the steps that changed it, including undone ones
+        self.by_hand: list[tuple[int, str, str]] = []  # changes by the user: step, and the trees before and after
         self._undone: list[tuple[str, int]] = []  # tree and level before each revertible undo
         self._trees_after: dict[int, str] = {}
         self._running = ("", "")  # the command and the tree before it
@@ -48,6 +49,8 @@ class WorkspaceHistory:
             self.step = max(self.step, event.step)
         match event:
             case events.Snapshot(apart=False):
+                if event.by_hand:
+                    self.by_hand.append((event.step, self.tree, event.tree))
                 self.tree, self.unfinished = event.tree, ""
                 self.first = self.first or event.tree
                 if self._running == (_ROUND, ""):

@@ -69,11 +69,11 @@ def cut_off(state_dir: Path, run: str) -> bool:
 
 def restore(
     log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory, back: Undone | Rewound, *, force: bool
-) -> Restored:
-    """Save the present state, record the target `back`, and restore it.
+) -> str:
+    """Save the present state, record the target `back`, and restore it but for changes by hand. Return the outcome.
 
-    Raises StateError if files were changed since the newest snapshot of the run (unless `force`), or if the snapshot is
-    incomplete. Then nothing is recorded or touched.
+    Raises StateError if files were changed since the newest snapshot of the run, or were changed both by hand and by
+    the run (unless `force`), or if the snapshot is incomplete. Then nothing is recorded or touched.
     """
     now = snapshots.take()
     if not force and (changed := snapshots.changed(history.tree, now)):
@@ -82,10 +82,36 @@ def restore(
             f"{files(changed)}. Nothing is touched; --force restores these too, and keeps them in a snapshot."
         )
     snapshots.check(back.tree)
+    target, both = _with_changes_by_hand(snapshots, history, back)
+    lost = [path for path in snapshots.changed(target, now) if any(f"{path}/".startswith(f"{at}/") for at in both)]
+    if lost and not force:
+        raise StateError(
+            f"Changed by hand since step {back.to}, and by the run too: {files(lost)}. Nothing is touched; --force "
+            "restores these too, and keeps them in a snapshot."
+        )
+    kept = snapshots.changed(back.tree, target)
     if now != history.tree:
         _record(log, history, Snapshot(tree=now))
-    _record(log, history, back)
-    return finish(log, snapshots, history)
+    _record(log, history, replace(back, tree=target))
+    outcome = describe_outcome(finish(log, snapshots, history))
+    return f"{outcome} Kept as you changed them: {files(kept)}." if kept else outcome
+
+
+def _with_changes_by_hand(
+    snapshots: Snapshots, history: WorkspaceHistory, back: Undone | Rewound
+) -> tuple[str, set[str]]:
+    """Return the tree of `back` with later changes by hand, and the paths that the run has changed too.
+
+    These are as in `back`. An undo that is reverted comes back as it was.
+    """
+    tree, both = back.tree, set[str]()
+    if isinstance(back, Undone) and back.redo:
+        return tree, both
+    for step, before, after in history.by_hand:
+        if step > back.to:
+            tree, conflicts = snapshots.merge(before, after, tree)
+            both.update(conflicts)
+    return tree, both
 
 
 def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
@@ -130,8 +156,7 @@ def undo(
     """
     back = _target(history, log.run, to, redo)
     description = _describe(back, history)
-    restored = restore(log, snapshots, history, back, force=force)
-    return f"{description} {describe_outcome(restored)}"
+    return f"{description} {restore(log, snapshots, history, back, force=force)}"
 
 
 def _target(history: WorkspaceHistory, run: str, to: int | None, redo: bool) -> Undone:

@@ -236,8 +236,8 @@ def _go_back(
     if step is not None:
         tree = restoring.history_until(state_dir, log.run, step).tree or history.first
         if tree:
-            restored = restoring.restore(log, snapshots, history, Rewound(to=step, tree=tree), force=force)
-            console.say(f"Back to the end of step {step}. {restoring.describe_outcome(restored)}")
+            outcome = restoring.restore(log, snapshots, history, Rewound(to=step, tree=tree), force=force)
+            console.say(f"Back to the end of step {step}. {outcome}")
         else:
             log.append(Rewound(step=history.step, to=step, tree=""))
             console.say(f"Back to the end of step {step}. The run has no snapshots: the files stay as they are.")

@@ -103,6 +103,35 @@ def test_later_changes_by_hand_are_not_trampled(done: Home) -> None:
     assert workspace(done) == before, "what was made by hand is not lost either"
 
 
+def test_files_made_by_hand_between_two_starts_outlive_the_undo_of_the_steps_around_them(
+    done: Home, server: ScriptedServer
+) -> None:
+    run = done.runs[0]
+    done.write("autoagent_workspace/mine.txt", "mine")
+    done.write("autoagent_workspace/folder/b.txt", "two, by hand")
+    server.add(command("write_to_file", filename="c.txt", text="new"), *FINISH)
+    assert done.run("resume", run, "-c", "-l", "1").code == 4
+    assert done.run("undo", run).out.startswith("Undone: step 5 (write_to_file). Restored: c.txt.\n")
+    out = done.run("undo", run).out
+    assert out.startswith(
+        "Undone: step 4 (append_to_file). Restored: a.txt. Kept as you changed them: folder/b.txt, mine.txt."
+    )
+    made = {"folder/b.txt": "two, by hand", "mine.txt": "mine"}
+    assert workspace(done) == {"a.txt": "one", **made}
+    refused = done.run("undo", run)
+    assert refused.code == 1
+    says = "autoagent: Changed by hand since step 1, and by the run too: folder/b.txt. Nothing is touched; --force "
+    assert refused.err.startswith(says)
+    assert workspace(done) == {"a.txt": "one", **made}
+    assert done.run("undo", run, "--to", "0", "--force").code == 0
+    assert workspace(done) == {"mine.txt": "mine"}
+    assert done.run("undo", run, "--redo").code == 0
+    assert workspace(done) == {"a.txt": "one", **made}
+    back = " ".join(done.run("resume", run, "--from", "2", "-c", "-l", "1").text.split())
+    assert "Back to the end of step 2. No file had to change. Kept as you changed them: folder/b.txt, mine.txt." in back
+    assert workspace(done).items() >= made.items()
+
+
 def test_what_a_killed_undo_left_is_done_by_the_next(done: Home) -> None:
     run = done.runs[0]
     log = done.state / "runs" / run / "events.jsonl"
