@@ -68,7 +68,7 @@ def test_a_goal_is_shown_with_its_check() -> None:
     assert str(Goal("Implement add :: Int")) == "Implement add :: Int"
 
 
-def test_a_function_of_a_message_is_cached_for_few_large_ones() -> None:
+def test_a_function_of_a_message_is_cached_for_the_newest_of_them() -> None:
     made: list[Message] = []
 
     @cached_by_message
@@ -76,9 +76,13 @@ def test_a_function_of_a_message_is_cached_for_few_large_ones() -> None:
         made.append(message)
         return message.size
 
-    small = [Message("user", f"{n}") for n in range(1000)]
-    large = [Message("assistant", "", (ToolCall("write_to_file", f"{n:05}" * 1000, f"{n}"),)) for n in range(1000)]
-    for _ in range(2):
-        assert [length(message) for message in (*small, *large)] == [message.size for message in (*small, *large)]
-    assert len(made) == len(small) + 2 * len(large), "small ones are kept, of the large ones only the newest"
-    assert length(large[-1]) == 5000 and len(made) == len(small) + 2 * len(large)
+    prompt = [Message("user", f"{n:05}" * 100) for n in range(1000)]
+    for _ in range(3):
+        assert [length(message) for message in prompt] == [500] * 1000
+    assert made == prompt
+    long = [Message("assistant", "", (ToolCall("write_to_file", f"{n:05}" * 1000, f"{n}"),)) for n in range(1000)]
+    assert [length(message) for message in long] == [5000] * 1000
+    assert [length(message) for message in long[-200:]] == [5000] * 200
+    assert len(made) == 2000, "of five million characters, the last million are there"
+    assert length(prompt[0]) == 500
+    assert made[-1] is prompt[0] and len(made) == 2001, "and what was not used for long is not"

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 from autoagent.core.commands import Call
@@ -40,17 +39,32 @@ class Message:
         return len(self.content) + sum(len(call.arguments) for call in self.calls) + sum(map(len, self.images))
 
 
-_LARGE_MESSAGE = 1_000  # characters
+_CACHED = 1_000_000  # characters: more than a prompt of 128,000 tokens
 Rendered = TypeVar("Rendered")
 
 
 def cached_by_message(make: Callable[[Message], Rendered]) -> Callable[[Message], Rendered]:
     """Cache a function of a message, as most messages repeat from the previous prompt.
 
-    Of large messages, only the newest are cached, so that a long run does not hold everything it has written.
+    A message is known by its identity: in a long prompt, comparing the texts takes longer than anything else. The cache
+    holds the newest one or two million characters, so that a long run does not hold everything it has written.
     """
-    small, large = lru_cache(maxsize=2048)(make), lru_cache(maxsize=256)(make)
-    return lambda message: (large if message.size > _LARGE_MESSAGE else small)(message)
+    new: dict[int, tuple[Message, Rendered]] = {}  # by id, which an entry keeps from being used again
+    old: dict[int, tuple[Message, Rendered]] = {}
+    characters = 0
+
+    def cached(message: Message) -> Rendered:
+        nonlocal new, old, characters
+        entry = new.get(id(message))
+        if entry is None:
+            entry = old.get(id(message)) or (message, make(message))
+            if characters > _CACHED:
+                new, old, characters = {}, new, 0
+            new[id(message)] = entry
+            characters += message.size
+        return entry[1]
+
+    return cached
 
 
 @dataclass(frozen=True, slots=True)
