@@ -10,8 +10,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -157,62 +156,51 @@ class SavedRules:
 
     def load(self) -> list[Rule]:
         """Return the rules, oldest first, or none if there is no file."""
-        try:
-            return [Rule.parse(text) for text in self._folders().get(self._folder, [])]
-        except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
-            raise StateError(f"The rules {self.path} are damaged ({error}); fix or delete the file.") from error
+        return self._read()[1]
 
-    def _folders(self) -> dict[str, list[str]]:
+    def add(self, rule: Rule) -> bool:
+        """Save a rule, or return False if it is already saved."""
+        return self._change(rule, saved=True)
+
+    def remove(self, rule: Rule) -> bool:
+        """Revoke a rule, or return False if it is missing."""
+        return self._change(rule, saved=False)
+
+    def _read(self) -> tuple[dict[str, list[str]], list[Rule]]:
+        """Return the rules of every folder as written, and those of this folder, oldest first."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
-            return {}
+            return {}, []
         except OSError as error:
             raise StateError(f"The rules {self.path} cannot be read: {error.strerror}.") from error
         if not status.st_size:  # an empty file has none
-            return {}
+            return {}, []
         if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
             raise StateError(f"Others may have written the rules {self.path}: look at them, then chmod 600 it.")
         try:
             folders: dict[str, list[str]] = dict(json.loads(read_text(self.path))["folders"])
-            return folders
+            return folders, [Rule.parse(text) for text in folders.get(self._folder, [])]
         except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
             raise StateError(f"The rules {self.path} are damaged ({error}); fix or delete the file.") from error
 
-    def add(self, rule: Rule) -> bool:
-        """Save a rule, or return False if it is already saved."""
-        with self._locked():
-            rules = self.load()
-            if rule in rules:
-                return False
-            self._save([*rules, rule])
-        return True
-
-    def remove(self, rule: Rule) -> bool:
-        """Revoke a rule, or return False if it is missing."""
-        with self._locked():
-            rules = self.load()
-            if rule not in rules:
-                return False
-            self._save([other for other in rules if other != rule])
-        return True
-
-    def _save(self, rules: Sequence[Rule]) -> None:
-        folders = {**self._folders(), self._folder: [str(rule) for rule in rules]}
-        text = json.dumps({"v": 2, "folders": folders}, ensure_ascii=False, indent=2)
-        try:
-            write_text(self.path, f"{text}\n", private=True)
-        except (OSError, SettingsError) as error:
-            raise StateError(f"The rules {self.path} cannot be written: {error}") from error
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _change(self, rule: Rule, *, saved: bool) -> bool:
+        """Save or revoke a rule, alone of all processes. Return False if that is so already."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with sole_writer_of(self.path.parent):
-                yield
+                folders, rules = self._read()
+                if (rule in rules) == saved:
+                    return False
+                rules = [*rules, rule] if saved else [other for other in rules if other != rule]
+                changed = {**folders, self._folder: [str(rule) for rule in rules]}
+                text = json.dumps({"v": 2, "folders": changed}, ensure_ascii=False, indent=2)
+                write_text(self.path, f"{text}\n", private=True)
         except OSError as error:
             raise StateError(f"The rules {self.path} cannot be written: {error.strerror}.") from error
+        except SettingsError as error:
+            raise StateError(f"The rules {self.path} cannot be written: {error}") from error
+        return True
 
 
 # The rules of a run ----------------------------------------------------------------------------------------------
