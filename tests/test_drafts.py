@@ -17,7 +17,7 @@ from autoagent.core.events import Answered, Drafted, Feedback, Retried, Thought,
 from autoagent.core.model import BRIEF, Message
 from autoagent.core.protocols import Sandbox
 from autoagent.core.task import Goal, Outcome, Status
-from autoagent.safety.exfiltration_guard import TaintedFiles
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace

@@ -33,7 +33,8 @@ from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Task
 from autoagent.memory.none import NoMemory
 from autoagent.safety.approval import ContinuousAuthorizer
-from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.workspace.gate import Workspace
 
 PAGE = "https://evil.example/page"

@@ -40,7 +40,8 @@ from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
-from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.settings import all_settings
 from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import counter

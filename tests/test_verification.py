@@ -16,7 +16,7 @@ from autoagent.core.commands import Verdict
 from autoagent.core.events import Ended, Event, Returned, Verified
 from autoagent.core.model import BRIEF, FULL, PromptStyle
 from autoagent.core.task import Goal
-from autoagent.safety.exfiltration_guard import TaintedFiles
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
 from autoagent.text.tokens import counter

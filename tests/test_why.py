@@ -30,7 +30,8 @@ from autoagent.loop import Agent
 from autoagent.memory.embedders.builtin import HashEmbedder
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
-from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session.prompt_replay import trace
 from autoagent.settings import all_settings
 from autoagent.text.tokens import counter

@@ -21,8 +21,6 @@ from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory, memory_name
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.text.quoting import mark_untrusted, name_source
 
-__all__ = ["AccessObserver", "ExfiltrationGuard", "TaintedFiles"]
-
 MAX_NAMED = 3  # sources, and private data, named by a warning
 
 
@@ -174,22 +172,13 @@ class ExfiltrationGuard:
         """
         if result.meta.repeat:  # it only refers to an earlier step
             return result
-        effects = self._effects(call)
-        source, private = observer.source, observer.private or observer.could
-        if effects is None:
-            source, private = source or self._output_source or _undeclared_source(call), True
-        else:
-            if effects.runs_programs:
-                source = self._output_source or source
-            if effects.from_outside:
-                source = source or self._outside_source(call)
-            private = private or (effects.asks_user and result.ok)
-        meta = replace(result.meta, private=private or result.meta.private)
+        meta, effects = result.meta, self._effects(call)
+        source = self._source_brought(call, observer.source)
+        private = effects is None or (effects.asks_user and result.ok) or observer.private or observer.could
+        meta = replace(meta, private=private or meta.private)
         if meta.put_off:
-            meta = replace(meta, quoted=meta.quoted or source)
-        else:
-            meta = replace(meta, untrusted=meta.untrusted or source)
-        return replace(result, meta=meta)
+            return replace(result, meta=replace(meta, quoted=meta.quoted or source))
+        return replace(result, meta=replace(meta, untrusted=meta.untrusted or source))
 
     @property
     def output_labels(self) -> ResultMeta:
@@ -198,13 +187,7 @@ class ExfiltrationGuard:
 
     def label_crash(self, call: Call, changed: Sequence[str]) -> ResultMeta:
         """Label the result of a crashed call by its file changes, which the run has not read yet."""
-        effects = self._effects(call)
-        if effects is None:
-            source = self._output_source or _undeclared_source(call)
-        elif effects.runs_programs:
-            source = self._output_source
-        else:
-            source = self.source or (self._outside_source(call) if effects.from_outside else "")
+        source = self._source_brought(call, self.source)
         return ResultMeta(changed=tuple(changed), tainted_by=source) if changed else PLAIN
 
     def source_of(self, path: str) -> str:
@@ -254,6 +237,15 @@ class ExfiltrationGuard:
         addresses = (p.name for p in self._specs[call.name].parameters if p.meaning == "url")
         return next((str(call.args[name]) for name in addresses if call.args.get(name)), call.name)
 
+    def _source_brought(self, call: Call, read: str) -> str:
+        """Return the outside source of what a call shows or writes, given that of what it has `read`, or ''."""
+        effects = self._effects(call)
+        if effects is None:
+            return read or self._output_source or f"{call.name}, which does not declare what it shows"
+        if effects.runs_programs:
+            read = self._output_source or read
+        return read or (self._outside_source(call) if effects.from_outside else "")
+
     @property
     def _within_reach(self) -> bool:
         """Return whether a program could read a user's file: in the workspace, or because it is not confined."""
@@ -298,10 +290,6 @@ def _describe_memory(memory: int) -> str:
     """Name a recalled memory, and the command that deletes it."""
     forget = f"autoagent memory {'--user ' if memory < 0 else ''}forget {abs(memory)}"
     return f"memory {memory_name(memory)}, which `{forget}` drops"
-
-
-def _undeclared_source(call: Call) -> str:
-    return f"{call.name}, which does not declare what it shows"
 
 
 def _list_newest(names: Iterable[str]) -> str:
