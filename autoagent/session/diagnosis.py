@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from autoagent.commands import selection
 from autoagent.commands.support.extras import BROWSER, Extra, is_installed
-from autoagent.commands.support.shell_lists import shell_rule
+from autoagent.commands.support.shell_lines import shell_rule
 from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import Finding

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from autoagent.commands.context import Context
 from autoagent.commands.selection import all_names
 from autoagent.commands.support.extras import BROWSER
-from autoagent.commands.support.shell_lists import shell_rule
+from autoagent.commands.support.shell_lines import shell_rule
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Model, Sandbox, Web
 from autoagent.registry.plugins import lazy_function

@@ -18,7 +18,7 @@ from processes import PATIENCE, wait_for
 from autoagent.commands import code
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.commands.support.shell_lists import shell_rule
+from autoagent.commands.support.shell_lines import shell_rule
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.core.errors import ModelError
 from autoagent.memory.none import NoMemory

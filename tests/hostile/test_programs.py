@@ -35,7 +35,7 @@ def shell(line: str) -> Command:
 
 # D22, D23: lists ----------------------------------------------------------------------------------------------------
 
-DENIED = (  # more of them in test_shell_lists
+DENIED = (  # more of them in test_shell_lines
     *("rm kept", "/bin/./rm kept", "./rm kept", "\\rm kept", "r''m kept", "`echo rm` kept", "true\nrm kept"),
     *("rm -- kept", "find . -name kept -delete", "timeout 5 rm kept", "a=rm; $a kept", "sh -c \"sh -c 'rm kept'\""),
 )

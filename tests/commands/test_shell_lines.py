@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from autoagent.commands.context import in_a_shell
 from autoagent.commands.selection import all_names
-from autoagent.commands.support.shell_lines import programs, risk_of, shell_syntax
-from autoagent.commands.support.shell_lists import ShellRule, shell_rule
+from autoagent.commands.support.shell_lines import ShellRule, programs, risk_of, shell_rule, shell_syntax
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.session.load import load
 from autoagent.settings import Settings
