@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from autoagent.core.errors import StateError
@@ -25,27 +25,21 @@ def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[bool]:
 
     Raises StateError with the other process and its run if the lock is held.
     """
-    folder = -1
-    try:
-        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = _holder(os.fstat(folder))
-        os.close(folder)
-        raise StateError(
-            f"The workspace {escape(str(root))} is in use by {holder}; wait until it ends, or give a new run another "
-            "workspace (-w)."
-        ) from None
-    except OSError as error:
-        tell(f"The workspace {escape(str(root))} cannot be locked ({error.strerror}); do not start another run in it.")
-        if folder >= 0:
-            os.close(folder)
-        folder = -1
-    try:
-        yield folder >= 0
-    finally:
-        if folder >= 0:
-            os.close(folder)
+    with ExitStack() as held:
+        try:
+            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_held = True
+        except BlockingIOError:
+            raise StateError(
+                f"The workspace {escape(str(root))} is in use by {_holder(os.fstat(folder))}; wait until it ends, or "
+                "give a new run another workspace (-w)."
+            ) from None
+        except OSError as error:
+            is_held, reason = False, error.strerror
+            tell(f"The workspace {escape(str(root))} cannot be locked ({reason}); do not start another run in it.")
+        yield is_held
 
 
 def _holder(folder: os.stat_result) -> str:
