@@ -109,15 +109,9 @@ class OpenQuestions:
         """Open a question. Raises StateError if it cannot be saved."""
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder = self._open_folder()
-            try:
-                with _locked(folder):
-                    self._live(folder)
-                    file = _write(folder, question.id + _QUESTION, {"v": 1, **asdict(question)})
-                    return HeldQuestion(folder, file, question.id)
-            except BaseException:  # Ctrl-C too
-                os.close(folder)
-                raise
+            with self._listing() as (folder, _):
+                file = _write(folder, question.id + _QUESTION, {"v": 1, **asdict(question)})
+                return HeldQuestion(os.dup(folder), file, question.id)
         except OSError as error:
             raise StateError(f"A question cannot be kept in {self._path}: {error.strerror}.") from error
 
@@ -153,18 +147,13 @@ class OpenQuestions:
             raise StateError(f"The answer cannot be written in {self._path}: {error.strerror}.") from error
         raise StateError(f"{question.id} is no longer open: it was answered, or the run has continued.")
 
-    def _open_folder(self) -> int:
-        """Open the folder. Raises StateError if others may write in it."""
-        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if not _is_private(os.fstat(folder)):
-            os.close(folder)
-            raise StateError(f"{self._path} must belong to you alone; remove it, or `chmod 700` it.")
-        return folder
-
     @contextmanager
     def _listing(self) -> Iterator[tuple[int, list[OpenQuestion]]]:
-        folder = self._open_folder()
+        """Open and lock the folder, and yield it with its questions. Raises StateError if others may write in it."""
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
+            if not _is_private(os.fstat(folder)):
+                raise StateError(f"{self._path} must belong to you alone; remove it, or `chmod 700` it.")
             with _locked(folder):
                 yield folder, self._live(folder)
         finally:
