@@ -142,14 +142,11 @@ class Workspace:
         """Return the entry at the path, or None. Without `follow`, a link itself."""
         where = self._locate(path, follow=follow)
         folder, _, name = where.rpartition("/")
-        try:
+        with _translated_errors(path), suppress(FileNotFoundError, NotADirectoryError):
             with self._opened(folder or ".", _FOLDER) as parent:
                 status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise CommandError(_reason(error, path)) from error
-        return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
+            return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
+        return None
 
     def size(self, path: str) -> int | None:
         """Return the size of a regular file in bytes without reading it, or None if it cannot be reached."""

@@ -136,13 +136,9 @@ class Snapshots:
 
     def read(self, tree: str, path: str) -> bytes | None:
         """Return the content of a file in this tree, or None if it did not exist or was not kept. Raises StateError."""
-        *folders, name = path.split("/")
-        for folder in folders:
-            node = self._tree(tree).get(folder)
-            if not _is_folder(node):
-                return None
-            tree = node.id
-        node = self._tree(tree).get(name)
+        node: Node | None = Node(_FOLDER, tree)
+        for name in path.split("/"):
+            node = self._tree(node.id).get(name) if _is_folder(node) else None
         if node is None or _is_folder(node) or node.mode == _ABSENT:
             return None
         return self._objects.read("blob", node.id)
@@ -399,11 +395,9 @@ class _Restoration:
         One folder is open at a time, each opened through the gate.
         """
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
-        differing = []
-        for name in sorted(changed_names(old, new)):
-            path = path_in(where, name)
-            if not self._is_skipped(path, old.get(name), new.get(name)):
-                differing.append((name, path, old.get(name), new.get(name)))
+        names = sorted(changed_names(old, new))
+        entries = ((name, path_in(where, name), old.get(name), new.get(name)) for name in names)
+        differing = [entry for entry in entries if not self._is_skipped(*entry[1:])]
         try:
             for _, path, prev, node in differing:
                 if _is_folder(prev) and not _is_folder(node):
