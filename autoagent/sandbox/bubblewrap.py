@@ -16,7 +16,8 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, getrlimit
 
 from autoagent.core.errors import SetupError
-from autoagent.sandbox import mounts, seccomp
+from autoagent.sandbox import mounts
+from autoagent.sandbox.confinement import call_filter, has_call_filter
 from autoagent.sandbox.process import HELD_SHELL, HeldStart, Launch, ProcessLimits
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
@@ -65,7 +66,7 @@ class Bubblewrap:
             f"{_GIT}/attributes": "".join(f"{place} filter=autoagent\n" for place in own),
             f"{_GIT}/config": _FILTER,
         }
-        self._filter = seccomp.guard(sockets=True, groups=True) if seccomp.is_known() else b""
+        self._filter = call_filter(sockets=True, groups=True) if has_call_filter() else b""
         self._mounts = [*_read_only(mounts.SYSTEM), "--proc", "/proc", "--dev", "/dev"]
         for place in _IN_MEMORY:
             self._mounts += ("--size", str(limits.memory // 2), "--tmpfs", place)

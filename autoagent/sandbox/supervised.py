@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SetupError
-from autoagent.sandbox import mounts, seccomp, supervisor
-from autoagent.sandbox.landlock_rules import ABI_OF_SIGNALS, OLDEST_ABI, landlock_abi
+from autoagent.sandbox import mounts, supervisor
+from autoagent.sandbox.confinement import ABI_OF_SIGNALS, OLDEST_ABI, has_call_filter, landlock_abi
 from autoagent.sandbox.process import Launch, ProcessLimits
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
@@ -27,7 +27,7 @@ class _Supervised:
     """Hold the parts common to both kinds. Raises SetupError if programs could not even be ended."""
 
     def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
-        if not seccomp.is_known():
+        if not has_call_filter():
             raise SetupError("there is no filter of system calls for this kind of processor.")
         self._limits = limits
         self._home = Path(tempfile.mkdtemp(prefix="autoagent-"))
@@ -45,7 +45,7 @@ class _Supervised:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _confinement(self, network: bool, read_only: bool) -> dict[str, Any]:
-        """Return the arguments of landlock_rules.confine, or nothing for no confinement."""
+        """Return the arguments of confinement.confine, or nothing for no confinement."""
         return {}
 
 

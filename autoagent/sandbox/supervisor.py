@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from autoagent.sandbox.landlock_rules import confine, keep_in_group
+from autoagent.sandbox.confinement import confine, keep_in_group
 from autoagent.workspace.syscalls import prctl
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
