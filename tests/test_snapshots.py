@@ -227,6 +227,23 @@ def test_a_look_that_is_cut_off_costs_nothing(root: Path, store: Path, snapshots
     assert snapshots.read(snapshots.take(whole=False), "a.txt") == b"b"
 
 
+def test_what_a_full_disk_did_not_take_is_stored_by_the_next_look(
+    root: Path, store: Path, snapshots: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {str(n): str(n) for n in range(100)})  # so many that its tree is stored in parts
+    snapshots.take()
+    write(root, {"0": "changed"})
+
+    def full(*args: object, **options: object) -> None:
+        raise StateError("The disk is full.")
+
+    with monkeypatch.context() as patched, pytest.raises(StateError):
+        patched.setattr(snapshots._objects, "_write", full)
+        snapshots.take()
+    write(root, {"1": "changed too"})
+    assert Snapshots(store, Workspace(root)).read(snapshots.take(), "0") == b"changed"
+
+
 def test_many_new_files_become_a_pack_that_git_can_read(root: Path, store: Path, snapshots: Snapshots) -> None:
     files = {f"{n % 7}/{n}.txt": f"{n}\n" * (n % 50) for n in range(300)}
     write(root, {**files, "large.bin": "x" * 2_000_000})
