@@ -15,7 +15,6 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
@@ -302,16 +301,17 @@ class Registry:
 
     def execute(self, call: Call, context: Context) -> Result:
         """Run a checked call. A CommandError or OSError becomes a failed Result, and anything else propagates."""
-        return self._around(call, partial(self._execute, call, context))
 
-    def _execute(self, call: Call, context: Context) -> Result:
-        try:
-            output = self._commands[call.name].function(context, **call.args)
-        except (CommandError, OSError) as error:
-            return Result(call.id, False, _reason(error))
-        if isinstance(output, CommandOutput):
-            return Result(call.id, True, output.text, output.meta)
-        return Result(call.id, True, output)
+        def run() -> Result:
+            try:
+                output = self._commands[call.name].function(context, **call.args)
+            except (CommandError, OSError) as error:
+                return Result(call.id, False, _reason(error))
+            if isinstance(output, CommandOutput):
+                return Result(call.id, True, output.text, output.meta)
+            return Result(call.id, True, output)
+
+        return self._around(call, run)
 
     def after_crash(self, call: Call, context: Context) -> Result | None:
         """Return the result of a call interrupted by a crash, or None if its command cannot tell."""

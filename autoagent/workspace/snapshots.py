@@ -263,7 +263,7 @@ class Snapshots:
                     if where:
                         raise OSError(errno.E2BIG, _TOO_MANY)
                     scan.left_out[path] = _TOO_MANY
-                    tree[entry.name] = _BEYOND_LIMIT
+                    tree[entry.name] = _absent(_TOO_MANY)
                     continue
                 with suppress(FileNotFoundError):  # deleted since the folder was listed
                     status = entry.stat(follow_symlinks=False)
@@ -471,9 +471,6 @@ def _absent(reason: str, status: os.stat_result | None = None) -> Node:
     is_file = status is not None and stat.S_ISREG(status.st_mode)
     state = f"{reason} {status.st_size} {status.st_mtime_ns}" if status is not None and is_file else reason
     return Node(_ABSENT, hashlib.sha256(state.encode()).hexdigest())
-
-
-_BEYOND_LIMIT = _absent(_TOO_MANY)
 
 
 def _is_folder(node: Node | None) -> TypeGuard[Node]:

@@ -50,7 +50,5 @@ def _meaning(status: int) -> str:
 
 def _apply_carriage_returns(text: str) -> str:
     r"""Return the text as a terminal finally shows it: each line in its last state after `\r`."""
-    if "\r" not in text:
-        return text
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return "\n".join(lines)
