@@ -232,19 +232,20 @@ class ExfiltrationGuard:
         spec = self._specs.get(call.name) if call else None
         return spec.effects if spec else None
 
-    def _outside_source(self, call: Call) -> str:
-        """Return the source of an outside command's result: its address, else the command."""
-        addresses = (p.name for p in self._specs[call.name].parameters if p.meaning == "url")
-        return next((str(call.args[name]) for name in addresses if call.args.get(name)), call.name)
-
     def _source_brought(self, call: Call, read: str) -> str:
-        """Return the outside source of what a call shows or writes, given that of what it has `read`, or ''."""
+        """Return the outside source of what a call shows or writes, or ''.
+
+        That is the source of what it has `read`, or else its address, or the command.
+        """
         effects = self._effects(call)
         if effects is None:
             return read or self._output_source or f"{call.name}, which does not declare what it shows"
         if effects.runs_programs:
             read = self._output_source or read
-        return read or (self._outside_source(call) if effects.from_outside else "")
+        if read or not effects.from_outside:
+            return read
+        addresses = (p.name for p in self._specs[call.name].parameters if p.meaning == "url")
+        return next((str(call.args[name]) for name in addresses if call.args.get(name)), call.name)
 
     @property
     def _within_reach(self) -> bool:

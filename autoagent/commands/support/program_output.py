@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 
 from autoagent.core.services import ProcessExit
 
-_NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells give a meaning (POSIX, XCU 2.8.2)
+# Statuses to which shells give a meaning (POSIX, XCU 2.8.2).
+_MEANINGS = {126: " (a program that it ran is not executable)", 127: " (a program that it ran was not found)"}
+_BY_SIGNAL = 128  # and the number of the signal
 
 
 def exit_phrase(exit: ProcessExit) -> str:
@@ -17,7 +20,10 @@ def exit_phrase(exit: ProcessExit) -> str:
         return f"stopped at the limit of {exit.limit}"
     if exit.signal:
         return f"ended by {exit.signal}"
-    return f"exit status {exit.status}{_meaning(exit.status or 0)}"
+    meaning = _MEANINGS.get(exit.status or 0, "")
+    with suppress(ValueError):
+        meaning = f" (a program that it ran was ended by {signal.Signals((exit.status or 0) - _BY_SIGNAL).name})"
+    return f"exit status {exit.status}{meaning}"
 
 
 def has_failed(exit: ProcessExit) -> bool:
@@ -35,17 +41,6 @@ def describe_exit(exit: ProcessExit) -> str:
         return text
     restored = "These files were restored, since they would later run as the user. Only the user can allow that"
     return "\n".join([text, f"{restored}; write_to_file asks:", *exit.put_back])
-
-
-def _meaning(status: int) -> str:
-    if status == _NOT_EXECUTABLE:
-        return " (a program that it ran is not executable)"
-    if status == _NOT_FOUND:
-        return " (a program that it ran was not found)"
-    try:
-        return f" (a program that it ran was ended by {signal.Signals(status - _BY_SIGNAL).name})"
-    except ValueError:
-        return ""
 
 
 def _apply_carriage_returns(text: str) -> str:
