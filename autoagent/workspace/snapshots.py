@@ -105,8 +105,9 @@ class Snapshots:
                 if scan is None:
                     scan, changed = self._scan_all(), None
                 nodes = self._nodes_of(scan, changed)
-        except BaseException:  # Ctrl-C too: the kernel's reports are consumed
+        except BaseException:  # Ctrl-C too: the kernel's reports are consumed, and what is stored may not be written
             self._changes.forget()
+            self._stored.clear()
             raise
         self._recent = ({nodes[where].id: tree for where, tree in scan.trees.items()}, self._recent[0])
         self._scan, self._nodes = scan, nodes
