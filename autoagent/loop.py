@@ -168,7 +168,7 @@ class Agent:
         """Remember the step, and end the run on a final result or a standstill."""
         yield from self._memory.remember()
         if meta.finished is not None:
-            raise StopRun(self._execution.ending.outcome(meta))
+            raise StopRun(self._execution.outcome(meta))
         standstill = self._state.standstill
         if alarm := standstill.alarm:
             text = standstill.message

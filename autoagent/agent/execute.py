@@ -9,20 +9,31 @@ from dataclasses import replace
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.progress import refer_to
 from autoagent.agent.state import Events, Policy, State, Tools
-from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta, Verdict
+from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta
 from autoagent.core.errors import CommandError, StateError, StopRun
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
-from autoagent.core.services import SAME_HOST_ONLY, BackgroundProcess, ProcessExit
+from autoagent.core.services import SAME_HOST_ONLY, BackgroundProcess
 from autoagent.core.task import GoalVerdict, Outcome, Status
 from autoagent.workspace.gate import Workspace
 
 MAY_HAVE_RUN = (
     "The program ended while this command ran: it may have run, wholly or in part. Look before you repeat it."
 )
+_HINT = (
+    "If a goal cannot be met, finish with its number in `unmet` and say why. If you are sure that it is met, finish "
+    "again: the run then ends as not verified."
+)
+_HINT_GUIDED = "Do what is missing, then finish. If it cannot be done, finish with its number in `unmet`."
+
+Judge = Callable[[Sequence[int], Workspace, str], Generator[Event, None, tuple[GoalVerdict, ...]]]
+"""Judge these goals (from 0) by the workspace and the agent's answer; see Verification."""
 
 
 class Execution:
-    """Run authorized calls and record their results."""
+    """Run authorized calls, record their results, and decide whether they may end the run.
+
+    Goals without a check are not verified if `judge` is None.
+    """
 
     def __init__(
         self, state: State, tools: Tools, policy: Policy, user: Authorization, judge: Judge | None = None
@@ -37,7 +48,8 @@ class Execution:
         self._clock = policy.clock
         self._user = user
         self._had_helpers = False  # since the last command
-        self.ending = Ending(state, policy, self._check_goals, judge, user.accept)
+        self._judge = judge
+        self._accepts_claims = policy.accept_claims or bool(state.key)  # a worker answers to its starter
 
     def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
         """Run the command and return its result's metadata."""
@@ -185,7 +197,7 @@ class Execution:
         if result.meta.finished is not None:  # the reason goes into the memory as well
             finished = state.log.masked(result.meta.finished)
             result = replace(result, meta=replace(result.meta, finished=finished))
-            return (yield from self.ending.decide(result, workspace))
+            return (yield from self._decide_end(result, workspace))
         if (earlier := state.loop_guard.earlier_read(logged, result.text)) and state.history.shows(earlier.step):
             return Result(call.id, result.ok, refer_to(earlier, state.failing()), ResultMeta(repeat=True))
         return result
@@ -201,14 +213,13 @@ class Execution:
 
     def _check_goals(self) -> Generator[Event, None, bool]:
         """Run the goals' checks and report changes. Return False if Ctrl-C interrupted them."""
-        state = self._state
-
-        def run(check: str) -> ProcessExit:
-            return self._context.sandbox.run(["/bin/sh", "-c", check])
-
+        state, context = self._state, self._context
         try:
             with self._user.interruptible():
-                outcomes = list(state.work.check(run, lambda: state.guard.output_labels))
+                checks = state.work.check(
+                    lambda check: context.sandbox.run(["/bin/sh", "-c", check]), lambda: state.guard.output_labels
+                )
+                outcomes = list(checks)
         except KeyboardInterrupt:
             yield from self._user.interrupted()
             return False
@@ -219,66 +230,27 @@ class Execution:
                 yield state.record(SystemNotice(text=notice))
         return True
 
-    # Services for commands -----------------------------------------------------------------------------------------
+    # The end of the run --------------------------------------------------------------------------------------------
 
-    def _pause(self, seconds: float) -> None:
-        """Wait within a command. Raises StopRun if the run's time is up."""
-        self._state.budget.check_time(self._clock())
-        self._sleep(seconds)
-
-    def _ask(self, question: str, timeout: float | None) -> str:
-        with self._state.budget.time.idle():
-            return self._ask_user(question, timeout)
-
-
-_HINT = (
-    "If a goal cannot be met, finish with its number in `unmet` and say why. If you are sure that it is met, finish "
-    "again: the run then ends as not verified."
-)
-_HINT_GUIDED = "Do what is missing, then finish. If it cannot be done, finish with its number in `unmet`."
-
-CheckGoals = Callable[[], Generator[Event, None, bool]]
-"""Run the checks of the goals; return False if Ctrl-C interrupted them."""
-
-Judge = Callable[[Sequence[int], Workspace, str], Generator[Event, None, tuple[GoalVerdict, ...]]]
-"""Judge these goals (from 0) by the workspace and the agent's answer; see Verification."""
-
-
-class Ending:
-    """Decide whether a command may end the run.
-
-    Nothing is verified if `judge` is None. `ask` asks the user about unverified goals.
-    """
-
-    def __init__(
-        self, state: State, policy: Policy, check: CheckGoals, judge: Judge | None, ask: Callable[[str], Verdict]
-    ) -> None:
-        self._state = state
-        self._accepts_claims = policy.accept_claims or bool(state.key)  # a worker answers to its starter
-        self._check = check
-        self._judge = judge
-        self._ask = ask
-
-    def decide(self, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
+    def _decide_end(self, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
         """Return the result with each goal's status, or the reason why the run may not end yet.
 
         The agent is warned once that a goal seems unmet; its next attempt ends the run. A failing check prevents the
         end unless the agent gives up the goal.
         """
-        meta, goals = result.meta, self._state.start.task.goals
+        state, meta, goals = self._state, result.meta, self._state.start.task.goals
         abandoned = {number - 1 for number in meta.given_up if 0 < number <= len(goals)}
-        if not (yield from self._check()):
+        if not (yield from self._check_goals()):
             return _reject_end(
                 result, "Not ended yet: the user interrupted the checks of the goals, so nobody knows if they pass."
             )
-        if failing := self._state.work.unmet(self._state.guard.quote, abandoned):
+        if failing := state.work.unmet(state.guard.quote, abandoned):
             return _reject_end(result, failing)
-        met = self._state.work.met
-        proofs: dict[int, Proof] = {n: "checked" if met.get(n) else "claimed" for n in range(len(goals))}
+        proofs: dict[int, Proof] = {n: "checked" if state.work.met.get(n) else "claimed" for n in range(len(goals))}
         proofs |= dict.fromkeys(abandoned, "unmet")
         verdicts: tuple[GoalVerdict, ...] = ()
         if self._judge and (unproven := [n for n, proof in proofs.items() if proof == "claimed"]):
-            was_warned = self._state.work.was_warned
+            was_warned = state.work.was_warned
             verdicts = yield from self._judge(unproven, workspace, meta.finished or "")
             proofs |= {v.goal: "shown" for v in verdicts if v.finding == "met" and v.goal in unproven}
             unmet = [verdict for verdict in verdicts if verdict.finding == "not met"]
@@ -286,9 +258,9 @@ class Ending:
                 return _reject_end(result, self._list_unmet(unmet))
         claimed = [number for number, proof in proofs.items() if proof == "claimed"]
         if claimed and not self._accepts_claims:
-            answer = self._ask(self._list_claims(claimed, verdicts))
+            answer = self._user.accept(self._list_claims(claimed, verdicts))
             if answer.reason:
-                yield from self._state.add_feedback(answer.reason)
+                yield from state.add_feedback(answer.reason)
                 return _reject_end(result, "Not ended yet: the user has something to say.")
             if answer.allowed:
                 proofs |= dict.fromkeys(claimed, "accepted")
@@ -328,6 +300,17 @@ class Ending:
         lines = [line for finding, named in by_finding.items() for line in (*named, f"  {finding}")]
         changed = self._state.work.changed
         return "\n".join([*lines, f"Files changed: {', '.join(changed)}" if changed else "No file was changed."])
+
+    # Services for commands -----------------------------------------------------------------------------------------
+
+    def _pause(self, seconds: float) -> None:
+        """Wait within a command. Raises StopRun if the run's time is up."""
+        self._state.budget.check_time(self._clock())
+        self._sleep(seconds)
+
+    def _ask(self, question: str, timeout: float | None) -> str:
+        with self._state.budget.time.idle():
+            return self._ask_user(question, timeout)
 
 
 def _reject_end(result: Result, reason: str) -> Result:
