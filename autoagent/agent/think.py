@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Generator, Sequence
+from dataclasses import replace
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.budget import estimated_cost
@@ -13,7 +14,6 @@ from autoagent.agent.surroundings import Surroundings, look_around
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, Unreachable
 from autoagent.core.events import CUT_SHORT, AgentMessage, Event, Prompted, Retried, RunStarted
-from autoagent.core.frozen import dataclass
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
 from autoagent.core.protocols import Listener, Model
@@ -89,25 +89,15 @@ class ModelTurn:
         """Build the prompt of this step, within the window and the budget, and log it."""
         state, now = self._state, self._clock()
         limits = state.budget.describe_remaining(now)
-        zone = time.localtime(now).tm_gmtoff
+        zone, price = time.localtime(now).tm_gmtoff, self._model.price
         self._surroundings = look_around(self._workspace, state) if state.start.style.guided else Surroundings()
-        moment = Moment(now, zone, limits, self._surroundings.text)
-        prompt = build_step_prompt(state.start, state.history, memories, moment, count=state.count)
+        files = self._surroundings.text
+        sent = Prompted(sha256="", tokens=0, messages=0, at=now, estimate=None, left=limits, zone=zone, files=files)
+        prompt = build_step_prompt(state.start, state.history, memories, sent, count=state.count)
         prompt_tokens, reply_tokens = self._estimate(prompt)
-        price = self._model.price
         state.budget.check(prompt_tokens, reply_tokens, price, now)
-        yield state.record(
-            Prompted(
-                sha256=prompt.sha256,
-                tokens=prompt.tokens,
-                messages=len(prompt.messages),
-                at=now,
-                estimate=estimated_cost(prompt_tokens, reply_tokens, price),
-                left=limits,
-                zone=zone,
-                files=moment.files,
-            )
-        )
+        sent = replace(sent, sha256=prompt.sha256, tokens=prompt.tokens, messages=len(prompt.messages))
+        yield state.record(replace(sent, estimate=estimated_cost(prompt_tokens, reply_tokens, price)))
         state.save_checkpoint()
         return prompt
 
@@ -139,33 +129,24 @@ class ModelTurn:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Hold the circumstances of a prompt: time, time zone, remaining limits and workspace. See Prompted."""
-
-    now: float
-    zone: int | None
-    limits: str = ""
-    files: str = ""
-
-
 def build_step_prompt(
     start: RunStarted,
     history: History,
     memories: Sequence[RetrievedMemory],
-    moment: Moment,
+    sent: Prompted,
     *,
     count: Count,
     excluded: Collection[int] = (),
 ) -> Prompt:
     """Build the prompt of a step, without the memories whose ids are in `excluded`.
 
-    All inputs are in the log, so the prompt can be rebuilt (see prompt_replay).
+    `sent` holds its circumstances: time, time zone, remaining limits and workspace. All inputs are in the log, so the
+    prompt can be rebuilt (see prompt_replay).
     """
     facts = StepFacts(
         goals=start.task.goals,
-        standing="\n".join(line for line in (history.standing, moment.limits) if line),
-        files=moment.files,
+        standing="\n".join(filter(None, (history.standing, sent.left))),
+        files=sent.files,
         met=history.met,
         failing=history.failing,
         core=[memory for memory in history.core if memory.id not in excluded],
@@ -173,8 +154,8 @@ def build_step_prompt(
         core_at=history.core_at,
         lasting=[memory for memory in history.lasting if memory.id not in excluded],
         lasting_at=history.lasting_at,
-        now=moment.now,
-        zone=moment.zone,
+        now=sent.at,
+        zone=sent.zone,
         file=start.task.file,
     )
     return build(

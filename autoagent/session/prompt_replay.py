@@ -93,14 +93,11 @@ class BuiltPrompt:
 
     def prompt(self, excluded: Collection[int] = ()) -> Prompt:
         """Build the prompt without the `excluded` memories. If none is, the same program rebuilds `prompted`."""
-        from autoagent.agent.think import Moment, build_step_prompt
+        from autoagent.agent.think import build_step_prompt
 
         sent, sources = self.prompted, self.sources
-        moment = Moment(sent.at, sent.zone, sent.left, sent.files)
         memories = sources.recalled_in(sent.step)
-        return build_step_prompt(
-            sources.start, sources.history, memories, moment, count=sources.count, excluded=excluded
-        )
+        return build_step_prompt(sources.start, sources.history, memories, sent, count=sources.count, excluded=excluded)
 
 
 @dataclass(frozen=True, slots=True)
