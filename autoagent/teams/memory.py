@@ -23,8 +23,7 @@ class Memory:
     def __init__(self) -> None:
         self._messages: dict[int, Message] = {}  # by the identity of the object, as its id may be set later
         self._ids: dict[str, Message] = {}
-        self._by_cause: dict[str, list[Message]] = {}
-        self._cleared: list[tuple[dict[int, Message], dict[str, Message], dict[str, list[Message]]]] = []
+        self._cleared: list[tuple[dict[int, Message], dict[str, Message]]] = []
         self.changes: list[Change] = []
         self.origin = Origin()
 
@@ -54,8 +53,8 @@ class Memory:
 
     def clear(self) -> None:
         """Delete all messages."""
-        self._cleared.append((self._messages, self._ids, self._by_cause))
-        self._messages, self._ids, self._by_cause = {}, {}, {}
+        self._cleared.append((self._messages, self._ids))
+        self._messages, self._ids = {}, {}
         self.changes.append(("clear", None))
 
     def read(self, message: Message) -> None:
@@ -69,7 +68,6 @@ class Memory:
             self.origin = Origin(", ".join(sources), all(origin.trusted for origin in both))
         if message.id:
             self._ids[message.id] = message
-        self._by_cause.setdefault(message.cause_by, []).append(message)
 
     def get(self, k: int = 0) -> list[Message]:
         """Return the newest k messages, or all if k is 0, oldest first."""
@@ -85,7 +83,7 @@ class Memory:
 
     def get_by_action(self, action: Any) -> list[Message]:
         """Return the messages caused by an action."""
-        return list(self._by_cause.get(cause_of(action), ()))
+        return [message for message in self if message.cause_by == cause_of(action)]
 
     def get_by_actions(self, actions: Iterable[Any]) -> list[Message]:
         """Return the messages caused by any of these actions, grouped by action."""
@@ -107,7 +105,7 @@ class Memory:
     @property
     def index(self) -> dict[str, list[Message]]:
         """Return the messages by the action that caused them."""
-        return defaultdict(list, self._by_cause)
+        return defaultdict(list, {message.cause_by: self.get_by_action(message.cause_by) for message in self})
 
     @property
     def storage(self) -> list[Message]:
@@ -141,7 +139,7 @@ class Memory:
         """Undo the changes of an interrupted turn. Deleted messages return as the newest."""
         for kind, message in reversed(self.changes):
             if kind == "clear" or message is None:
-                self._messages, self._ids, self._by_cause = self._cleared.pop()
+                self._messages, self._ids = self._cleared.pop()
             elif kind == "add":
                 self._forget(message)
             else:
@@ -152,4 +150,3 @@ class Memory:
         held = message if id(message) in self._messages else self._ids[message.id]
         del self._messages[id(held)]
         self._ids.pop(held.id, None)
-        self._by_cause[held.cause_by].remove(held)
