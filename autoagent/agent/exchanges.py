@@ -180,19 +180,16 @@ def _cut(text: str, limit: int, read_on: str, count: Count) -> str:
     return "".join(marks.around(shorten(part, room, count)) if marks else part for part, marks in parts)
 
 
-def group_by_reply(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
+def group_by_reply(exchanges: Iterable[Exchange]) -> list[list[Exchange]]:
     """Group the steps by reply, so that native tool calls of one reply stay together."""
-    reply: list[Exchange] = []
+    replies: list[list[Exchange]] = []
     for exchange in exchanges:
-        are_calls = reply and not isinstance(reply[0].reply, str) and not isinstance(exchange.reply, str)
+        are_calls = replies and isinstance(replies[-1][0].reply, ToolCall) and isinstance(exchange.reply, ToolCall)
         if are_calls and exchange.continues:
-            reply.append(exchange)
-            continue
-        if reply:
-            yield reply
-        reply = [exchange]
-    if reply:
-        yield reply
+            replies[-1].append(exchange)
+        else:
+            replies.append([exchange])
+    return replies
 
 
 def messages_of(reply: Sequence[Exchange]) -> Iterator[Message]:

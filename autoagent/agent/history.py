@@ -66,7 +66,7 @@ class History:
         self._opening_tokens = count(OPENING) + PER_MESSAGE
         self._attachments: dict[str, str] = {}  # the user's attachments, as rendered
         self._images: dict[str, tuple[str, str]] = {}  # images among them: the text that names the image, its data URL
-        self._done: deque[tuple[int, str]] = deque(maxlen=_MAX_DONE)
+        self.done: deque[tuple[int, str]] = deque(maxlen=_MAX_DONE)  # step and call of the newest successful commands
         self._failures: deque[tuple[int, str]] = deque(maxlen=_MAX_FAILURES)
         self._feedback: tuple[int, str] | None = None
         self._pending_calls = 0  # further calls of the newest reply
@@ -195,11 +195,6 @@ class History:
         return any(f"{self._read_on}(step=" in message.content for message in self.messages)
 
     @property
-    def done(self) -> list[tuple[int, str]]:
-        """Return step and call of the newest successful commands."""
-        return list(self._done)
-
-    @property
     def standing(self) -> str:
         """Return facts that outlive their steps: the latest feedback, recent failures and commands."""
         first_step = self._exchanges[0].step if self._exchanges else 0
@@ -207,7 +202,7 @@ class History:
         if self._feedback and self._feedback[0] < first_step:
             lines.append(f"The user's last feedback was: {self._feedback[1]}")
         lines += [f"Earlier failure (step {step}): {text}" for step, text in self._failures if step < first_step]
-        if done := [text for step, text in self._done if step < first_step]:
+        if done := [text for step, text in self.done if step < first_step]:
             lines.append("Commands already done: " + "; ".join(done) + ".")
         return "\n".join(lines)
 
@@ -307,14 +302,12 @@ class History:
 
     def _open_exchange(self, reply: events.Thought | events.Rejected) -> None:
         self._newest, self._results = reply, []
-        rendered = exchanges.render(reply, self._run_start, self._message_limit, self._count)
-        tokens = exchanges.tokens_of(rendered, self._count)
-        exchange = Exchange(reply.run, reply.step, rendered, tokens=tokens, continues=self._pending_calls > 0)
+        exchange = Exchange(reply.run, reply.step, "", continues=self._pending_calls > 0)
         if isinstance(reply, events.Thought):
             exchange.call = reply.call
             exchange.summary = one_line(str(reply.call), 160)
         self._exchanges.append(exchange)
-        self._tokens += tokens
+        self._render_newest()
         self._trim(self.shares.history)
 
     def _add_result(self, result: ResultText) -> None:
@@ -362,13 +355,11 @@ class History:
 
     def _add_message(self, event: events.AgentMessage) -> None:
         attached = event.sender if event.attached else ""
+        text, marks, heading = event.text, None, f"{event.heading}\n" if attached else f"{event.heading} "
         if source := event.meta.untrusted:
-            marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            result = ResultText(defuse(event.text), marks, event.heading, is_extra=True, attached=attached)
-        else:
-            gap = "\n" if attached else " "
-            result = ResultText(event.text, None, f"{event.heading}{gap}", is_extra=True, attached=attached)
-        self._add_result(result)
+            marks = Marks.of(text, source, run=event.run, step=event.step)
+            text, heading = defuse(text), event.heading
+        self._add_result(ResultText(text, marks, heading, is_extra=True, attached=attached))
         if event.image:
             self._images[event.sender] = event.text, event.image
 
@@ -399,8 +390,10 @@ class History:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
         meta, outcome = event.meta, event.outcome
-        if meta.failed:
-            self._hide_code()
+        newest, is_small = self._newest, self._run_start.style.guided
+        if meta.failed and is_small and isinstance(newest, events.Thought) and (at := code_block.split(newest.text)):
+            self._newest = exchanges.elide_code(newest, *at)  # a small model would write it again unchanged
+            self._render_newest()
         marks = None
         if source := meta.untrusted:
             text, marks = defuse(event.text), Marks.of(event.text, source, run=event.run, step=event.step)
@@ -420,17 +413,10 @@ class History:
         self._note_outcome(f"{'ok' if event.ok else outcome}: {one_line(brief, 80)}")
         if exchange and exchange.call and not event.put_off:
             if event.ok:
-                self._done.append((exchange.step, one_line(str(exchange.call), 80)))
+                self.done.append((exchange.step, one_line(str(exchange.call), 80)))
             else:
                 failure = f"{one_line(str(exchange.call), 120)}: {one_line(brief, 240)}"
                 self._failures.append((event.step, failure))
-
-    def _hide_code(self) -> None:
-        """Omit the code of a failed program for a small model, which would write it again unchanged."""
-        newest, is_small = self._newest, self._run_start.style.guided
-        if is_small and isinstance(newest, events.Thought) and (at := code_block.split(newest.text)):
-            self._newest = exchanges.elide_code(newest, *at)
-            self._render_newest()
 
     def _note_outcome(self, outcome: str) -> None:
         if self._exchanges:
@@ -452,7 +438,10 @@ class History:
             line = f"{oldest.step}. {one_line(oldest.summary, 240)}"
             self._summary.append(line)
             self._summary_tokens += self._count(line) + 1
-        self._fade_summary()
+        while self._summary_tokens > self._summary_limit and len(self._summary) > 1:  # surplus lines become counts
+            line = self._summary.popleft()
+            self._summary_tokens -= self._count(line) + 1
+            self._faded_counts[line.partition(". ")[2].partition("(")[0]] += 1
         self._write_opening()
         self._trimmed_to = self.tokens
         if self.tokens > limit and self._exchanges:
@@ -487,13 +476,6 @@ class History:
         self._tokens += newest.tokens
         for result in self._results:
             self._append_to_newest(result)
-
-    def _fade_summary(self) -> None:
-        """Reduce surplus summary lines to a count per command."""
-        while self._summary_tokens > self._summary_limit and len(self._summary) > 1:
-            line = self._summary.popleft()
-            self._summary_tokens -= self._count(line) + 1
-            self._faded_counts[line.partition(". ")[2].partition("(")[0]] += 1
 
     def _write_opening(self) -> None:
         lines = ["Commands used before, in short:"] if self._summary else [OPENING]
