@@ -24,9 +24,8 @@ class RunStats:
     """
 
     def __init__(self) -> None:
-        self._agent_budget = Budget(RunLimits())
-        self._workers_budget = Budget(RunLimits())  # of all sub-agents
-        self._now = 0.0
+        self._budget = Budget(RunLimits())
+        self.updated = 0.0  # time of the last event, in seconds since the epoch
         self.run = ""
         self.task: Task | None = None
         self.model = self.host = ""
@@ -50,7 +49,7 @@ class RunStats:
 
     def add(self, event: events.Event) -> None:
         """Apply one event."""
-        self._now = event.t
+        self.updated = event.t
         match event:
             case events.Started():
                 self.commands[event.call.name] += 1
@@ -60,16 +59,18 @@ class RunStats:
                 self.changed |= dict.fromkeys(event.meta.products)
                 diff = self._diffs.pop(f"{event.agent} {event.call_id}", "")
                 if diff and len(event.meta.products) == 1:
-                    self._count_lines(event.meta.products[0], diff)
+                    [path], signs = event.meta.products, [line[:1] for line in diff.split("\n")[2:]]
+                    plus, minus = self.lines.get(path, (0, 0))
+                    self.lines[path] = plus + signs.count("+"), minus + signs.count("-")
             case events.Thought() | events.Rejected() | events.Answered() if event.usage.cost is None:
                 self.unpriced = self.unpriced or self.model
             case events.Spent(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)
         self._attribute_usage(event)
         if event.agent:
-            self._workers_budget.add_spending(event)
+            self._budget.add_spending(event)
             return
-        self._agent_budget.add(event)
+        self._budget.add(event)
         self.step = max(self.step, event.step)
         match event:
             case events.RunStarted():
@@ -105,11 +106,6 @@ class RunStats:
             if event.usage != Usage():
                 self.by_model[name] = self.by_model.get(name, Usage()) + event.usage
 
-    def _count_lines(self, path: str, diff: str) -> None:
-        signs = [line[:1] for line in diff.split("\n")[2:]]
-        plus, minus = self.lines.get(path, (0, 0))
-        self.lines[path] = plus + signs.count("+"), minus + signs.count("-")
-
     def goal_status(self, goal: int) -> GoalStatus:
         """Return the final status of a goal (counted from 0), or '' if unknown."""
         if (met := self.met.get(goal)) is not None:
@@ -119,22 +115,17 @@ class RunStats:
     @property
     def waited(self) -> float:
         """Return how many seconds the agent waited for a person in the last process."""
-        return max(0.0, self._now - self._started_at - (self.seconds - self._worked_before))
+        return max(0.0, self.updated - self._started_at - (self.seconds - self._worked_before))
 
     @property
     def usage(self) -> Usage:
-        return self._agent_budget.usage + self._workers_budget.usage
+        return self._budget.usage
 
     @property
     def tokens(self) -> int:
-        return self._agent_budget.tokens + self._workers_budget.tokens
-
-    @property
-    def updated(self) -> float:
-        """Return the time of the last event, in seconds since the epoch."""
-        return self._now
+        return self._budget.tokens
 
     @property
     def seconds(self) -> float:
         """Return the seconds of work up to the last event, over all processes of the run."""
-        return self._agent_budget.time.recorded
+        return self._budget.time.recorded
