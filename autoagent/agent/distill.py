@@ -11,9 +11,8 @@ from autoagent.agent.state import Policy, State
 from autoagent.core import events
 from autoagent.core.errors import StopRun
 from autoagent.core.events import Answered, Event, Retried
-from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message
-from autoagent.core.task import Outcome, Task
+from autoagent.core.task import Outcome
 from autoagent.text.facts import MOST, PURPOSE, facts_in
 from autoagent.text.quoting import EXPLANATION, mark_untrusted
 from autoagent.text.sanitize import shorten
@@ -61,8 +60,16 @@ def distill(state: State, policy: Policy, call: SideCall, outcome: Outcome) -> G
     if answer is None:
         room = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR)
         candidates = replaceable_memories(state.history)
-        steps = effective_events(state)
-        prompt = facts_prompt(state.start.task, outcome.reason, steps, candidates, room, state.count)
+        lines = "\n".join(f"[{memory.id}] {' '.join(memory.text.split())}" for memory in candidates)
+        steps = list(_steps(effective_events(state)))
+        prompt = _INSTRUCTION.format(
+            most=MOST,
+            known=_CANDIDATES.format(lines=lines) if candidates else "",
+            explained=EXPLANATION,
+            goals="\n".join(f"- {goal.text}" for goal in state.start.task.goals),
+            conclusion=outcome.reason,
+            steps="\n".join(_fit(steps, room, state.count)) or "nothing",
+        )
         activity = "keeping the facts of the run"
         question = Question([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
         try:
@@ -75,26 +82,8 @@ def distill(state: State, policy: Policy, call: SideCall, outcome: Outcome) -> G
     return facts_in(answer.text, truncated=answer.truncated)
 
 
-def facts_prompt(
-    task: Task, conclusion: str, events: Iterable[Event], candidates: Sequence[RetrievedMemory], room: int, count: Count
-) -> str:
-    """Build the question for a run's facts, from its events and the memories that a fact may replace.
-
-    Steps take at most `room` tokens; some are omitted if necessary. Outside text is marked.
-    """
-    lines = "\n".join(f"[{memory.id}] {' '.join(memory.text.split())}" for memory in candidates)
-    return _INSTRUCTION.format(
-        most=MOST,
-        known=_CANDIDATES.format(lines=lines) if candidates else "",
-        explained=EXPLANATION,
-        goals="\n".join(f"- {goal.text}" for goal in task.goals),
-        conclusion=conclusion,
-        steps="\n".join(_fit(list(_steps(events)), room, count)) or "nothing",
-    )
-
-
 def _steps(recorded: Iterable[Event]) -> Iterator[str]:
-    """Yield a line or two for each notable step, feedback and notice."""
+    """Yield a line or two for each notable step, feedback and notice, with outside text marked."""
     asked: events.Thought | None = None
     for event in recorded:
         match event:
@@ -119,7 +108,7 @@ def _quote(text: str, source: str, event: Event) -> str:
 
 
 def _fit(lines: Sequence[str], room: int, count: Count) -> list[str]:
-    """Return the lines, or the first and last that fit with a note between them."""
+    """Return the lines, or the first and last that fit into `room` tokens, with a note between them."""
     sizes = [count(line) + 1 for line in lines]
     if sum(sizes) <= room:
         return list(lines)
