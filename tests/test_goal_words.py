@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoagent.agent.goal_words import describe_groups, describe_lines
+from autoagent.agent.goal_words import describe_lines, mentioned_groups
 
 PEOPLE = {"people.csv": "name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n"}
 
@@ -20,8 +20,8 @@ PEOPLE = {"people.csv": "name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n"}
 )
 def test_the_names_with_an_ending_that_stands_alone_are_listed(text: str, endings: list[str]) -> None:
     names = ["a.tmp", "tmp.md", "b/c.tmp", "d.log", "e.bak"]
-    having = {".tmp": "'a.tmp', 'b/c.tmp'", ".md": "'tmp.md'", ".log": "'d.log'"}
-    assert list(describe_groups(text, names)) == [f"Ending with {ending}: {having[ending]}." for ending in endings]
+    having = {".tmp": ["a.tmp", "b/c.tmp"], ".md": ["tmp.md"], ".log": ["d.log"]}
+    assert mentioned_groups(text, names) == {f"Ending with {ending}": having[ending] for ending in endings}
 
 
 def test_the_lines_with_a_word_of_the_goals_are_shown() -> None:

@@ -43,12 +43,6 @@ class Evidence:
     passed: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    title: str
-    text: str
-
-
 def collect(
     state: State,
     workspace: Workspace,
@@ -68,7 +62,9 @@ def collect(
     files = [entry.path for entry in entries if entry.kind == "file"]
     omitted = {*changed, *(snapshots.byproducts(files) if snapshots is not None else ())}
     unchanged = [path for path in files if path not in omitted]
-    missing = [path for path in _missing_files(state, files) if path not in deleted]
+    basenames = {path.rpartition("/")[2].casefold() for path in files}
+    named = names_in("\n".join(goal.text for goal in state.start.task.goals))
+    missing = [name for name in named if name.rpartition("/")[2].casefold() not in basenames and name not in deleted]
     form_errors = {c.path: form_error(c.path, c.new) for c in changes if c.new and form_of(c.path, c.new)}
     malformed = [f"{shown(path)} {error}." for path, error in form_errors.items() if error]
     runs = [(run, state.log.masked(run.output)) for run in (run_tests() if changes or is_small else [])]
@@ -88,7 +84,7 @@ def collect(
         *(section for change in changes for section in _change_sections(change, state)),
         *_source_sections(state, workspace, unchanged),
         *_output_sections(state),
-        *(_Section(run.title, state.guard.quote(output)) for run, output in runs),
+        *((run.title, state.guard.quote(output)) for run, output in runs),
     ]
     faults = [*malformed]
     faults += [f"{run.fails}: …{output[-_MAX_FAILURE_OUTPUT:].strip()}" for run, output in runs if run.fails]
@@ -109,14 +105,6 @@ def contains(path: str, text: str, state: State, workspace: Workspace) -> bool |
         return None
     content = _read_text(path, workspace, state)
     return text in content if content or not size else None
-
-
-def _missing_files(state: State, paths: Sequence[str]) -> Iterator[str]:
-    """Yield the files named in the goals that no workspace folder contains."""
-    basenames = {path.rpartition("/")[2].casefold() for path in paths}
-    for name in names_in("\n".join(goal.text for goal in state.start.task.goals)):
-        if name.rpartition("/")[2].casefold() not in basenames:
-            yield name
 
 
 def _likely_slips(state: State, changes: Sequence[_Change], unchanged: Sequence[str]) -> Iterator[str]:
@@ -159,50 +147,52 @@ def _changes(state: State, workspace: Workspace, snapshots: Snapshots | None) ->
             yield _Change(path, old, None if workspace.size(path) is None else _read_text(path, workspace, state))
 
 
-def _change_sections(change: _Change, state: State) -> Iterator[_Section]:
+def _change_sections(change: _Change, state: State) -> Iterator[tuple[str, str]]:
     """Show a file before and after, or as a diff if that is shorter and complete."""
     path, old, new = change.path, change.old, change.new
     if old and new:
         lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "before", "now", n=2, lineterm="")
         diff = "\n".join(islice(lines, 2000))
         if len(diff) < len(old):
-            yield _Section(f"{shown(path)}, what changed", state.guard.quote(diff, path))
+            yield f"{shown(path)}, what changed", state.guard.quote(diff, path)
             old = None
     for text, when in (old, "before"), (new, "now"):
         if text is not None:
-            yield _Section(f"{shown(path)} {when}", state.guard.quote(text, path) or "(empty, or no text)")
+            yield f"{shown(path)} {when}", state.guard.quote(text, path) or "(empty, or no text)"
 
 
-def _source_sections(state: State, workspace: Workspace, unchanged: Sequence[str]) -> Iterator[_Section]:
+def _source_sections(state: State, workspace: Workspace, unchanged: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Show the unchanged files that were read or that the goals name."""
     goals = " ".join(goal.text for goal in state.start.task.goals).casefold()
     for path in unchanged:
         is_relevant = path in state.work.handled or path.rpartition("/")[2].casefold() in goals
         if is_relevant and (text := _read_text(path, workspace, state)):
-            yield _Section(f"{shown(path)}, not touched", state.guard.quote(text, path))
+            yield f"{shown(path)}, not touched", state.guard.quote(text, path)
 
 
-def _output_sections(state: State) -> Iterator[_Section]:
+def _output_sections(state: State) -> Iterator[tuple[str, str]]:
     """Show the output of programs. Their code is not evidence, since it only states intentions."""
     for call, result in state.work.ran:
         text, source = state.log.masked(result.text), result.meta.source
-        yield _Section(
-            f"Printed by {call.name}",
-            mark_untrusted(text, source, run=result.run, step=result.step) if source else text,
-        )
+        text = mark_untrusted(text, source, run=result.run, step=result.step) if source else text
+        yield f"Printed by {call.name}", text
 
 
-def _fit(sections: Sequence[_Section], max_tokens: int, state: State) -> list[str]:
-    """Render as many sections as fit, in order, and count the rest. Long ones share the space that short ones leave."""
+def _fit(sections: Sequence[tuple[str, str]], max_tokens: int, state: State) -> list[str]:
+    """Render as many sections (title and text) as fit, in order, and count the rest.
+
+    Long ones share the space that short ones leave.
+    """
     fitting, others = sections[: max_tokens // _MIN_SECTION_TOKENS], sections[max_tokens // _MIN_SECTION_TOKENS :]
-    sizes = [state.count(section.text) + state.count(section.title) + 6 for section in fitting]
+    sizes = [state.count(text) + state.count(title) + 6 for title, text in fitting]
     shares = [0] * len(sizes)
     for done, n in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):  # the shortest first
         shares[n] = min(sizes[n], max(max_tokens // (len(sizes) - done), _MIN_SECTION_TOKENS))
         max_tokens -= shares[n]
-    texts = [shorten(section.text, share, state.count) for section, share in zip(fitting, shares, strict=True)]
-    body = [f"--- {s.title} ---\n{defuse_titles(text)}" for s, text in zip(fitting, texts, strict=True)]
-
+    body = [
+        f"--- {title} ---\n{defuse_titles(shorten(text, share, state.count))}"
+        for (title, text), share in zip(fitting, shares, strict=True)
+    ]
     return [*body, f"(There is no room for {len(others)} more texts.)"] if others else body
 
 

@@ -26,12 +26,6 @@ _MAX_LINES = 6  # per file and word
 _MAX_LINE_LENGTH = 100  # characters per line
 
 
-def describe_groups(goals: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield one line for each group of names that the goals mention."""
-    for title, group in mentioned_groups(goals, names).items():
-        yield f"{title}: {', '.join(map(shown, group))}."
-
-
 def mentioned_names(goals: str, names: Sequence[str]) -> list[str]:
     """Return the workspace names that occur in the goals, then those of mentioned groups."""
     exact = [name for name in names if name.rpartition("/")[2].casefold() in goals.casefold()]

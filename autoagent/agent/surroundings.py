@@ -5,11 +5,11 @@ Without this, small models write files again or assume that a file holds the int
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from autoagent.agent.goal_words import describe_groups, describe_lines, mentioned_names
+from autoagent.agent.goal_words import describe_lines, mentioned_groups, mentioned_names
 from autoagent.agent.state import State
 from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import CommandError
@@ -105,14 +105,19 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
         for path in reversed(work.changed)
         if state.guard.may_show(path) and not (path in work.failed and code_block.is_code(path))
     ]
-    malformed = list(_malformed(newest[:_MAX_TEXTS], workspace, state))
+    malformed = [
+        f"{shown(path)} {problem}."
+        for path in newest[:_MAX_TEXTS]
+        if (problem := form_error(path, _read_text(path, workspace, state, _MAX_SEARCHED_BYTES)))
+    ]
     faulty = bool(state.history.failing or malformed or work.put_off) and work.idle < _MAX_IDLE
     texts = [(path, _read_text(path, workspace, state)) for path in newest[:_MAX_TEXTS]]
     goals = " ".join(goal.text for goal in state.start.task.goals)
     files = [entry for entry in own_entries if entry.kind == "file" and entry.size]
     mentioned = mentioned_names(goals, [entry.path for entry in files])[:_MAX_MENTIONED]
     unread = tuple(path for path in mentioned if path not in work.handled)
-    matches = [*describe_groups(goals, names), *describe_lines(goals, _searchable_texts(own_entries, workspace, state))]
+    groups = [f"{title}: {', '.join(map(shown, group))}." for title, group in mentioned_groups(goals, names).items()]
+    matches = [*groups, *describe_lines(goals, _searchable_texts(own_entries, workspace, state))]
     contents = [f"{shown(path)} now holds:\n{text.rstrip()}" for path, text in texts if text]
     return Surroundings(
         names=tuple(entry.path for entry in entries) if len(entries) <= _MAX_ENTRIES else None,
@@ -155,13 +160,6 @@ def _searchable_texts(entries: Sequence[WorkspaceEntry], workspace: Workspace, s
     others = (path for path in files if path not in state.work.changed and state.guard.may_show(path))
     texts = {path: _read_text(path, workspace, state, _MAX_SEARCHED_BYTES) for path in islice(others, _MAX_SEARCHED)}
     return {path: text for path, text in texts.items() if text}
-
-
-def _malformed(paths: Iterable[str], workspace: Workspace, state: State) -> Iterator[str]:
-    """Yield a line for each file whose content does not match its type."""
-    for path in paths:
-        if problem := form_error(path, _read_text(path, workspace, state, _MAX_SEARCHED_BYTES)):
-            yield f"{shown(path)} {problem}."
 
 
 def _read_text(path: str, workspace: Workspace, state: State, max_bytes: int = _MAX_TEXT_BYTES) -> str:
