@@ -246,17 +246,15 @@ class Budget:
 
     def check_time(self, now: float) -> float:
         """Return the remaining seconds. Raises StopRun if the time is up."""
-        limits, remaining = self.limits, [math.inf]
-        if limits.seconds:
-            remaining.append(limits.seconds - self.time.seconds)
-            if remaining[-1] <= 0:
-                raise StopRun(Outcome(Status.LIMIT, f"The time limit of {limits.seconds:g} s is reached."))
-        if limits.deadline:
-            remaining.append(limits.deadline - now)
-            if remaining[-1] <= 0:
-                deadline = f"{datetime.fromtimestamp(limits.deadline):%F %R}"
-                raise StopRun(Outcome(Status.LIMIT, f"The deadline, {deadline}, is reached."))
-        return min(remaining)
+        limits = self.limits
+        seconds = limits.seconds - self.time.seconds if limits.seconds else math.inf
+        if seconds <= 0:
+            raise StopRun(Outcome(Status.LIMIT, f"The time limit of {limits.seconds:g} s is reached."))
+        until_deadline = limits.deadline - now if limits.deadline else math.inf
+        if until_deadline <= 0:
+            deadline = f"{datetime.fromtimestamp(limits.deadline):%F %R}"
+            raise StopRun(Outcome(Status.LIMIT, f"The deadline, {deadline}, is reached."))
+        return min(seconds, until_deadline)
 
     def check_command(self) -> None:
         """Raise StopRun if no further command may start."""

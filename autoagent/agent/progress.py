@@ -328,12 +328,10 @@ class LoopGuard:
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # files changed: any result may differ now
             self._newest_change = key if event.ok else None
+        self._results.pop(key, None)  # if it is known, it is now the newest
         if event.known:
             excerpt, outside = event.text[:MAX_QUOTED], bool(event.meta.untrusted)
             ok = event.ok and not event.meta.failed  # a program can fail although the command succeeded
-            self._results.pop(key, None)  # it is now the newest
             self._results[key] = EarlierCall(event.step, excerpt, outside, digest, ok)
             if len(self._results) > MAX_EARLIER:
                 del self._results[next(iter(self._results))]
-        else:
-            self._results.pop(key, None)
