@@ -29,9 +29,8 @@ from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
 from autoagent.core.events import Ended, Event, Snapshot, SystemNotice, Undone
 from autoagent.core.frozen import dataclass
-from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
-from autoagent.core.task import Outcome, Status, Task
+from autoagent.core.task import Outcome, Status
 from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.subagents.worker import Build, Mailbox, PoolActions, RunningWorker
@@ -93,8 +92,8 @@ class WorkerPool:
         resumes: bool = False,
     ) -> None:
         self.former: dict[str, SubAgentState] = {}  # by key, to be restarted
-        self._actions = PoolActions(depth, leader.offered, self.former, self.start, self.stop, self.attend)
-        self.mailbox = Mailbox(self._actions, None, leader.name, leader.commands, leader.budget)
+        actions = PoolActions(depth, leader.offered, self.former, self.start, self.stop, self.attend)
+        self.mailbox = Mailbox(actions, None, leader.name, leader.commands, leader.budget)
         self.at_once = at_once
         self.oversight = oversight
         self._build = build
@@ -174,35 +173,21 @@ class WorkerPool:
 
     # In any thread -----------------------------------------------------------------------------------------------
 
-    def start(
-        self,
-        starter: Mailbox,
-        key: str,
-        task: Task,
-        commands: tuple[CommandSpec, ...],
-        budget: Budget,
-        origin: Origin,
-        build: Build | None = None,
-        reports: bool = True,
-    ) -> RunningWorker:
+    def start(self, member: RunningWorker) -> RunningWorker:
         """Start a sub-agent in its own thread. Return it once it is built and known to its starter.
 
-        `build` builds a runner other than an Agent. A sub-agent that does not report is waited for, and its end is not
-        announced.
-
         A signal interrupts only the wait for the build. It then ends the sub-agent, so that none runs unknown to its
-        starter. Raises CommandError if it may not or cannot start. Its `budget` is then given back.
+        starter. Raises CommandError if it may not or cannot start. Its budget is then given back.
         """
-        reached = starter is self.mailbox  # signals reach only the thread of the run's own agent
+        reached = member.starter is self.mailbox  # signals reach only the thread of the run's own agent
         oversight = self.oversight
         with oversight.held() if reached else nullcontext():
-            member = RunningWorker(self._actions, oversight.authorizer(), starter, key, task, commands, budget, origin)
+            member.approver = oversight.authorizer()
             member.log, member.authorizer = _Log(self, member), _ReferringAuthorizer(self, member)
-            member.reports = reports
             with self._lock:
                 running = sum(other.outcome is None for other in self._members)
                 if running >= self.at_once:
-                    budget.give_back()
+                    member.budget.give_back()
                     raise CommandError(
                         f"{running} agents are running, as many as AUTOAGENT_AGENTS allows: wait for one of them "
                         "with list_agents, or end one with delete_agent."
@@ -212,7 +197,7 @@ class WorkerPool:
                 member.mailbox.put(SystemNotice(text=UNDONE))
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
             member.thread = threading.Thread(
-                target=self._run, args=(member, ready, build or self._build), name=f"agent {member.key}", daemon=True
+                target=self._run, args=(member, ready), name=f"agent {member.key}", daemon=True
             )
             try:
                 member.thread.start()
@@ -226,7 +211,7 @@ class WorkerPool:
                 raise
             if problem:
                 raise CommandError(f"The agent cannot be started: {problem}")
-            starter.members[member.key] = member
+            member.starter.members[member.key] = member
         return member
 
     def hear(self, event: Event) -> None:
@@ -271,11 +256,11 @@ class WorkerPool:
         for member in running:
             self._end(member, Outcome(Status.STOPPED, f"{reason} Its command did not stop in time."))
 
-    def _run(self, member: RunningWorker, ready: queue.SimpleQueue[str], build: Build) -> None:
+    def _run(self, member: RunningWorker, ready: queue.SimpleQueue[str]) -> None:
         """Run a sub-agent in its thread. An error ends only this agent, and its starter is told."""
         built = False
         try:
-            with build(member) as found:
+            with (member.build or self._build)(member) as found:
                 member.origin = found.origin
                 built = True
                 ready.put("")

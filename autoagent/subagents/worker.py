@@ -74,7 +74,7 @@ class PoolActions:
     depth: int
     offered: Sequence[CommandSpec]
     former: Mapping[str, SubAgentState]
-    start: Callable[..., RunningWorker]
+    start: Callable[[RunningWorker], RunningWorker]
     stop: Callable[[Sequence[RunningWorker], str], None]
     attend: Callable[[], None]
 
@@ -96,7 +96,7 @@ class Mailbox:
         budget: Budget,
     ) -> None:
         self.apart = TOGETHER
-        self._pool = pool
+        self.pool = pool
         self._member = member
         self._name = name
         self._commands = commands
@@ -114,15 +114,16 @@ class Mailbox:
         name, task = " ".join(name.split())[:NAME_CHARACTERS], " ".join(task.split())
         if not (name and prompt.strip()):
             raise CommandError("An agent needs a name, and a prompt that says what it is to do.")
-        if self._depth >= self._pool.depth:
+        if self._depth >= self.pool.depth:
             raise CommandError(
-                f"Agents start others at most {self._pool.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
+                f"Agents start others at most {self.pool.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
             )
         commands_of_its_own, budget = self._commands_for(commands), self._share_of_budget(BUDGET_SHARE)
         self._started += 1
         key = f"{self._member.key}.{self._started}" if self._member else str(self._started)
         described = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
-        return self._pool.start(self, key, described, commands_of_its_own, budget, origin or Origin()).now()
+        worker = RunningWorker(self, key, described, commands_of_its_own, budget, origin or Origin())
+        return self.pool.start(worker).now()
 
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
         now, member = self._find(key).now(), self.members.get(key.strip())
@@ -153,7 +154,7 @@ class Mailbox:
     def end(self, key: str) -> SubAgent:
         found = self._find(key)
         if member := self.members.get(key.strip()):
-            self._pool.stop([member], f"Ended by {self._name}.")
+            self.pool.stop([member], f"Ended by {self._name}.")
         return found.now()
 
     def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
@@ -161,20 +162,22 @@ class Mailbox:
             raise CommandError("There is no level below; do it yourself.")
         level = LEVELS[self._depth + 1]
         key = f"{self._member.key}.{call}" if self._member else call
-        state = self._pool.former.get(key)
+        state = self.pool.former.get(key)
         if state is not None and state.is_decided:
             outcome, origin = state.outcome, state.origin
         else:
             goal = Goal("\n\n".join(filter(None, (task.strip(), context.strip(), level.ends))))
             budget = self._share_of_budget(level.share)
-            commands = tuple(spec for spec in self._pool.offered if level.name in spec.levels)
+            commands = tuple(spec for spec in self.pool.offered if level.name in spec.levels)
             described = Task(level.title, level.role, (goal,), budget.limits.usd)
-            worker = self._pool.start(self, key, described, commands, budget, origin or Origin(), reports=False)
+            worker = RunningWorker(self, key, described, commands, budget, origin or Origin())
+            worker.reports = False
+            self.pool.start(worker)
             try:
                 while worker.outcome is None:
                     self.pause(POLL_SECONDS)
             except BaseException:  # Ctrl-C, or the end of the run: nobody would read the result
-                self._pool.stop([worker], f"{self._name} was interrupted.")
+                self.pool.stop([worker], f"{self._name} was interrupted.")
                 raise
             state, outcome, origin = worker.state, worker.outcome, worker.origin()
         assert outcome is not None
@@ -189,7 +192,7 @@ class Mailbox:
         return self._take_all()
 
     def close(self) -> Sequence[Event]:
-        self._pool.stop(list(self.members.values()), "The agent that started it has ended.")
+        self.pool.stop(list(self.members.values()), "The agent that started it has ended.")
         return self._take_all()
 
     def put(self, event: Event) -> None:
@@ -225,7 +228,7 @@ class Mailbox:
 
     def _attend(self) -> None:
         if self._member is None:
-            self._pool.attend()
+            self.pool.attend()
         else:
             self._member.check()
 
@@ -256,7 +259,7 @@ class Mailbox:
             own = ", ".join(spec.name for spec in self._commands)
             raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {own}.")
         chosen = {names[name] for name in wanted or names}
-        deepest = self._depth + 1 >= self._pool.depth
+        deepest = self._depth + 1 >= self.pool.depth
         return tuple(
             spec
             for spec in self._commands
@@ -272,40 +275,34 @@ class RunningWorker:
 
     `outcome` is set once when it has ended, `stopping` when it is to end. `task_origin` is the source of its task, and
     `origin` returns the source of its words, given all it has read. `began` is its start in an earlier process, if it
-    continues from there. `authorizer` refers its questions to the run's own agent, where `approver` decides them.
-    `interruptible` wraps everything that may be interrupted, and `when_stopped` registers a function that releases a
-    waiting agent from another thread.
+    continues from there. `authorizer` refers its questions to the run's own agent, where `approver` decides them. The
+    pool sets both, and `log`. `interruptible` wraps everything that may be interrupted, and `when_stopped` registers a
+    function that releases a waiting agent from another thread. `build`, if any, builds a runner other than an Agent. A
+    sub-agent that does not report is waited for, and its end is not announced.
     """
 
     log: Recorder
     authorizer: Authorizer
+    approver: Authorizer
+    build: Build | None = None
+    reports = True
 
     def __init__(
-        self,
-        pool: PoolActions,
-        approver: Authorizer,
-        starter: Mailbox,
-        key: str,
-        task: Task,
-        commands: tuple[CommandSpec, ...],
-        budget: Budget,
-        origin: Origin,
+        self, starter: Mailbox, key: str, task: Task, commands: tuple[CommandSpec, ...], budget: Budget, origin: Origin
     ) -> None:
         self.key = key
         self.starter = starter
         self.budget = budget
-        self.former = pool.former.get(key)
+        self.former = starter.pool.former.get(key)
         self.state = self.former or SubAgentState(key, task)
         self.state.outcome = None
         self.task = self.state.task
         self.began = self.former.start if self.former else None
-        self.mailbox = Mailbox(pool, self, task.name, commands, budget)
+        self.mailbox = Mailbox(starter.pool, self, task.name, commands, budget)
         self.mailbox.apart = starter.apart
-        self.approver = approver
         self.listener = _StoppableListener(self.check)
         self.answers: queue.SimpleQueue[Verdict | str | StopRun] = queue.SimpleQueue()
         self.asking = False
-        self.reports = True
         self.stopping: Outcome | None = None
         self.outcome: Outcome | None = None
         self.thread: threading.Thread | None = None

@@ -300,7 +300,7 @@ class Member:
                 others = re.compile(rf"{re.escape(self.worker.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
                 self.worker.mailbox.apart = Apart(copy, lambda place: others.fullmatch(place) is not None)
             origin = self.role.rc.memory.origin
-            return self._run.pool.start(self.worker.mailbox, key, task, specs, budget, origin)
+            return self._run.pool.start(RunningWorker(self.worker.mailbox, key, task, specs, budget, origin))
         except CommandError as error:
             budget.give_back()
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None

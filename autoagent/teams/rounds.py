@@ -18,7 +18,7 @@ from autoagent.core import events
 from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsError, SetupError, StateError, StopRun
 from autoagent.core.memory import Origin
 from autoagent.core.task import Outcome, Status, Task
-from autoagent.subagents.worker import POLL_SECONDS
+from autoagent.subagents.worker import POLL_SECONDS, RunningWorker
 from autoagent.teams.copies import Copies, MergeResult, conflicting_authors
 from autoagent.teams.member import AssignedTurn, Member, event_of
 from autoagent.teams.message import CONFLICT, END, Message, addresses_of
@@ -111,7 +111,9 @@ class TeamRun:
         self._copies.clear(f"{self._env.round}." if self._open else " ")
         for key, member in self._members.items():
             task, pool = Task(member.role.name, member.role.profile, ()), self._run.pool
-            pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), member.build)
+            worker = RunningWorker(pool.mailbox, key, task, (), Budget(RunLimits()), Origin())
+            worker.build = member.build
+            pool.start(worker)
 
     def _restore(self) -> dict[str, events.Hired]:
         """Restore the state of the run from the log. Return the hired roles by key."""
