@@ -57,21 +57,17 @@ class Agent:
         self._registry = tools.registry
         self._inbox = tools.inbox
         self._run_part = tools.part
-        self._policy = policy
         self._clock = policy.clock
         self._state = State(start, tools, policy, log, key)
-        self._authorization = Authorization(self._state, tools, policy, listener)
-        self._memory = StepMemory(self._state, tools.context.memory, self._authorization, policy.clock)
-        self._model = ModelTurn(
-            self._state, model, tools, policy, self._authorization, listener, setup_usage or Usage()
-        )
-        self._side_call = SideCall(self._state, model, policy, listener)
-        self._drafts = Drafts(self._state, self._side_call, tools, policy, self._authorization)
+        self._authorization = Authorization(self._state, listener)
+        self._memory = StepMemory(self._state, self._authorization)
+        self._model = ModelTurn(self._state, model, self._authorization, listener, setup_usage or Usage())
+        self._side_call = SideCall(self._state, model, listener)
+        self._drafts = Drafts(self._state, self._side_call, self._authorization)
         judge = None
         if policy.verifier is not None:
-            side_call = SideCall(self._state, policy.verifier, policy, listener)
-            judge = Verification(self._state, side_call, tools, policy).judge
-        self._execution = Execution(self._state, tools, policy, self._authorization, judge)
+            judge = Verification(self._state, SideCall(self._state, policy.verifier, listener)).judge
+        self._execution = Execution(self._state, self._authorization, judge)
         self._further_calls: tuple[str, ...] = ()  # the rest of a reply with several calls, with their secrets
         self._masked_calls: frozenset[str] = frozenset()  # the same from an earlier process, as logged
 
@@ -238,7 +234,7 @@ class Agent:
         if self._memory.should_distill(outcome):
             from autoagent.agent.distill import distill  # only at the end of a run
 
-            facts = yield from distill(self._state, self._policy, self._side_call, outcome)
+            facts = yield from distill(self._state, self._side_call, outcome)
             with suppress(StopRun):  # a signal: the run is over as it is
                 yield from self._memory.close(outcome, facts)
         yield self._state.record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from autoagent.agent.progress import refusal
-from autoagent.agent.state import Events, Policy, State, Tools
+from autoagent.agent.state import Events, State
 from autoagent.core.commands import Call, Change, Proposal, Verdict
 from autoagent.core.errors import CommandError, ReplyError, StateError, StopRun
 from autoagent.core.events import Decided, Event, Proposed
@@ -33,12 +33,11 @@ def lines_lost(before: str, after: str) -> int:
 class Authorization:
     """Ask before a call runs. Time spent waiting for a person is not working time."""
 
-    def __init__(self, state: State, tools: Tools, policy: Policy, listener: Listener) -> None:
+    def __init__(self, state: State, listener: Listener) -> None:
         self._state = state
-        self._tools = tools
-        self._authorizer = policy.authorizer
+        self._authorizer = state.policy.authorizer
         self._listener = listener
-        self.interruptible = policy.interruptible
+        self.interruptible = state.policy.interruptible
         self._warned_of: set[str] = set()  # the user's files that a small model wanted to delete
         self._has_insisted = False  # whether it has asked again to delete such a file
 
@@ -59,7 +58,7 @@ class Authorization:
                 yield from self._apply_change(verdict.change)
             try:
                 if verdict.args is not None:
-                    call = self._tools.registry.check(replace(call, args=verdict.args))
+                    call = state.tools.registry.check(replace(call, args=verdict.args))
                 shown_proposal = proposal = self._propose(call)
             except ReplyError as error:
                 shown_proposal = replace(proposal, preview=f"Not changed: {error}")
@@ -91,7 +90,7 @@ class Authorization:
         if not state.start.style.guided or effects is None:
             return ""
         if proposal.risk == "irreversible" and any(p.meaning == "entry" for p in proposal.spec.parameters):
-            path = self._tools.context.workspace.display(str(next(iter(proposal.call.args.values()))))
+            path = state.tools.context.workspace.display(str(next(iter(proposal.call.args.values()))))
             self._has_insisted = self._has_insisted or path in self._warned_of
             if self._has_insisted or self._is_created_by_run(path):
                 return ""
@@ -103,7 +102,7 @@ class Authorization:
         if not effects.writes_whole:
             return ""
         path_arg, text = map(str, list(proposal.call.args.values())[:2])
-        workspace = self._tools.context.workspace
+        workspace = state.tools.context.workspace
         path, size = workspace.display(path_arg), workspace.size(path_arg)
         if not size or self._is_created_by_run(path):
             return ""
@@ -119,7 +118,7 @@ class Authorization:
 
     def _is_created_by_run(self, path: str) -> bool:
         """Return whether the run created this file, or True if the snapshots are gone."""
-        work, snapshots = self._state.work, self._tools.snapshots
+        work, snapshots = self._state.work, self._state.tools.snapshots
         with suppress(StateError):  # the user has deleted the snapshots since
             return path in work.changed and (snapshots is None or snapshots.read(work.base, path) is None)
         return True
@@ -154,7 +153,8 @@ class Authorization:
 
     def _propose(self, call: Call) -> Proposal:
         """Build the proposal for a checked call, with its preview, risk and warnings."""
-        proposal = self._state.guard.examine(self._tools.registry.propose(call, self._tools.context))
+        tools = self._state.tools
+        proposal = self._state.guard.examine(tools.registry.propose(call, tools.context))
         if not proposal.guarded:
             return proposal
         places = ", ".join(proposal.guarded)

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from autoagent.agent.remember import effective_events, replaceable_memories
 from autoagent.agent.side_call import MAX_SECONDS, Question, SideCall
-from autoagent.agent.state import Policy, State
+from autoagent.agent.state import State
 from autoagent.core import events
 from autoagent.core.errors import StopRun
 from autoagent.core.events import Answered, Event, Retried
@@ -49,12 +49,12 @@ place of one of these begins with "- [replaces N] ", with its number for N.
 """
 
 
-def distill(state: State, policy: Policy, call: SideCall, outcome: Outcome) -> Generator[Event, None, list[str]]:
+def distill(state: State, call: SideCall, outcome: Outcome) -> Generator[Event, None, list[str]]:
     """Return the facts of a run, extracted by a model if the policy asks for it and the model's style allows it.
 
     Those from an earlier process are reused.
     """
-    if not policy.distils or not state.start.style.reasons:
+    if not state.policy.distils or not state.start.style.reasons:
         return []
     answer: Answered | str | None = state.work.distilled
     if answer is None:

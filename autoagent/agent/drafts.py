@@ -24,7 +24,7 @@ from functools import partial
 from autoagent.agent.authorize import Authorization, lines_lost
 from autoagent.agent.goal_words import names_in
 from autoagent.agent.side_call import Question, SideCall, is_signal
-from autoagent.agent.state import Policy, State, Tools
+from autoagent.agent.state import State
 from autoagent.agent.surroundings import texts_for_drafts
 from autoagent.agent.trial_run import Trial, TrialRun, entries_of, run_tests, try_out
 from autoagent.core.commands import CODE, CommandSpec
@@ -95,13 +95,12 @@ class _Attempts:
 class Drafts:
     """Ask a small model for drafts at the beginning of the work, if they can be tried out."""
 
-    def __init__(self, state: State, call: SideCall, tools: Tools, policy: Policy, user: Authorization) -> None:
+    def __init__(self, state: State, call: SideCall, user: Authorization) -> None:
         self._state = state
         self._call = call
-        self._registry = tools.registry
-        self._context = tools.context
-        self._part = tools.part
-        self._policy = policy
+        self._registry = state.tools.registry
+        self._context = state.tools.context
+        self._policy = state.policy
         self._user = user
 
     def reply(self) -> Generator[Event, None, Completion | None]:
@@ -109,12 +108,12 @@ class Drafts:
         if not self._is_due():
             return None
         state, entries = self._state, entries_of(self._context.workspace)
-        files = texts_for_drafts(entries, self._context.workspace, state)
+        files = texts_for_drafts(entries, state)
         is_long = sum(map(state.count, files.values())) > self._call.model.window // _SHARE_DIVISOR
         if not files or is_long or not self._commands(files, ()):
             return None
         began = self._policy.clock()
-        runs = run_tests(self._context, self._policy, entries, state.start.task)
+        runs = run_tests(state, entries)
         failed = [run for run in runs if run.fails]
         paths = tuple(path for run in failed for path in run.paths)
         outputs = [state.guard.quote(state.log.masked(run.output)[-_MAX_FAILURE_OUTPUT:]) for run in failed]
@@ -178,7 +177,7 @@ class Drafts:
             and self._policy.runs_tests
             and self._call.model.asking == "schema"
             and self._context.sandbox.confines
-            and self._part is NO_PART
+            and state.tools.part is NO_PART
             and is_usual(state.start.system)
             and work.drafted is None
             and untouched

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
 from autoagent.agent.goal_words import mentioned_groups, names_in
 from autoagent.agent.state import State
-from autoagent.agent.trial_run import TrialRun
+from autoagent.agent.trial_run import entries_of, run_tests
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import definitions_lost, form_error, form_of
 from autoagent.text.quoting import mark_untrusted
 from autoagent.text.tokens import shorten
-from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, WorkspaceEntry, shown
-from autoagent.workspace.snapshots import Snapshots
+from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, shown
 
 _MAX_NAMES = 30  # file names per list
 _MAX_FILE_BYTES = 100_000
@@ -43,20 +42,13 @@ class Evidence:
     passed: frozenset[str] = frozenset()
 
 
-def collect(
-    state: State,
-    workspace: Workspace,
-    snapshots: Snapshots | None,
-    entries: Sequence[WorkspaceEntry],
-    run_tests: Callable[[], list[TrialRun]],
-    max_tokens: int,
-) -> Evidence:
+def collect(state: State, workspace: Workspace, max_tokens: int, *, may_test: bool) -> Evidence:
     """Collect the evidence in about `max_tokens` tokens, with secrets masked and text from outside marked.
 
-    `entries` is the workspace listing. Tests run if files were changed, and always to show a small model the failures.
+    Tests that may run do so if files were changed, and always to show a small model the failures.
     """
-    is_small = not state.start.style.reasons
-    changes = list(_changes(state, workspace, snapshots))
+    is_small, snapshots, entries = not state.start.style.reasons, state.tools.snapshots, entries_of(workspace)
+    changes = list(_changes(state, workspace))
     changed = tuple(change.path for change in changes)
     deleted = [change.path for change in changes if change.new is None]
     files = [entry.path for entry in entries if entry.kind == "file"]
@@ -67,7 +59,8 @@ def collect(
     missing = [name for name in named if name.rpartition("/")[2].casefold() not in basenames and name not in deleted]
     form_errors = {c.path: form_error(c.path, c.new) for c in changes if c.new and form_of(c.path, c.new)}
     malformed = [f"{shown(path)} {error}." for path, error in form_errors.items() if error]
-    runs = [(run, state.log.masked(run.output)) for run in (run_tests() if changes or is_small else [])]
+    tested = run_tests(state, entries) if may_test and (changes or is_small) else []
+    runs = [(run, state.log.masked(run.output)) for run in tested]
 
     facts = [
         "" if changes else "No file was changed.",
@@ -129,9 +122,9 @@ class _Change:
     new: str | None
 
 
-def _changes(state: State, workspace: Workspace, snapshots: Snapshots | None) -> Iterator[_Change]:
+def _changes(state: State, workspace: Workspace) -> Iterator[_Change]:
     """Yield the changed files except byproducts. Without snapshots, their old texts are unknown."""
-    base = state.work.base
+    base, snapshots = state.work.base, state.tools.snapshots
     paths: Iterable[str] = state.work.changed
     originals: dict[str, bytes | None] = {}
     if snapshots is not None and base:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.progress import refer_to
-from autoagent.agent.state import Events, Policy, State, Tools
+from autoagent.agent.state import Events, State
 from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta
 from autoagent.core.errors import CommandError, StateError, StopRun
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
@@ -35,21 +35,16 @@ class Execution:
     Goals without a check are not verified if `judge` is None.
     """
 
-    def __init__(
-        self, state: State, tools: Tools, policy: Policy, user: Authorization, judge: Judge | None = None
-    ) -> None:
+    def __init__(self, state: State, user: Authorization, judge: Judge | None = None) -> None:
         self._state = state
-        self._registry = tools.registry
-        self._context = replace(tools.context, pause=self._pause, ask=self._ask)
-        self._sleep = tools.context.pause
-        self._ask_user = tools.context.ask
-        self._snapshots = tools.snapshots
-        self._run_part = tools.part
-        self._clock = policy.clock
+        self._registry = state.tools.registry
+        self._context = replace(state.tools.context, pause=self._pause, ask=self._ask)
+        self._snapshots = state.tools.snapshots
+        self._clock = state.policy.clock
         self._user = user
         self._had_helpers = False  # since the last command
         self._judge = judge
-        self._accepts_claims = policy.accept_claims or bool(state.key)  # a worker answers to its starter
+        self._accepts_claims = state.policy.accept_claims or bool(state.key)  # a worker answers to its starter
 
     def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
         """Run the command and return its result's metadata."""
@@ -85,7 +80,7 @@ class Execution:
             yield from state.charge(call.name, self._context.take_usage())
             raise
         if not interrupted and result.meta.finished is None:
-            result = self._run_part.result(call, result)
+            result = state.tools.part.result(call, result)
         workspace.watch.accept(proposal.guarded)
         self._had_helpers = self._has_helpers()
         result = yield from self._prepare_for_model(call, result, workspace)
@@ -306,11 +301,11 @@ class Execution:
     def _pause(self, seconds: float) -> None:
         """Wait within a command. Raises StopRun if the run's time is up."""
         self._state.budget.check_time(self._clock())
-        self._sleep(seconds)
+        self._state.tools.context.pause(seconds)
 
     def _ask(self, question: str, timeout: float | None) -> str:
         with self._state.budget.time.idle():
-            return self._ask_user(question, timeout)
+            return self._state.tools.context.ask(question, timeout)
 
 
 def _reject_end(result: Result, reason: str) -> Result:

@@ -41,11 +41,11 @@ _DISTINCTIVE = re.compile(r"\d|\w[./:@_-]\w|[a-z][A-Z]")  # unlikely to be writt
 class StepMemory:
     """Recall and store a run's memories. Failures are recorded, not raised."""
 
-    def __init__(self, state: State, memory: Memory, user: Authorization, clock: Callable[[], float]) -> None:
+    def __init__(self, state: State, user: Authorization) -> None:
         self._state = state
-        self._memory = memory
+        self._memory: Memory = state.tools.context.memory
         self._user = user
-        self._clock = clock
+        self._clock = state.policy.clock
         self._problem = ""  # why the last recall by meaning found nothing
         self._core_changes = -1  # the memory's change count when the core was last read
         self._queries: tuple[str, ...] = ()  # queries of the last recall by goals and feedback

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from autoagent.agent.budget import estimated_cost
-from autoagent.agent.state import Policy, State
+from autoagent.agent.state import State
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.events import Answered, Asked, Event
@@ -44,12 +44,10 @@ def is_signal(error: BaseException) -> bool:
 class SideCall:
     """Ask a model once per question."""
 
-    def __init__(self, state: State, model: Model, policy: Policy, listener: Listener) -> None:
+    def __init__(self, state: State, model: Model, listener: Listener) -> None:
         self._state = state
-        self._budget = policy.budget
         self.model = model
-        self._clock = policy.clock
-        self._interruptible = policy.interruptible
+        self._clock = state.policy.clock
         self._listener = listener
 
     def ask(self, question: Question) -> Generator[Event, None, Answered | str]:
@@ -73,7 +71,7 @@ class SideCall:
         tokens = sum(self._state.count(message.content) + PER_MESSAGE for message in question.messages)
         sent, started_at = int(tokens * self._state.history.scale), self._clock()
         reply, price = question.reply_tokens + self.model.reasoning_room, self.model.price
-        self._budget.check(sent, reply, price, started_at)
+        self._state.budget.check(sent, reply, price, started_at)
         estimate = estimated_cost(sent, reply, price)
         yield self._state.record(Asked(purpose=question.purpose, sha256=sha256, tokens=sent, estimate=estimate))
         try:
@@ -94,7 +92,7 @@ class SideCall:
         return event
 
     def _complete(self, question: Question, sent: int, started_at: float) -> Completion:
-        model, budget = self.model, self._budget
+        model, budget = self.model, self._state.budget
         seconds = MAX_LOCAL_SECONDS if model.price and not model.price.prompt else MAX_SECONDS
 
         def remaining_seconds() -> float:
@@ -106,7 +104,7 @@ class SideCall:
         def fail(reason: str) -> None:
             raise StopRun(Outcome(Status.FAILED, reason))
 
-        with self._interruptible():
+        with self._state.policy.interruptible():
             if question.seconds:
                 self._listener.working(question.activity, question.seconds)
             return model.complete(

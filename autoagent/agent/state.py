@@ -71,12 +71,14 @@ class Policy:
 class State:
     """Hold everything derived from a run's events. A resumed run has the state of an uninterrupted one.
 
-    `key` identifies a sub-agent, whose events share the log of its parent run.
+    `tools` and `policy` serve the parts of a step. `key` identifies a sub-agent, whose events share the log of its
+    parent run.
     """
 
     def __init__(self, start: RunStarted, tools: Tools, policy: Policy, log: Recorder, key: str = "") -> None:
-        self._registry = tools.registry
-        specs = {spec.name: spec for spec in self._registry.specs}
+        specs = {spec.name: spec for spec in tools.registry.specs}
+        self.tools = tools
+        self.policy = policy
         self.start = start
         self.step = 0
         self.log = log
@@ -84,13 +86,11 @@ class State:
         self.count = counter(start.model)
         self.budget = policy.budget
         self.guard = policy.guard
-        self.history = History(self.count, self._registry.pages_results)
+        self.history = History(self.count, tools.registry.pages_results)
         self.loop_guard = LoopGuard(specs)
         self.standstill = Standstill(specs)
         self.work = Work(specs)
         self._parts = (self.history, self.budget, self.loop_guard, self.standstill, self.work, self.guard)
-        self._checkpoints = tools.checkpoints
-        self._read_attachments = policy.read_attachments
 
     def apply(self, event: Event, *, spends: bool = True) -> None:
         """Apply one event of this agent. Charge its budget only if it `spends`."""
@@ -115,7 +115,7 @@ class State:
 
         A worker's spending in an earlier process is charged to its starter, whose budget it shares.
         """
-        checkpoints, log = self._checkpoints, self.log
+        checkpoints, log = self.tools.checkpoints, self.log
         for event in checkpoints.events(self._saved_parts, self._fingerprints) if checkpoints else log.effective():
             if event.agent == self.key:
                 self.apply(event, spends=not self.key)
@@ -128,12 +128,12 @@ class State:
 
     def save_checkpoint(self) -> None:
         """Save a checkpoint if the last one is old. Call it once all events have been shown."""
-        if self._checkpoints is not None:
-            self._checkpoints.save(self.step, self._saved_parts, self._fingerprints)
+        if self.tools.checkpoints is not None:
+            self.tools.checkpoints.save(self.step, self._saved_parts, self._fingerprints)
 
     def _fingerprints(self) -> tuple[str, str]:
         """Describe everything besides the events that shapes the state."""
-        return self._registry.fingerprint(self.start.model), repr(self.guard.configuration)
+        return self.tools.registry.fingerprint(self.start.model), repr(self.guard.configuration)
 
     @property
     def _saved_parts(self) -> Mapping[str, object]:
@@ -146,7 +146,7 @@ class State:
 
     def add_feedback(self, text: str) -> Events:
         """Record the user's feedback after the files it names."""
-        for event in self._read_attachments(text):
+        for event in self.policy.read_attachments(text):
             yield self.record(event)
         yield self.record(Feedback(text=text))
 

@@ -16,7 +16,7 @@ from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
 from autoagent.text import code_block
 from autoagent.text.file_forms import form_error
-from autoagent.workspace.gate import MAX_COPIED_BYTES, NOT_ENTERED, Workspace, WorkspaceEntry, shown
+from autoagent.workspace.gate import MAX_COPIED_BYTES, NOT_ENTERED, WorkspaceEntry, shown
 
 _MAX_NAMES = 20  # files and folders listed
 _MAX_ENTRIES = 100  # entries to choose these from
@@ -91,10 +91,10 @@ def changes_files(spec: CommandSpec) -> bool:
     return spec.risk == "write" and any(p.meaning in ("path", "entry") for p in spec.parameters)
 
 
-def look_around(workspace: Workspace, state: State) -> Surroundings:
+def look_around(state: State) -> Surroundings:
     """Describe the workspace in its present state."""
     try:
-        entries = list(islice(workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES + 1))
+        entries = list(islice(state.tools.context.workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES + 1))
     except CommandError:  # commands that need the folder will report the problem
         return Surroundings()
     work = state.work
@@ -108,16 +108,16 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
     malformed = [
         f"{shown(path)} {problem}."
         for path in newest[:_MAX_TEXTS]
-        if (problem := form_error(path, _read_text(path, workspace, state, _MAX_SEARCHED_BYTES)))
+        if (problem := form_error(path, _read_text(path, state, _MAX_SEARCHED_BYTES)))
     ]
     faulty = bool(state.history.failing or malformed or work.put_off) and work.idle < _MAX_IDLE
-    texts = [(path, _read_text(path, workspace, state)) for path in newest[:_MAX_TEXTS]]
+    texts = [(path, _read_text(path, state)) for path in newest[:_MAX_TEXTS]]
     goals = " ".join(goal.text for goal in state.start.task.goals)
     files = [entry for entry in own_entries if entry.kind == "file" and entry.size]
     mentioned = mentioned_names(goals, [entry.path for entry in files])[:_MAX_MENTIONED]
     unread = tuple(path for path in mentioned if path not in work.handled)
     groups = [f"{title}: {', '.join(map(shown, group))}." for title, group in mentioned_groups(goals, names).items()]
-    matches = [*groups, *describe_lines(goals, _searchable_texts(own_entries, workspace, state))]
+    matches = [*groups, *describe_lines(goals, _searchable_texts(own_entries, state))]
     contents = [f"{shown(path)} now holds:\n{text.rstrip()}" for path, text in texts if text]
     return Surroundings(
         names=tuple(entry.path for entry in entries) if len(entries) <= _MAX_ENTRIES else None,
@@ -131,7 +131,7 @@ def look_around(workspace: Workspace, state: State) -> Surroundings:
     )
 
 
-def texts_for_drafts(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:
+def texts_for_drafts(entries: Sequence[WorkspaceEntry], state: State) -> dict[str, str]:
     """Return the texts by path of the files that the goals mention, or else of all; {} if one may not be shown."""
     names = [entry.path for entry in entries if entry.kind == "file" and entry.size]
     goals = " ".join(goal.text for goal in state.start.task.goals)
@@ -139,7 +139,7 @@ def texts_for_drafts(entries: Sequence[WorkspaceEntry], workspace: Workspace, st
     too_large = len(entries) > _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES
     if too_large or len(mentioned) > _MAX_MENTIONED or any(map(state.guard.source_of, mentioned)):
         return {}
-    texts = {path: _read_text(path, workspace, state, _MAX_SEARCHED_BYTES) for path in mentioned}
+    texts = {path: _read_text(path, state, _MAX_SEARCHED_BYTES) for path in mentioned}
     return texts if all(texts.values()) else {}
 
 
@@ -154,18 +154,18 @@ def _file_list(entries: Sequence[WorkspaceEntry]) -> str:
     return f"In the workspace: {', '.join(names)}{suffix}."
 
 
-def _searchable_texts(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:
+def _searchable_texts(entries: Sequence[WorkspaceEntry], state: State) -> dict[str, str]:
     """Return the texts by path of files that the run did not write itself and that may be shown."""
     files = (entry.path for entry in entries if entry.kind == "file" and 0 < entry.size <= _MAX_SEARCHED_BYTES)
     others = (path for path in files if path not in state.work.changed and state.guard.may_show(path))
-    texts = {path: _read_text(path, workspace, state, _MAX_SEARCHED_BYTES) for path in islice(others, _MAX_SEARCHED)}
+    texts = {path: _read_text(path, state, _MAX_SEARCHED_BYTES) for path in islice(others, _MAX_SEARCHED)}
     return {path: text for path, text in texts.items() if text}
 
 
-def _read_text(path: str, workspace: Workspace, state: State, max_bytes: int = _MAX_TEXT_BYTES) -> str:
+def _read_text(path: str, state: State, max_bytes: int = _MAX_TEXT_BYTES) -> str:
     """Return the text of a file, or '' if it is missing, empty, not text, or larger than `max_bytes`."""
     try:
-        data = workspace.read(path, max_bytes + 1)
+        data = state.tools.context.workspace.read(path, max_bytes + 1)
         text: str = state.log.masked(data.decode()) if len(data) <= max_bytes else ""
     except (CommandError, UnicodeDecodeError):
         return ""

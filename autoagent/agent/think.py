@@ -9,7 +9,7 @@ from dataclasses import replace
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.budget import estimated_cost
 from autoagent.agent.history import History
-from autoagent.agent.state import Events, Policy, State, Tools
+from autoagent.agent.state import Events, State
 from autoagent.agent.surroundings import Surroundings, look_around
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, Unreachable
@@ -28,33 +28,21 @@ MAX_SHORTENINGS = 4  # per step, if the endpoint rejects the prompt as too long
 class ModelTurn:
     """Ask the model for the next reply. `setup_usage` is its usage before the run started."""
 
-    def __init__(
-        self,
-        state: State,
-        model: Model,
-        tools: Tools,
-        policy: Policy,
-        user: Authorization,
-        listener: Listener,
-        setup_usage: Usage,
-    ) -> None:
+    def __init__(self, state: State, model: Model, user: Authorization, listener: Listener, setup_usage: Usage) -> None:
         self._state = state
         self._model = model
-        self._registry = tools.registry
-        self._workspace = tools.context.workspace
         self._surroundings = Surroundings()
-        self._part = tools.part
-        self._clock = policy.clock
+        self._clock = state.policy.clock
         self._user = user
         self._listener = listener
         self._pending_usage = setup_usage  # charged, but not yet in the log
 
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
         """Ask the model, shortening the history if the endpoint rejects the prompt as too long."""
-        state, shortened = self._state, 0
-        if self._part is not NO_PART:
+        state, part, shortened = self._state, self._state.tools.part, 0
+        if part is not NO_PART:
             messages = [Message("system", state.start.system), *state.history.messages]
-            for sender, text in self._part.planning(messages):
+            for sender, text in part.planning(messages):
                 yield state.record(AgentMessage(sender=sender, text=text, data={"untrusted": sender, "private": True}))
         while True:
             prompt = yield from self._prompt(memories)
@@ -90,7 +78,7 @@ class ModelTurn:
         state, now = self._state, self._clock()
         limits = state.budget.describe_remaining(now)
         zone, price = time.localtime(now).tm_gmtoff, self._model.price
-        self._surroundings = look_around(self._workspace, state) if state.start.style.guided else Surroundings()
+        self._surroundings = look_around(state) if state.start.style.guided else Surroundings()
         files = self._surroundings.text
         sent = Prompted(sha256="", tokens=0, messages=0, at=now, estimate=None, left=limits, zone=zone, files=files)
         prompt = build_step_prompt(state.start, state.history, memories, sent, count=state.count)
@@ -113,7 +101,7 @@ class ModelTurn:
         prompt_tokens, reply_tokens = self._estimate(prompt)
         commands: Sequence[CommandSpec] = ()
         if not state.start.style.writes_file:
-            commands = state.loop_guard.select_commands(state.work.loaded_commands(self._registry.specs))
+            commands = state.loop_guard.select_commands(state.work.loaded_commands(state.tools.registry.specs))
             commands = self._surroundings.bind(commands) if state.start.style.guided else commands
 
         def before_retry(reason: str) -> None:

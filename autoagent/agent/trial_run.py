@@ -22,11 +22,10 @@ from autoagent.commands.context import Context
 from autoagent.commands.support.program_output import describe_exit
 from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
-from autoagent.core.task import Task
 from autoagent.workspace.gate import CODE_FOLDER, MAX_COPIED_BYTES, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 
 if TYPE_CHECKING:
-    from autoagent.agent.state import Policy
+    from autoagent.agent.state import State
 
 _TIMEOUTS = {True: 60.0, False: 10.0}  # for all tests, and for a program
 _DRAFT_TIMEOUT = 20.0  # for a draft and the programs after it, and again for tests
@@ -162,11 +161,12 @@ def entries_of(workspace: Workspace) -> list[WorkspaceEntry]:
         return []
 
 
-def run_tests(context: Context, policy: Policy, entries: Sequence[WorkspaceEntry], task: Task) -> list[TrialRun]:
+def run_tests(state: State, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]:
     """Run the tests among the entries, then each program that the goals name, if possible. Ctrl-C skips them."""
     runs: list[TrialRun] = []
-    with suppress(KeyboardInterrupt, CommandError), policy.interruptible():  # CommandError: without a sandbox
-        runs.extend(_run_each(context, entries, names_in("\n".join(goal.text for goal in task.goals))))
+    names = names_in("\n".join(goal.text for goal in state.start.task.goals))
+    with suppress(KeyboardInterrupt, CommandError), state.policy.interruptible():  # CommandError: without a sandbox
+        runs.extend(_run_each(state.tools.context, entries, names))
     return runs
 
 

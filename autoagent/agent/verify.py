@@ -21,8 +21,8 @@ from typing import Any
 
 from autoagent.agent.evidence import Evidence, collect, contains, defuse_titles
 from autoagent.agent.side_call import Question, SideCall
-from autoagent.agent.state import Policy, State, Tools
-from autoagent.agent.trial_run import TEST_SETTINGS, TrialRun, entries_of, run_tests
+from autoagent.agent.state import State
+from autoagent.agent.trial_run import TEST_SETTINGS
 from autoagent.core.command_schema import object_schema
 from autoagent.core.events import Event, Retried, Verified
 from autoagent.core.model import Message
@@ -73,14 +73,11 @@ _SCHEMA = object_schema({"goals": {"type": "array", "items": object_schema(_VERD
 class Verification:
     """Judge the goals of a run."""
 
-    def __init__(self, state: State, call: SideCall, tools: Tools, policy: Policy) -> None:
+    def __init__(self, state: State, call: SideCall) -> None:
         self._state = state
         self._call = call
-        self._snapshots = tools.snapshots
-        self._context = tools.context
-        self._policy = policy
-        self._may_test = policy.runs_tests and any(
-            spec.effects is not None and spec.effects.runs_programs for spec in tools.registry.specs
+        self._may_test = state.policy.runs_tests and any(
+            spec.effects is not None and spec.effects.runs_programs for spec in state.tools.registry.specs
         )
 
     def judge(
@@ -95,13 +92,8 @@ class Verification:
         if state.work.verdicts:
             return state.work.verdicts
         model = self._call.model
-        entries = entries_of(workspace)
         max_tokens = min(_MAX_EVIDENCE, model.window // _WINDOW_DIVISOR)
-
-        def trial_runs() -> list[TrialRun]:
-            return run_tests(self._context, self._policy, entries, state.start.task) if self._may_test else []
-
-        evidence = collect(state, workspace, self._snapshots, entries, trial_runs, max_tokens)
+        evidence = collect(state, workspace, max_tokens, may_test=self._may_test)
         if model.style.reasons:
             verdicts = yield from self._ask_verdicts(numbers, evidence, answer, workspace)
         else:

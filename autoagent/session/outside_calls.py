@@ -85,8 +85,8 @@ class CallService:
         self._state = State(start, tools, policy, log)
         self._state.loop_guard = LoopGuard({})  # the caller decides on repeats, and cannot refer to earlier steps
         self._registry = tools.registry
-        self._user = Authorization(self._state, tools, policy, console)
-        self._execution = Execution(self._state, tools, policy, self._user)
+        self._user = Authorization(self._state, console)
+        self._execution = Execution(self._state, self._user)
         self._show: Callable[[Event], None] = console.show
 
     def begin(self) -> None:

@@ -74,8 +74,8 @@ def verdict(
     found = "not verified"
     proof: Proof = "claimed"
     if policy.verifier is not None:
-        call = SideCall(state, policy.verifier, policy, run.plan.console)
-        [judged] = yield from Verification(state, call, tools, policy).judge([0], tools.context.workspace, answer)
+        call = SideCall(state, policy.verifier, run.plan.console)
+        [judged] = yield from Verification(state, call).judge([0], tools.context.workspace, answer)
         found = f"{judged.finding}: {judged.why}"
         if judged.finding == "not met" and not told:
             missing = f"The work is not done yet. A check of it found: {state.guard.quote(judged.why)}"
@@ -85,7 +85,7 @@ def verdict(
         changed = ", ".join(state.work.changed)
         files = f"Files changed: {changed}" if changed else "No file was changed."
         claims = f"{start.task.goals[0].text}\n  {found}\n{files}"
-        user = Authorization(state, tools, policy, run.plan.console).accept(claims)
+        user = Authorization(state, run.plan.console).accept(claims)
         if not user.allowed:
             outcome = Outcome(Status.UNVERIFIED, f"{reason} The work is {found}", ("claimed",))
             return outcome, Message(user.reason, "Human", REQUIREMENT) if user.reason else None

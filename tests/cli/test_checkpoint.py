@@ -49,7 +49,7 @@ def replay(state):
     restore = checkpoint.Saved.restore
     checkpoint.Saved.restore = lambda *given: used.append(given) or restore(*given)
     replay_whole(state)
-    folds = {**state._saved_parts, **state._checkpoints._screen_folds}
+    folds = {**state._saved_parts, **state.tools.checkpoints._screen_folds}
     lines = [f"{name} {plain(fold)}" for name, fold in folds.items()]
     Path("state.txt").write_text("\\n".join([f"checkpoint {bool(used)}", *lines]))
 
