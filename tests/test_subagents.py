@@ -36,7 +36,7 @@ from autoagent.prompt import system_prompt
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subagents.pool import Leader, Oversight, WorkerPool
-from autoagent.subagents.worker import Mailbox, RunningWorker, Worker
+from autoagent.subagents.worker import Mailbox, RunningWorker
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
@@ -122,19 +122,18 @@ class Bench:
         return self.interrupts.allowed()
 
     @contextmanager
-    def build(self, order: RunningWorker) -> Iterator[Worker]:
+    def build(self, order: RunningWorker) -> Iterator[Callable[[], Iterator[Event]]]:
         self.orders[order.key] = order
         if isinstance(self.scripts.get(order.key), Exception):
             raise self.scripts[order.key]
         offered = registry().only(order.commands, "it is not handed on")
         try:
-            yield Worker(
-                self._agent(
-                    order.key, order.task, offered, order.budget, order.log, order.mailbox, order.authorizer,
-                    order.listener, interruptible=order.interruptible, origin=order.task_origin,
-                ).run,
-                lambda: self.guards[order.key].origin,
+            agent = self._agent(
+                order.key, order.task, offered, order.budget, order.log, order.mailbox, order.authorizer,
+                order.listener, interruptible=order.interruptible, origin=order.task_origin,
             )  # fmt: skip
+            order.origin = lambda: self.guards[order.key].origin
+            yield agent.run
         finally:
             self.put_away.append(order.key)
 
@@ -508,7 +507,7 @@ class InterruptedBench(SignalledBench):
     """Ctrl-C comes while a sub-agent is built, which takes until it is told to end."""
 
     @contextmanager
-    def build(self, order: RunningWorker) -> Iterator[Worker]:
+    def build(self, order: RunningWorker) -> Iterator[Callable[[], Iterator[Event]]]:
         stopped = threading.Event()
         order.when_stopped(stopped.set)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

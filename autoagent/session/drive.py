@@ -34,7 +34,7 @@ from autoagent.session.attachments import Attachments
 from autoagent.session.extension_hooks import report_extensions
 from autoagent.settings import Settings, checkpoint_key
 from autoagent.subagents.pool import Leader, Oversight, WorkerPool
-from autoagent.subagents.worker import Build, Mailbox, RunningWorker, Worker
+from autoagent.subagents.worker import Build, Mailbox, RunningWorker
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import CONTINUOUS_WARNING
@@ -336,7 +336,7 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
     specs = (*registry.specs, *all_specs())
 
     @contextmanager
-    def build_worker(order: RunningWorker) -> Iterator[Worker]:
+    def build_worker(order: RunningWorker) -> Iterator[Callable[[], Iterator[Event]]]:
         worker_model = build.model_of_worker(settings, console, plan.model, order.key, order.task.model)
         embedder = parts.embedder if settings.embedder[0].shared else None
         ranker = build.open_ranker(settings, console, worker_model)
@@ -372,7 +372,8 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
             verifier = worker_model if settings.verify and can_err else None
             policy = Policy(order.authorizer, guard, order.budget, order.interruptible, verifier=verifier)
             agent = Agent(start, worker_model, tools, policy, order.log, listener=order.listener, key=order.key)
-            yield Worker(agent.run, lambda: guard.origin)
+            order.origin = lambda: guard.origin
+            yield agent.run
 
     return build_worker
 

@@ -260,11 +260,10 @@ class WorkerPool:
         """Run a sub-agent in its thread. An error ends only this agent, and its starter is told."""
         built = False
         try:
-            with (member.build or self._build)(member) as found:
-                member.origin = found.origin
+            with (member.build or self._build)(member) as run:
                 built = True
                 ready.put("")
-                for _ in found.run():
+                for _ in run():
                     pass  # each event was processed when it was recorded
             outcome = member.state.outcome or Outcome(Status.FAILED, "It ended without giving a reason.")
         except StopRun as stop:

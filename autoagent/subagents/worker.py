@@ -44,20 +44,10 @@ class Apart:
 TOGETHER = Apart()
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """Hold a sub-agent ready to run.
-
-    `run` yields its events, each already logged. `origin` returns the source of its words, given all it has read.
-    """
-
-    run: Callable[[], Iterator[Event]]
-    origin: Callable[[], Origin] = Origin
-
-
-Build = Callable[["RunningWorker"], AbstractContextManager[Worker]]
+Build = Callable[["RunningWorker"], AbstractContextManager[Callable[[], Iterator[Event]]]]
 """Builds a sub-agent in the thread that will run it, and closes at its end what was opened for it.
 
+It sets the sub-agent's `origin`, and returns the function that runs it and yields its events, each already logged.
 Raises CommandError or ForUser if it cannot be built.
 """
 

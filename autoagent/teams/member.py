@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,7 +33,7 @@ from autoagent.models.forwarding import LimitedListener
 from autoagent.reply.file_reply import in_block
 from autoagent.session import build
 from autoagent.subagents.subagent_state import DECIDED, SubAgentState
-from autoagent.subagents.worker import TOGETHER, Apart, RunningWorker, Worker
+from autoagent.subagents.worker import TOGETHER, Apart, RunningWorker
 from autoagent.teams.llm import WORKING, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
@@ -90,12 +90,12 @@ class Member:
         self._message_count = self._agent_count = 0  # in this turn
 
     @contextmanager
-    def build(self, worker: RunningWorker) -> Iterator[Worker]:
+    def build(self, worker: RunningWorker) -> Iterator[Callable[[], Iterator[Event]]]:
         """Attach the role to its worker, in the worker's thread."""
         self.worker, self.key = worker, worker.key
         worker.when_stopped(lambda: self.turns.put(None))
         self.role.at_work = self.turn
-        yield Worker(self.run)
+        yield self.run
 
     def run(self) -> Iterator[Event]:
         """Take turns until stopped. Wake the run's own agent after each.
