@@ -42,10 +42,10 @@ class Evidence:
     passed: frozenset[str] = frozenset()
 
 
-def collect(state: State, workspace: Workspace, max_tokens: int, *, may_test: bool) -> Evidence:
+def collect(state: State, workspace: Workspace, max_tokens: int) -> Evidence:
     """Collect the evidence in about `max_tokens` tokens, with secrets masked and text from outside marked.
 
-    Tests that may run do so if files were changed, and always to show a small model the failures.
+    Tests run if files were changed, and always to show a small model the failures.
     """
     is_small, snapshots, entries = not state.start.style.reasons, state.tools.snapshots, entries_of(workspace)
     changes = list(_changes(state, workspace))
@@ -59,8 +59,7 @@ def collect(state: State, workspace: Workspace, max_tokens: int, *, may_test: bo
     missing = [name for name in named if name.rpartition("/")[2].casefold() not in basenames and name not in deleted]
     form_errors = {c.path: form_error(c.path, c.new) for c in changes if c.new and form_of(c.path, c.new)}
     malformed = [f"{shown(path)} {error}." for path, error in form_errors.items() if error]
-    tested = run_tests(state, entries) if may_test and (changes or is_small) else []
-    runs = [(run, state.log.masked(run.output)) for run in tested]
+    runs = [(run, state.log.masked(run.output)) for run in (run_tests(state, entries) if changes or is_small else [])]
 
     facts = [
         "" if changes else "No file was changed.",

@@ -162,11 +162,16 @@ def entries_of(workspace: Workspace) -> list[WorkspaceEntry]:
 
 
 def run_tests(state: State, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]:
-    """Run the tests among the entries, then each program that the goals name, if possible. Ctrl-C skips them."""
+    """Run the tests among the entries, then each program that the goals name, if possible. Ctrl-C skips them.
+
+    None runs unless the policy says so, and the agent may run programs itself.
+    """
     runs: list[TrialRun] = []
-    names = names_in("\n".join(goal.text for goal in state.start.task.goals))
-    with suppress(KeyboardInterrupt, CommandError), state.policy.interruptible():  # CommandError: without a sandbox
-        runs.extend(_run_each(state.tools.context, entries, names))
+    effects = [spec.effects for spec in state.tools.registry.specs if spec.effects is not None]
+    if state.policy.runs_tests and any(declared.runs_programs for declared in effects):
+        names = names_in("\n".join(goal.text for goal in state.start.task.goals))
+        with suppress(KeyboardInterrupt, CommandError), state.policy.interruptible():  # CommandError: without a sandbox
+            runs.extend(_run_each(state.tools.context, entries, names))
     return runs
 
 

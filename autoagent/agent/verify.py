@@ -76,9 +76,6 @@ class Verification:
     def __init__(self, state: State, call: SideCall) -> None:
         self._state = state
         self._call = call
-        self._may_test = state.policy.runs_tests and any(
-            spec.effects is not None and spec.effects.runs_programs for spec in state.tools.registry.specs
-        )
 
     def judge(
         self, numbers: Sequence[int], workspace: Workspace, answer: str
@@ -93,7 +90,7 @@ class Verification:
             return state.work.verdicts
         model = self._call.model
         max_tokens = min(_MAX_EVIDENCE, model.window // _WINDOW_DIVISOR)
-        evidence = collect(state, workspace, max_tokens, may_test=self._may_test)
+        evidence = collect(state, workspace, max_tokens)
         if model.style.reasons:
             verdicts = yield from self._ask_verdicts(numbers, evidence, answer, workspace)
         else:
