@@ -12,31 +12,10 @@ from autoagent.agent.progress import LoopGuard
 from autoagent.agent.work import Work
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import LOADER, all_commands, grouped
+from autoagent.core import events
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StateError
-from autoagent.core.events import (
-    AgentMessage,
-    Changed,
-    Checked,
-    Decided,
-    Dropped,
-    Event,
-    Feedback,
-    Forked,
-    Prompted,
-    Recalled,
-    Rejected,
-    Remembered,
-    Resumed,
-    Retried,
-    Returned,
-    Rewound,
-    RunStarted,
-    Started,
-    SystemNotice,
-    Thought,
-    Undone,
-)
+from autoagent.core.events import Event
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import SMALL_WINDOW
 from autoagent.log.checkpoint import Saved, load
@@ -46,8 +25,9 @@ from autoagent.settings import checkpoint_key
 from autoagent.text.tokens import counter
 
 TRACED = (
-    RunStarted, Resumed, Changed, Recalled, Dropped, Prompted, Retried, Thought, Rejected, Decided, Feedback, Forked,
-    Rewound, Undone, Checked, SystemNotice, AgentMessage, Started, Returned,
+    events.RunStarted, events.Resumed, events.Changed, events.Recalled, events.Dropped, events.Prompted, events.Retried,
+    events.Thought, events.Rejected, events.Decided, events.Feedback, events.Forked, events.Rewound, events.Undone,
+    events.Checked, events.SystemNotice, events.AgentMessage, events.Started, events.Returned,
 )  # fmt: skip
 """The events that make up a prompt and its offered commands."""
 
@@ -56,7 +36,7 @@ TRACED = (
 class BuiltPrompt:
     """Hold a sent prompt with all its sources."""
 
-    prompted: Prompted
+    prompted: events.Prompted
     sources: Sources
 
     @property
@@ -108,7 +88,7 @@ class Traced(BuiltPrompt):
     is the number of earlier replies.
     """
 
-    reply: Thought | Rejected | None
+    reply: events.Thought | events.Rejected | None
     answered: int
     registry: Registry
     offered: tuple[CommandSpec, ...]
@@ -120,28 +100,28 @@ def prompt_of_step(state_dir: Path, run: str, step: int) -> BuiltPrompt:
     Raises StateError if the run has no such step, or none with a prompt.
     """
     saved = load(log_path(state_dir, run), checkpoint_key(os.environ), step)
-    start: RunStarted | None = saved.states["History"]["_start"] if saved else None
-    if saved and start and not isinstance(start, Changed):
-        events = list(read(state_dir, run, TRACED, until=step, begin=(saved.position.size, saved.position.events)))
-        has_step = any(isinstance(event, Prompted) and event.step == step for event in events)
-        is_rewound = any(isinstance(event, Rewound) for event in events)
+    start: events.RunStarted | None = saved.states["History"]["_start"] if saved else None
+    if saved and start and not isinstance(start, events.Changed):
+        logged = list(read(state_dir, run, TRACED, until=step, begin=(saved.position.size, saved.position.events)))
+        has_step = any(isinstance(event, events.Prompted) and event.step == step for event in logged)
+        is_rewound = any(isinstance(event, events.Rewound) for event in logged)
         if has_step and not is_rewound and saved.is_made_for(_registry(start).fingerprint(start.model)):
-            return _last_prompt(events, step, saved)
+            return _last_prompt(logged, step, saved)
     return _last_prompt(list(read(state_dir, run, TRACED, until=step)), step)
 
 
-def trace(events: Iterable[Event], step: int) -> Traced:
+def trace(logged: Iterable[Event], step: int) -> Traced:
     """Fold the events of a run up to the last prompt of a step. Raises StateError like `prompt_of_step`."""
-    events = list(events)
-    built = _last_prompt(events, step)
+    logged = list(logged)
+    built = _last_prompt(logged, step)
     registry = _registry(built.sources.start)
     specs = {spec.name: spec for spec in registry.specs}
     loop_guard, work = LoopGuard(specs), Work(specs)
-    of_run = [event for event in events if not event.agent]
+    of_run = [event for event in logged if not event.agent]
     for event in _effective(of_run[: of_run.index(built.prompted)]):
         loop_guard.add(event)
         work.add(event)
-    replies = [event for event in of_run if isinstance(event, (Thought, Rejected))]
+    replies = [event for event in of_run if isinstance(event, (events.Thought, events.Rejected))]
     return Traced(
         built.prompted,
         built.sources,
@@ -152,11 +132,12 @@ def trace(events: Iterable[Event], step: int) -> Traced:
     )
 
 
-def _last_prompt(events: Sequence[Event], step: int, saved: Saved | None = None) -> BuiltPrompt:
-    of_run = [event for event in events if not event.agent]
-    prompts = [(n, event) for n, event in enumerate(of_run) if isinstance(event, Prompted)]
+def _last_prompt(logged: Sequence[Event], step: int, saved: Saved | None = None) -> BuiltPrompt:
+    of_run = [event for event in logged if not event.agent]
+    prompts = [(n, event) for n, event in enumerate(of_run) if isinstance(event, events.Prompted)]
     at, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
-    if prompted is None and any(event.step == step for event in of_run if isinstance(event, (Thought, Rejected))):
+    replies = (event for event in of_run if isinstance(event, (events.Thought, events.Rejected)))
+    if prompted is None and any(event.step == step for event in replies):
         raise StateError(f"Step {step} has no prompt of its own: its command was in the reply of an earlier step.")
     if prompted is None:
         last = max((event.step for _, event in prompts), default=0)
@@ -164,69 +145,67 @@ def _last_prompt(events: Sequence[Event], step: int, saved: Saved | None = None)
     return BuiltPrompt(prompted, Sources(_effective(of_run[:at]), saved))
 
 
-def prompts(events: Iterable[Event]) -> Iterator[BuiltPrompt]:
+def prompts(logged: Iterable[Event]) -> Iterator[BuiltPrompt]:
     """Yield each prompt of a run and its sub-agents in order. Use each before the next, since its sources change."""
     by_agent: dict[str, list[Event]] = {}
     sources: dict[str, Sources] = {}
-    for event in events:
+    for event in logged:
         agent_events = by_agent.setdefault(event.agent, [])
-        if isinstance(event, Prompted):
+        if isinstance(event, events.Prompted):
             yield BuiltPrompt(event, sources[event.agent])
         agent_events.append(event)
-        if isinstance(event, (RunStarted, Rewound)) and not isinstance(event, Changed):
+        if isinstance(event, (events.RunStarted, events.Rewound)) and not isinstance(event, events.Changed):
             sources[event.agent] = Sources(_effective(agent_events))  # as a process folds them from the beginning
         elif event.agent in sources:
             sources[event.agent].add(event)
 
 
-def verify(events: Iterable[Event]) -> Iterator[tuple[Prompted, bool]]:
+def verify(logged: Iterable[Event]) -> Iterator[tuple[events.Prompted, bool]]:
     """Yield each of the `prompts`, and whether the log reproduces it exactly."""
-    for built in prompts(events):
+    for built in prompts(logged):
         yield built.prompted, built.prompt().sha256 == built.prompted.sha256
 
 
 class Sources:
     """Fold the events before a prompt as the process that built it did."""
 
-    def __init__(self, events: Sequence[Event], saved: Saved | None = None) -> None:
-        starts = [event for event in events if isinstance(event, RunStarted) and not isinstance(event, Changed)]
-        self.start: RunStarted = starts[-1] if starts or not saved else saved.states["History"]["_start"]
+    def __init__(self, logged: Sequence[Event], saved: Saved | None = None) -> None:
+        starts = [
+            event for event in logged if isinstance(event, events.RunStarted) and not isinstance(event, events.Changed)
+        ]
+        self.start: events.RunStarted = starts[-1] if starts or not saved else saved.states["History"]["_start"]
         self.count = counter(self.start.model)
         registry = _registry(self.start)
         self.history = History(self.count, registry.pages_results)
-        self._recall: Recalled | None = None
-        self.goal_recall: Recalled | None = None
-        self.core: Recalled | None = None
+        self._recalls: dict[str, events.Recalled | None] = {"core": None, "goals": None, "topic": None}
         start = self.start
         if saved:
             saved.restore("History", self.history, self.history.NOT_RESUMED if starts else ())
-        resume_index = next((n for n, event in enumerate(events) if event is start and isinstance(event, Resumed)), 0)
-        for number, event in enumerate(events):
-            if number > resume_index or not isinstance(event, (Recalled, Remembered)):
+        resume_index = next(
+            (n for n, event in enumerate(logged) if event is start and isinstance(event, events.Resumed)), 0
+        )
+        for number, event in enumerate(logged):
+            if number > resume_index or not isinstance(event, (events.Recalled, events.Remembered)):
                 self.add(event)
 
     def add(self, event: Event) -> None:
-        if isinstance(event, RunStarted):
+        if isinstance(event, events.RunStarted):
             self.start = event
         self.history.add(event)
-        if isinstance(event, Recalled) and event.core:
-            self.core = event
-        elif isinstance(event, Recalled) and event.lasting:
-            self.goal_recall = event
-        elif isinstance(event, Recalled):
-            self._recall = event
+        if isinstance(event, events.Recalled):
+            self._recalls["core" if event.core else "goals" if event.lasting else "topic"] = event
 
-    def recalls_in(self, step: int) -> list[Recalled]:
+    def recalls_in(self, step: int) -> list[events.Recalled]:
         """Return the recalls for a step: of the core, by its goals, and by its topic."""
-        recalls = (self.core, self.goal_recall, self._recall)
-        return [recall for recall in recalls if recall is not None and recall.step == step]
+        return [recall for recall in self._recalls.values() if recall is not None and recall.step == step]
 
     def recalled_in(self, step: int) -> tuple[RetrievedMemory, ...]:
         """Return the memories recalled for a step."""
-        return self._recall.memories if self._recall and self._recall.step == step else ()
+        recall = self._recalls["topic"]
+        return recall.memories if recall is not None and recall.step == step else ()
 
 
-def _registry(start: RunStarted) -> Registry:
+def _registry(start: events.RunStarted) -> Registry:
     """Return the commands of a run, in groups if it loaded them by group."""
     registry = Registry(all_commands()).only(start.commands, "it was not offered in that run")
     if LOADER not in start.commands:
@@ -234,5 +213,5 @@ def _registry(start: RunStarted) -> Registry:
     return grouped(registry, guided=start.style.guided, small=start.window < SMALL_WINDOW)
 
 
-def _effective(events: Sequence[Event]) -> list[Event]:
-    return list(effective(events, [event for event in events if isinstance(event, Rewound)]))
+def _effective(logged: Sequence[Event]) -> list[Event]:
+    return list(effective(logged, [event for event in logged if isinstance(event, events.Rewound)]))
