@@ -247,29 +247,28 @@ class _CallOnce(Generic[Value]):
         return self.value
 
 
-def call_hook(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any], *, wraps: bool = True) -> Any:
-    """Call a hook, or `instead` if it fails. If it `wraps` a function, that one's errors propagate."""
+Errors = tuple[type[Exception], ...]
+_OF_WRAPPED: Errors = (AutoagentError, OSError)  # what a function of the run raises, not the hook around it
+
+
+def call_hook(
+    name: str, place: str, hook: Callable[[], Value], instead: Callable[[], Value], *, raises: Errors = _OF_WRAPPED
+) -> Value:
+    """Call a hook, or `instead` if it fails. The errors in `raises` propagate."""
     try:
         return hook()
-    except AutoagentError:
+    except raises:
         raise
     except Exception as error:  # foreign code; the run goes on without it
-        if wraps and isinstance(error, OSError):
-            raise
         _report_once(name, place, type(error).__name__)
         return instead()
 
 
 def _call_or_none(name: str, place: str, hook: Callable[[], Value]) -> Value | None:
     """Call a hook that wraps nothing. Return None if it fails in any way."""
-    try:
-        return hook()
-    except Exception as error:  # foreign code; the work goes on without it
-        _report_once(name, place, type(error).__name__)
-        return None
+    return call_hook(name, place, hook, lambda: None, raises=())
 
 
 @cache
 def _report_once(name: str, place: str, problem: str) -> None:
-    message = f"{place}: {problem}"
-    echo(f"autoagent: The extension {name} fails ({message}); the run goes on without it here.", err=True)
+    echo(f"autoagent: The extension {name} fails ({place}: {problem}); the run goes on without it here.", err=True)

@@ -77,10 +77,8 @@ class RunParts(RunPart):
         from autoagent.commands.selection import TAKEN, with_free_names
 
         taken = {called for spec in self._place.specs() for called in (spec.name, *spec.aliases)}
-        kept: tuple[Sequence[Any], Sequence[str]] = call_hook(
-            name, method, lambda: with_free_names(commands, taken), lambda: ((), ())
-        )
-        free, left_out = kept
+        kept = partial(with_free_names, commands, taken)
+        free, left_out = call_hook(name, method, kept, lambda: ((), ()))
         if left_out:
             self._warn(f"The extension {name} adds {', '.join(left_out)}, which is left out: {TAKEN}.")
         return free
@@ -169,7 +167,7 @@ class RunParts(RunPart):
 
 def _call_part(name: str, method: Callable[..., Any], *args: Any) -> Any:
     """Call a method of a part. If it fails, report that once and return None."""
-    return call_hook(name, method.__name__, partial(method, *args), lambda: None, wraps=False)
+    return call_hook(name, method.__name__, partial(method, *args), lambda: None, raises=(AutoagentError,))
 
 
 def _source(named: str, extension: str) -> str:
