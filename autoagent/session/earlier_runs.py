@@ -1,22 +1,33 @@
-"""Load the state, settings and task of earlier runs, so that they can be resumed."""
+"""List the runs of a state folder, and load the state, settings and task of earlier runs to resume them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autoagent import __version__
+from autoagent.agent.stats import RunStats
+from autoagent.core import events
+from autoagent.core.codec import from_line, to_plain
+from autoagent.core.durable_files import read_regular, replacing
 from autoagent.core.errors import StateError
-from autoagent.core.events import Changed, Ended, Event, Rejected, Resumed, Rewound, RunStarted, SystemNotice, Thought
+from autoagent.core.events import Event, RunStarted
+from autoagent.core.frozen import dataclass
 from autoagent.core.task import Status
 from autoagent.log.event_log import EventLog
-from autoagent.log.reader import effective, log_path, read, run_ids
+from autoagent.log.reader import digest, effective, log_path, read, run_ids
 from autoagent.session.session import Session
 from autoagent.settings import EMBEDDER, Settings
 from autoagent.terminal.console import Console
-from autoagent.terminal.output import echo
+from autoagent.terminal.output import Column, Columns, echo, minute
+from autoagent.text.figures import counted
+from autoagent.text.sanitize import shorten
+
+MAX_ROW_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +42,7 @@ class EarlierRun:
     @property
     def name(self) -> str:
         """Return the user's name for the run, or its goals."""
-        return self.began.settings.get("run_name") or " ".join("; ".join(map(str, self.began.task.goals)).split())
+        return _name(self.began)
 
 
 def session_of_run(began: RunStarted, session: Session) -> Session:
@@ -105,7 +116,7 @@ def report_changes(began: RunStarted, start: RunStarted, console: Console, wish:
         text = f"{prefix}. Goals now: {start.task.numbered}"
         if not wish:
             console.say(text)
-        yield SystemNotice(text=text)
+        yield events.SystemNotice(text=text)
     before, now = (_comparable(event) for event in (began, start))
     differing = [name for name in now if name in before and before[name] != now[name]]
     if changes := [f"{name} {before[name]!r} -> {now[name]!r}" for name in differing]:
@@ -115,10 +126,9 @@ def report_changes(began: RunStarted, start: RunStarted, console: Console, wish:
 def report_lost_events(log: EventLog, warn: Callable[[str], None]) -> Iterator[Event]:
     """Warn the user of events missing at the end of a log. Yield the events that tell the agent."""
     if log.lost:
-        events = f"{log.lost:,} event{'s' if log.lost > 1 else ''}"
-        text = f"Missing at the end of the log: {events}. Their actions may have been carried out."
+        text = f"Missing at the end of the log: {counted(log.lost, 'event')}. Their actions may have been carried out."
         warn(text)
-        yield SystemNotice(text=f"{text} Look before you repeat anything.")
+        yield events.SystemNotice(text=f"{text} Look before you repeat anything.")
 
 
 def _comparable(start: RunStarted) -> dict[str, Any]:
@@ -131,16 +141,100 @@ def _comparable(start: RunStarted) -> dict[str, Any]:
 
 def replies(settings: Settings, run: str) -> list[Event]:
     """Return the replies of the run's own agent that were not rewound."""
-    events = [event for event in read(settings.state_dir, run, (Thought, Rejected, Rewound)) if not event.agent]
-    events_in_effect = effective(events, [event for event in events if isinstance(event, Rewound)])
-    return [event for event in events_in_effect if isinstance(event, (Thought, Rejected))]
+    kinds = events.Thought, events.Rejected, events.Rewound
+    logged = [event for event in read(settings.state_dir, run, kinds) if not event.agent]
+    in_effect = effective(logged, [event for event in logged if isinstance(event, events.Rewound)])
+    return [event for event in in_effect if isinstance(event, (events.Thought, events.Rejected))]
 
 
 def _scan_starts(state_dir: Path, run: str) -> tuple[RunStarted | None, Status | None]:
     began, status = None, None
-    for event in read(state_dir, run, (RunStarted, Resumed, Changed, Rewound, Ended)):
+    for event in read(state_dir, run, (RunStarted, events.Resumed, events.Changed, events.Rewound, events.Ended)):
         if event.agent:
             continue
         began = event if isinstance(event, RunStarted) else began
-        status = event.status if isinstance(event, Ended) else None
+        status = event.status if isinstance(event, events.Ended) else None
     return began, status
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """Hold the row of a run, as cached beside its log."""
+
+    id: str
+    name: str
+    status: str
+    proofs: tuple[str, ...]
+    steps: int
+    cost: float | None
+    updated: float
+    workspace: str
+    parent: str
+    goals: tuple[str, ...]
+
+
+def _cost(row: RunRow) -> str:
+    return "cost ?" if row.cost is None else f"${row.cost:.4f}"
+
+
+def _result(row: RunRow) -> str:
+    """Return the status, or `claimed` for a run that finished because claims were accepted in advance."""
+    return "claimed" if row.status == "finished" and "claimed" in row.proofs else row.status
+
+
+def line_of(row: RunRow) -> str:
+    """Format a row for an output that is no terminal."""
+    origin = f"from {row.parent}  " if row.parent else ""
+    steps, when, name = counted(row.steps, "step"), minute(row.updated), shorten(row.name, 100)
+    return f"{row.id}  {_result(row):11}  {steps:>10}  {_cost(row)}  {when}  {origin}{name}"
+
+
+COLUMNS: Columns[RunRow] = Columns(
+    (
+        Column("RUN", lambda row: row.id),
+        Column("RESULT", _result),
+        Column("STEPS", lambda row: f"{row.steps:,}", spare=3, right=True),
+        Column("COST", _cost, spare=2, right=True),
+        Column("UPDATED", lambda row: minute(row.updated), spare=4),
+        Column("FORK OF", lambda row: row.parent, spare=1),
+    ),
+    Column("NAME", lambda row: row.name),
+)
+
+
+def rows(state_dir: Path) -> Iterator[RunRow]:
+    """Yield the rows of all runs that have begun, newest first. Report damaged logs."""
+    for run in run_ids(state_dir):
+        kept = log_path(state_dir, run).with_name("row")
+        try:
+            log = log_path(state_dir, run).lstat()
+            version = f"{__version__} {run} {log.st_ino} {log.st_size} {log.st_mtime_ns}\n".encode()
+            with suppress(OSError, ValueError):
+                if (data := read_regular(kept, MAX_ROW_BYTES)).startswith(version):
+                    yield replace(from_line(RunRow, data.removeprefix(version)), id=run)
+                    continue
+            if row := _row(state_dir, run):
+                with suppress(OSError), replacing(kept, synced=False) as file:
+                    file.write(version + json.dumps(to_plain(row)).encode())
+                yield row
+        except (OSError, StateError) as error:
+            echo(f"autoagent: {error}", err=True)
+
+
+def _row(state_dir: Path, run: str) -> RunRow | None:
+    """Return the row of a run from its log, with its latest start, or None if it has not begun. Raises StateError."""
+    tally, began, origin = RunStats(), None, ""
+    for event in digest(state_dir, run):
+        tally.add(event)
+        origin = event.origin if isinstance(event, events.Forked) else origin
+        began = event if isinstance(event, RunStarted) and not event.agent else began
+    if began is None:
+        return None
+    status = tally.outcome.status if tally.outcome else "unfinished"
+    figures = tally.proofs, tally.step, tally.usage.cost, tally.updated
+    return RunRow(run, _name(began), status, *figures, began.workspace, origin, tuple(map(str, began.task.goals)))
+
+
+def _name(began: RunStarted) -> str:
+    """Return the user's name for a run, or its goals."""
+    return began.settings.get("run_name") or " ".join("; ".join(map(str, began.task.goals)).split())

@@ -17,7 +17,7 @@ from autoagent.core.events import Resumed, RunStarted
 from autoagent.fleet.command_line import FLEET_FOLDER
 from autoagent.log.checkpoint import load
 from autoagent.log.reader import digest, find_run, log_path, read
-from autoagent.session import build, run_table
+from autoagent.session import build, earlier_runs
 from autoagent.session.permissions import enforce_inside
 from autoagent.session.session import Session
 from autoagent.settings import checkpoint_key
@@ -40,8 +40,8 @@ from autoagent.text.text_file import write_text
 def runs(ctx: click.Context, as_json: bool) -> None:
     """List the runs of the state folder, the newest first."""
     state_dir = Session.read(ctx.obj).settings.state_dir
-    rows, empty = list(run_table.rows(state_dir)), f"There are no runs in {state_dir}."
-    echo_list(rows, as_json, to_plain, run_table.line_of, empty, run_table.COLUMNS)
+    rows, empty = list(earlier_runs.rows(state_dir)), f"There are no runs in {state_dir}."
+    echo_list(rows, as_json, to_plain, earlier_runs.line_of, empty, earlier_runs.COLUMNS)
 
 
 _step_option = click.option("--step", type=click.IntRange(1), metavar="N", help="Only this step.")
