@@ -80,18 +80,11 @@ def serialize(messages: Sequence[Message]) -> str:
 
 @cached_by_message
 def _cached_json(message: Message) -> str:
-    content = _quoted(message.content)  # faster than json.dumps
-    return f'["{message.role}", {content}{_tool_parts(message)}]\n'
+    of_tools = [[call.id, call.name, call.arguments] for call in message.calls] or message.answers
+    return _encode([message.role, message.content, *([of_tools] if of_tools else [])]) + "\n"
 
 
-def _tool_parts(message: Message) -> str:
-    """Return a message's tool fields as JSON."""
-    if message.calls:
-        return f", {_quoted([[call.id, call.name, call.arguments] for call in message.calls])}"
-    return f", {_quoted(message.answers)}" if message.answers else ""
-
-
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # faster than json.dumps
 
 
 def system_prompt(
@@ -105,20 +98,21 @@ def system_prompt(
     if style.writes_file:
         return _file_prompt(task, guidance)
     specs = commands if style.thinks else [spec.brief() for spec in commands]
+    skills = _numbered([f"{skill.name}: {' '.join(skill.description.split())}" for skill in guidance.skills])
     parts = (
         "You are an autonomous agent. Make every decision yourself, without waiting for the user's help. "
         "Do what a language model does well, prefer simple plans, and stay within the law.\n" + EXPLANATION,
         "Constraints:\n" + _numbered(guidance.constraints),
-        *([] if asking == "tools" else [command_list(specs)]),  # with native tools, the tool schemas describe them
+        "" if asking == "tools" else command_list(specs),  # with native tools, the tool schemas describe them
         "Resources:\n" + _numbered(guidance.resources),
         "Performance Evaluation:\n" + _numbered(guidance.best_practices),
         _response_format(asking, style, specs),
-        *_skills(guidance.skills),
-        *_instructions(guidance),
+        f"{_SKILLS}\n{skills}" if skills else "",
+        _instructions(guidance),
         f"You are {task.name}, {task.role}",
         "GOALS:\n" + _numbered([f"{g.text} (checked with: `{g.check}`)" if g.check else g.text for g in task.goals]),
     )
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _file_prompt(task: Task, guidance: Guidance) -> str:
@@ -127,10 +121,10 @@ def _file_prompt(task: Task, guidance: Guidance) -> str:
     whole = f"The whole text of {task.file}, in one Markdown code block, and nothing else: it is written to that file."
     parts = (
         f"You are {task.name}, {task.role}\n{EXPLANATION}",
-        *_instructions(guidance),
+        _instructions(guidance),
         "\n".join(["Response Format:", whole, *checks]),
     )
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def is_usual(system: str) -> bool:
@@ -145,17 +139,8 @@ def is_usual(system: str) -> bool:
     return not of_user and all(f"\n\n{text}\n\n" in system for text in lists)
 
 
-def _instructions(guidance: Guidance) -> list[str]:
-    if not guidance.instructions:
-        return []
-    return [f"{_INSTRUCTIONS}\n{guidance.instructions}"]
-
-
-def _skills(skills: Sequence[Skill]) -> list[str]:
-    if not skills:
-        return []
-    lines = [f"{skill.name}: {' '.join(skill.description.split())}" for skill in skills]
-    return [f"{_SKILLS}\n{_numbered(lines)}"]
+def _instructions(guidance: Guidance) -> str:
+    return f"{_INSTRUCTIONS}\n{guidance.instructions}" if guidance.instructions else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +201,8 @@ def build(
     tail = "\n\n".join(filter(None, (memories, moment, goals)))
     line_tokens = (count(line) + 1 for line in tail.split("\n"))  # cached: most lines were counted in an earlier step
     tokens = fixed_tokens + sum(line_tokens) + 2 * PER_MESSAGE
-    core = core_text(facts.core, facts.core_left, shares.core, count, facts.core_at)
+    core = _recollections(_USER_HEADING, facts.core, shares.core, count, facts.core_at)
+    core += f"\n{_CORE_OMITTED.format(facts.core_left)}" if core and facts.core_left else ""
     lasting = _recollections(_GOALS_HEADING, facts.lasting, shares.lasting, count, facts.lasting_at)
     opening = "\n\n".join(filter(None, (core, lasting)))
     around = (opening, memories, moment, goals)
@@ -270,12 +256,6 @@ def core_fitting(memories: Sequence[RetrievedMemory], room: int, count: Count, n
     """Return how many memories fit into the core, headings included."""
     around = count(_USER_HEADING) + count(_CORE_OMITTED.format(len(memories))) + 2
     return len(recollection_lines(memories, room - around, count, now=now))
-
-
-def core_text(memories: Sequence[RetrievedMemory], omitted: int, room: int, count: Count, now: float) -> str:
-    """Render the core memories and how many were omitted, or '' if there are none."""
-    text = _recollections(_USER_HEADING, memories, room, count, now)
-    return f"{text}\n{_CORE_OMITTED.format(omitted)}" if text and omitted else text
 
 
 def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Count, *, now: float) -> list[str]:
