@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from autoagent import __version__
-from autoagent.commands.context import Context, Setting
+from autoagent.commands.context import Context, Setting, refuse
 from autoagent.commands.registry import Command, CommandOutput, Registry, command, folded
 from autoagent.commands.support.extras import Extra, is_installed
 from autoagent.core.commands import Call, Effects, Proposal, Result, ResultMeta, Verdict
@@ -192,13 +193,7 @@ def try_command(registrations: Registrations, command: str, folder: Path, /, **a
 
     There is no memory, sandbox or web. Raises ReplyError for invalid arguments.
     """
-    from autoagent.core.errors import CommandError
-
-    def refuse_question(question: str, timeout: float | None) -> str:
-        raise CommandError("Nobody is there to answer.")
-
     registry = Registry(registrations.commands)
     memory: Any = None
-    return registry.execute(
-        registry.check(Call("1", command, args)), Context(Workspace(folder), memory, refuse_question)
-    )
+    context = Context(Workspace(folder), memory, partial(refuse, "Nobody is there to answer."))
+    return registry.execute(registry.check(Call("1", command, args)), context)

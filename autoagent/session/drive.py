@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoagent.agent.budget import Budget
@@ -325,6 +326,7 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
     """
     from autoagent.agent.state import Policy, Tools
     from autoagent.agent.surroundings import changes_files
+    from autoagent.commands.context import refuse
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
     from autoagent.session.memories import MemoryParts
@@ -334,6 +336,7 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
 
     settings, registry, console = plan.settings, plan.registry, plan.console
     specs = (*registry.specs, *all_specs())
+    refuses = partial(refuse, "Only the run's own agent can ask the user; decide yourself.")
 
     @contextmanager
     def build_worker(order: RunningWorker) -> Iterator[Callable[[], Iterator[Event]]]:
@@ -351,15 +354,9 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
         described = describe(order.task, settings, worker_model, worker_registry, order.began, plan.texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.task_origin)
+        models = worker_model, worker_model
         with open_context(
-            settings,
-            place,
-            guard,
-            (worker_model, worker_model),
-            worker_parts,
-            order.budget,
-            ask=_refuse,
-            say=lambda line: None,
+            settings, place, guard, models, worker_parts, order.budget, ask=refuses, say=lambda line: None
         ) as context:
             order.when_stopped(context.sandbox.close)
             order.when_undone = guard.add
@@ -376,7 +373,3 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
             yield agent.run
 
     return build_worker
-
-
-def _refuse(question: str, timeout: float | None) -> str:
-    raise CommandError("Only the run's own agent can ask the user; decide yourself.")
