@@ -12,18 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import AgentMessage
 from autoagent.core.frozen import dataclass
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.safety.typed_answers import read_answer
 from autoagent.session.permissions import enforce_inside
 from autoagent.terminal.output import echo
 from autoagent.text.text_file import open_regular
-
-if TYPE_CHECKING:
-    from autoagent.safety.tainted_files import TaintedFiles
 
 PIPED = "piped"  # the flag for text from standard input given with a wish
 MAX_BYTES = 1_000_000  # bytes of a text; prompts show as much of it as of any result

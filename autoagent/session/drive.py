@@ -24,7 +24,7 @@ from autoagent.core.protocols import Inbox
 from autoagent.core.task import Outcome, Status
 from autoagent.log.checkpoint import Checkpoints
 from autoagent.log.event_log import EventLog
-from autoagent.log.reader import read
+from autoagent.log.reader import is_cut_off, log_path, read, run_ids
 from autoagent.memory.none import TickClock
 from autoagent.models.forwarding import SwitchableModel
 from autoagent.registry.registrations import GUESTS
@@ -211,8 +211,6 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
 
 def _was_killed(state_dir: Path, run: str) -> bool:
     """Return whether the newest run but this one has no end, so that it may have left drafts of files."""
-    from autoagent.log.reader import is_cut_off, log_path, run_ids
-
     former = next((other for other in run_ids(state_dir) if other != run), None)
     with suppress(OSError, SetupError):
         return former is not None and is_cut_off(log_path(state_dir, former))

@@ -12,19 +12,17 @@ import os
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from autoagent.core.declaration import Permission
 from autoagent.core.errors import SettingsError
 from autoagent.registry.embedders import EMBEDDERS, OPENAI
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import OPENAI as ENDPOINT
 from autoagent.registry.models import PROVIDERS, parse_model
 from autoagent.registry.sandbox import is_stronger
+from autoagent.settings import Settings
 from autoagent.text.text_file import is_inside
-
-if TYPE_CHECKING:
-    from autoagent.core.declaration import Permission
-    from autoagent.settings import Settings
 
 
 def may_set(permission: Permission, value: Any, now: Any, held: Settings, folder: Path) -> bool:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from autoagent.agent.budget import Budget
 from autoagent.commands.context import Context
 from autoagent.commands.selection import all_names
 from autoagent.commands.support.extras import BROWSER
@@ -15,6 +16,7 @@ from autoagent.commands.support.shell_lines import shell_rule
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Model, Sandbox, Web
 from autoagent.registry.plugins import lazy_function
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.sandbox import programs
 from autoagent.sandbox.mounts import search_path
 from autoagent.sandbox.process import MB, ProcessLimits
@@ -23,10 +25,6 @@ from autoagent.session.extension_hooks import hooked_memory
 from autoagent.session.memories import MemoryParts, open_agent_memory
 from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
-
-if TYPE_CHECKING:
-    from autoagent.agent.budget import Budget
-    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 
 _SEARCH = lazy_function("autoagent.services.search:search")
 _SEARXNG = lazy_function("autoagent.services.search:searxng")

@@ -13,8 +13,9 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import AutoagentError, SettingsError, SetupError, StopRun
 from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status, Task
@@ -31,9 +32,6 @@ from autoagent.terminal.output import echo, say
 from autoagent.text.sanitize import escape, fold_blanks
 from autoagent.text.text_file import is_inside
 from autoagent.text.wrapping import wrap
-
-if TYPE_CHECKING:
-    from autoagent.core.commands import CommandSpec
 
 _STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
 _ELSEWHERE = "in ~/.config/autoagent/config.yaml, in the environment or by a flag"

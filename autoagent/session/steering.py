@@ -5,31 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from autoagent.agent.budget import Budget
+from autoagent.commands.registry import Registry
+from autoagent.core.commands import Change
 from autoagent.core.errors import ForUser, ModelError, SettingsError, StateError
 from autoagent.core.events import AgentMessage, Changed, Dropped, SystemNotice
 from autoagent.core.memory import memory_name
-from autoagent.core.task import MAX_GOALS
+from autoagent.core.protocols import Memory, Model
+from autoagent.core.task import MAX_GOALS, Task
 from autoagent.log.reader import read
+from autoagent.models.forwarding import SwitchableModel
 from autoagent.registry.models import model_forms
 from autoagent.safety.typed_answers import Steering
 from autoagent.session import build
-from autoagent.session.plan import describe, to_logged
+from autoagent.session.attachments import Attachments
+from autoagent.session.plan import RunPlan, describe, to_logged
 from autoagent.session.restoring import RunWriter, history_of_run, undo
+from autoagent.settings import Settings
 from autoagent.text.typed_goal import format_goal, parse_and_explain
-
-if TYPE_CHECKING:
-    from autoagent.agent.budget import Budget
-    from autoagent.commands.registry import Registry
-    from autoagent.core.commands import Change
-    from autoagent.core.protocols import Memory, Model
-    from autoagent.core.task import Task
-    from autoagent.models.forwarding import SwitchableModel
-    from autoagent.session.attachments import Attachments
-    from autoagent.session.plan import RunPlan
-    from autoagent.settings import Settings
-    from autoagent.workspace.snapshots import Snapshots
+from autoagent.workspace.snapshots import Snapshots
 
 Record = Callable[[Any], Any]
 
