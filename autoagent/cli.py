@@ -131,19 +131,17 @@ class LazyGroup(click.Group):
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        grouped = {name for names in GROUPS.values() for name in names}
-        ungrouped = [name for name in SUBCOMMANDS if name not in grouped]
-        others = {"Less common, older names, and parts of tools and setup": ungrouped}
-        for title, names in {**GROUPS, **(others if ctx.meta.get(_SHOW_ALL) else {})}.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, SUBCOMMANDS[name][1]) for name in names])
-        if ctx.meta.get(_SHOW_ALL) and (
-            extensions := {name: self.get_command(ctx, name) for name in _extension_subcommands()}
-        ):
-            with formatter.section("From extensions"):
-                formatter.write_dl(
-                    [(name, command.get_short_help_str(80)) for name, command in extensions.items() if command]
-                )
+        sections = {title: [(name, SUBCOMMANDS[name][1]) for name in names] for title, names in GROUPS.items()}
+        if ctx.meta.get(_SHOW_ALL):
+            grouped = {name for names in GROUPS.values() for name in names}
+            others = [(name, summary) for name, (_, summary) in SUBCOMMANDS.items() if name not in grouped]
+            sections["Less common, older names, and parts of tools and setup"] = others
+            added = ((name, self.get_command(ctx, name)) for name in _extension_subcommands())
+            sections["From extensions"] = [(name, found.get_short_help_str(80)) for name, found in added if found]
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def _extension_subcommands() -> dict[str, Plugin]:
@@ -275,12 +273,9 @@ def _fail(error: BaseException) -> int:
     from autoagent.text.redaction import Redactor
 
     reason = Redactor().mask(str(error))
-    if isinstance(error, ForUser):
+    if isinstance(error, ForUser | StopRun):  # StopRun: raised before a run began
         _print_error(f"autoagent: {reason}")
-        return error.exit_code
-    if isinstance(error, StopRun):  # raised before a run began
-        _print_error(f"autoagent: {reason}")
-        return error.outcome.status.code
+        return error.exit_code if isinstance(error, ForUser) else error.outcome.status.code
     if isinstance(error, OSError):  # not described by any other handler
         subject = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
         _print_error(f"autoagent: {subject} cannot be used: {error.strerror}.")

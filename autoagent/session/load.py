@@ -338,15 +338,13 @@ def _check_consistency(settings: Settings) -> None:
     for name, last in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # characters valid in a header
         if any(ord(letter) > last for letter in getattr(settings, name)):
             raise SettingsError(f"{name.upper()}: {getattr(settings, name)!r} holds a character that cannot be sent.")
-    for variable, url, usual in (
-        (
-            "AUTOAGENT_SEARCH_URL",
-            settings.search_url,
-            "a SearXNG server of this machine is usually http://127.0.0.1:8888",
-        ),
-        ("OPENAI_BASE_URL", settings.openai_base_url, "a local server is usually http://127.0.0.1:PORT/v1"),
-    ):
-        if url and not url.startswith(("http://", "https://")):
+    usual_addresses = {
+        "search_url": "a SearXNG server of this machine is usually http://127.0.0.1:8888",
+        "openai_base_url": "a local server is usually http://127.0.0.1:PORT/v1",
+    }
+    for name, usual in usual_addresses.items():
+        if (url := getattr(settings, name)) and not url.startswith(("http://", "https://")):
+            variable = settings.__dataclass_fields__[name].metadata["env"][0]
             raise SettingsError(f"{variable}: must begin with http:// or https://, not {url!r}; {usual}.")
     if os.path.realpath(settings.workspace) == "/":
         raise SettingsError("AUTOAGENT_WORKSPACE: / is the whole system; name a folder of its own with -w.")

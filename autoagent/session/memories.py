@@ -162,6 +162,10 @@ NOT_ALLOWED = (
 ABSENT = "The user's own memory is switched off here (MEMORY_USER)."
 DECLINED = "The user does not want that in their own memory."
 _CONSENT_FILE = "agents-may-add"
+_CONSENT_QUESTION = (
+    "The agent wants to put this into your own memory, which runs in all your folders recall:\n{}\n"
+    "May agents do so from now on, without being asked about it again?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +248,8 @@ def open_agent_memory(
             return ""
         if was_declined:
             return DECLINED
-        answer = consent(consent_question(text)) if consent else None
+        quoted = "\n".join(f"  {line}" for line in text.strip().splitlines())
+        answer = consent(_CONSENT_QUESTION.format(quoted)) if consent else None
         if answer is None:
             return NOT_ALLOWED
         if not answer:
@@ -257,12 +262,3 @@ def open_agent_memory(
         return ""
 
     return WiderMemory(folder_memory, find, refusal, listen)
-
-
-def consent_question(text: str) -> str:
-    """Return the question to ask before an agent first adds to the user's own memory."""
-    quoted = "\n".join(f"  {line}" for line in text.strip().splitlines())
-    return (
-        f"The agent wants to put this into your own memory, which runs in all your folders recall:\n{quoted}\n"
-        "May agents do so from now on, without being asked about it again?"
-    )

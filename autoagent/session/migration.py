@@ -240,22 +240,25 @@ def _take_folder(
     """
     if not source.is_dir() or source.is_symlink():
         return
+    omitted = "a link, or there already"
+    unsafe = "git, an editor or a later run would act on it: copy it yourself"
+    large = f"more than {MAX_FILE_BYTES >> 20} MB, or {MAX_BYTES >> 20} MB and {MAX_ENTRIES:,} files in all"
+    left = {omitted: 0, unsafe: 0, large: 0}
     copies: list[tuple[Path, Path]] = []
-    omitted = large = unsafe = 0
     for path in _files(source):
         if path in excluded:
             continue
         to, status = target / path.relative_to(source), path.lstat()
         where = to.relative_to(target.parent if label else target)
         if ".git" in where.parts or _GUARDED.runs_later(str(where)):
-            unsafe += 1
+            left[unsafe] += 1
         elif os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
-            omitted += 1
+            left[omitted] += 1
         elif (
             status.st_size > min(MAX_FILE_BYTES, MAX_BYTES - migration.size)
             or len(migration.copies) + len(copies) >= MAX_ENTRIES
         ):
-            large += 1
+            left[large] += 1
         else:
             copies.append((path, to))
             migration.size += status.st_size
@@ -265,14 +268,9 @@ def _take_folder(
     if copies:
         how: How = "taken" if label == name else "renamed"
         migration.rows.append(Row(f"{label}/", how, f"{name}/ ({counted(len(copies), 'file')})"))
-    if omitted:
-        migration.leave(f"{label}/: {counted(omitted, 'other file')}", "a link, or there already")
-    if unsafe:
-        why = "git, an editor or a later run would act on it: copy it yourself"
-        migration.leave(f"{label}/: {counted(unsafe, 'other file')}", why)
-    if large:
-        why = f"more than {MAX_FILE_BYTES >> 20} MB, or {MAX_BYTES >> 20} MB and {MAX_ENTRIES:,} files in all"
-        migration.leave(f"{label}/: {counted(large, 'other file')}", why)
+    for why, number in left.items():
+        if number:
+            migration.leave(f"{label}/: {counted(number, 'other file')}", why)
 
 
 def _files(folder: Path) -> Iterator[Path]:
