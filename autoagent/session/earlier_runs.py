@@ -63,11 +63,6 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
     return session.continuing({name: value for name, value in own_settings.items() if name not in changed})
 
 
-def last_start(state_dir: Path, run: str) -> RunStarted:
-    """Return the newest RunStarted or Resumed. Raises StateError if there is none."""
-    return newest_state(state_dir, run)[0]
-
-
 def newest_state(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
     """Return the newest start or change of the run, and its status since. Raises StateError if it has no start."""
     began, status = _scan_starts(state_dir, run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -49,21 +48,13 @@ def history_of(events: Iterable[Event]) -> WorkspaceHistory:
     return history
 
 
-def history_of_run(state_dir: Path, run: str) -> WorkspaceHistory:
-    """Return the history of the workspace in a run, reading only part of its log."""
-    return history_of(read(state_dir, run, WorkspaceHistory.KINDS))
-
-
-def history_until(state_dir: Path, run: str, step: int) -> WorkspaceHistory:
-    """Return the history of the workspace in a run up to the end of a step."""
-    events = read(state_dir, run, WorkspaceHistory.KINDS)
-    return history_of(itertools.takewhile(lambda event: event.agent or event.step <= step, events))
+def history_of_run(state_dir: Path, run: str, until: int | None = None) -> WorkspaceHistory:
+    """Return the history of the workspace in a run, up to the end of a step if given, reading only part of its log."""
+    return history_of(read(state_dir, run, WorkspaceHistory.KINDS, until=until))
 
 
 def cut_off(state_dir: Path, run: str) -> bool:
     """Return whether a restoration was begun and not recorded as complete."""
-    if not any(True for _ in read(state_dir, run, (Undone, Rewound))):
-        return False
     return bool(history_of(read(state_dir, run, (Snapshot, Undone, Rewound))).unfinished)
 
 

@@ -234,7 +234,7 @@ def _go_back(
         done = restoring.describe_outcome(restoring.finish(log, snapshots, history))
         console.say(f"Completed an interrupted restoration. {done}")
     if step is not None:
-        tree = restoring.history_until(state_dir, log.run, step).tree or history.first
+        tree = restoring.history_of_run(state_dir, log.run, until=step).tree or history.first
         if tree:
             outcome = restoring.restore(log, snapshots, history, Rewound(to=step, tree=tree), force=force)
             console.say(f"Back to the end of step {step}. {outcome}")

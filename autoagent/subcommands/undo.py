@@ -17,7 +17,7 @@ from autoagent.core.services import ProcessExit
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import find_run
 from autoagent.session import build
-from autoagent.session.earlier_runs import last_start, report_lost_events
+from autoagent.session.earlier_runs import newest_state, report_lost_events
 from autoagent.session.restoring import describe_outcome, finish, history_of_run, open_snapshots, workspace_of
 from autoagent.session.restoring import undo as undo_in
 from autoagent.session.services import open_sandbox
@@ -55,7 +55,7 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
         for event in report_lost_events(log, _warn):
             log.append(event)
         history = history_of_run(settings.state_dir, run)
-        workspace = workspace_of(last_start(settings.state_dir, run))
+        workspace = workspace_of(newest_state(settings.state_dir, run)[0])
         stack.enter_context(sole_writer(workspace.root, _warn))
         snapshots = open_snapshots(settings.state_dir, workspace, _warn)
         if history.unfinished:
@@ -85,7 +85,7 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
     """
     settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run)
-    run_start = last_start(settings.state_dir, run)
+    run_start, _ = newest_state(settings.state_dir, run)
     turns = history_of_run(settings.state_dir, run).turns
     if not turns:
         raise StateError(f"According to its snapshots, no step of the run {run} changed anything.")
