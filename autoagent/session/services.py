@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
 
 from autoagent.agent.budget import Budget
 from autoagent.commands.context import Context
@@ -29,6 +28,8 @@ from autoagent.workspace.gate import Workspace
 _SEARCH = lazy_function("autoagent.services.search:search")
 _SEARXNG = lazy_function("autoagent.services.search:searxng")
 _GOOGLE = lazy_function("autoagent.services.search:google")
+_RENDER = lazy_function("autoagent.services.browser:render")  # imports asyncio, which few runs need
+_USABLE = lazy_function("autoagent.services.browser:usable")
 
 
 class Spent:
@@ -116,11 +117,7 @@ def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
 
 def browser_for(settings: Settings) -> str:
     """Return the configured browser, or another one that is available, or ''."""
-    if not settings.browser_name:
-        return ""
-    from autoagent.services.browser import usable  # imports asyncio, which few runs need
-
-    return usable(settings.browser_name)
+    return _USABLE(settings.browser_name) if settings.browser_name else ""
 
 
 def report_browser(settings: Settings, say: Callable[[str], None]) -> None:
@@ -142,16 +139,10 @@ def open_web(settings: Settings) -> Web:
     guard = NetworkGuard(exceptions(settings.allow_hosts))
     client = HttpClient(guard, settings.user_agent) if settings.user_agent else HttpClient(guard)
     name = browser_for(settings)
-
-    def render(url: str, limit: int) -> Any:
-        from autoagent.services import browser  # imports asyncio, which few runs need
-
-        return browser.render(url, limit=limit, fetch=client.fetch, name=name)
-
     return GuardedWeb(
         client,
         partial(_SEARXNG, url=settings.search_url) if settings.search_url else _SEARCH,
         partial(_GOOGLE, key=settings.google_api_key, engine=settings.google_engine),
-        browser=render if name else None,
+        browser=partial(_RENDER, fetch=client.fetch, name=name) if name else None,
         download_limit=settings.sandbox_file * MB,
     )

@@ -15,12 +15,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import AutoagentError, SettingsError, SetupError, StopRun
 from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.registry.parts import Place, UntrustedValue
-from autoagent.registry.plugins import plugins
+from autoagent.registry.plugins import lazy_function, plugins
 from autoagent.session.dotenv import read_dotenv, store_variables
 from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
@@ -34,6 +33,7 @@ from autoagent.text.text_file import is_inside
 from autoagent.text.wrapping import wrap
 
 _STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
+_ALL_SPECS = lazy_function("autoagent.commands.selection:all_specs")  # loads every command
 _ELSEWHERE = "in ~/.config/autoagent/config.yaml, in the environment or by a flag"
 
 
@@ -261,14 +261,9 @@ def place_in(folder: Path, settings: Settings) -> Place:
         entry = read_dotenv(folder / DOTENV).get(name)
         return (entry.value if entry else "") or os.environ.get(name)
 
-    def specs() -> tuple[CommandSpec, ...]:
-        from autoagent.commands.selection import all_specs
-
-        return all_specs()
-
     return Place(
-        folder=folder, setting=partial(getattr, settings), trusts=lambda value: False, variable=variable, specs=specs,
-        is_named=lambda name: False, user_state=user_state_path(os.environ),
+        folder=folder, setting=partial(getattr, settings), trusts=lambda value: False, variable=variable,
+        specs=_ALL_SPECS, is_named=lambda name: False, user_state=user_state_path(os.environ),
         user_config=user_config_path(os.environ).parent, is_scenario=BOUNDS_VARIABLE in os.environ,
     )  # fmt: skip
 
