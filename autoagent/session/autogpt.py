@@ -18,6 +18,7 @@ from autoagent.registry.memory import GONE
 from autoagent.session.dotenv import boolean, read_dotenv
 from autoagent.settings import DOTENV, REMOVED, WORKSPACE
 from autoagent.text.text_file import is_inside, is_there, read_text
+from autoagent.text.yaml_file import read_mapping
 
 PROMPT_SETTINGS = Path("prompt_settings.yaml")
 WORKSPACES = (Path("auto_gpt_workspace"), Path("autogpt/auto_gpt_workspace"))
@@ -92,8 +93,6 @@ def is_true(values: Mapping[str, str], name: str) -> bool:
 
 def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
     """Yield address and deployments from azure.yaml or AutoGPT's older variables."""
-    from autoagent.text.yaml_file import read_mapping  # rarely needed
-
     path = folder / azure_file(values)
     entries = read_mapping(path, _AZURE_KEYS) if is_there(path) else {}
     addresses = {key: text for key in _AZURE_ADDRESSES if key in entries and (text := entries[key].text())}

@@ -8,8 +8,9 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
@@ -61,13 +62,13 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
             *(Finding("trust", "warn", line, mend) for line in (*notices(session), *loaded.unsent)),
             *(Finding("settings", "warn", line) for line in loaded.removed),
             *_files(settings, folder),
-            *_catching_errors("model", lambda: _model(settings, env)),
-            *_catching_errors("embedder", lambda: _embedder(settings)),
-            *_catching_errors("extensions", lambda: _extras(session)),
+            *_catching_errors("model", _model(settings, env)),
+            *_catching_errors("embedder", _embedder(settings)),
+            *_catching_errors("extensions", _extras(session)),
             *_encodings(),
             *_sandbox(settings),
             *_folders(settings, folder),
-            *_catching_errors("memory", lambda: _memory(settings, folder)),
+            *_catching_errors("memory", _memory(settings, folder)),
             *_snapshots(settings.state_dir, folder),
             *_plugins(),
             _terminal(screen, env),
@@ -174,10 +175,10 @@ def _plugins() -> Iterator[Finding]:
         yield Finding("plug-in", "warn", str(plugin.refuse(f"cannot be used: the groups are {groups}")))
 
 
-def _catching_errors(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _catching_errors(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     """Yield the findings, or the error of a plug-in that cannot be used."""
     try:
-        yield from findings()
+        yield from findings
     except (SetupError, SettingsError) as error:
         yield Finding(check, "fail", str(error))
 
@@ -185,22 +186,21 @@ def _catching_errors(check: str, findings: Callable[[], Iterator[Finding]]) -> I
 def _extras(session: Session) -> Iterator[Finding]:
     """Report missing packages that the settings and the folder need, since commands that use them are not offered."""
     declared = (getattr(command.available, "__self__", None) for command in selection.all_commands())
-    for extra in dict.fromkeys((BROWSER, *(extra for extra in declared if isinstance(extra, Extra)))):
-        if extra.is_missing(session.settings):
-            yield Finding(extra.name, "warn", extra.problem, extra.remedy)
-    for extra in found_by_parts("needs", session.place):
-        if not is_installed(extra):
-            yield Finding(extra.name, "warn", extra.problem, extra.remedy)
+    offered = dict.fromkeys((BROWSER, *(extra for extra in declared if isinstance(extra, Extra))))
+    missing = (extra for extra in offered if extra.is_missing(session.settings))
+    needed = (extra for extra in found_by_parts("needs", session.place) if not is_installed(extra))
+    for extra in chain(missing, needed):
+        yield Finding(extra.name, "warn", extra.problem, extra.remedy)
 
 
 def _encodings() -> Iterator[Finding]:
-    for model in ("gpt-4", "gpt-5"):
-        try:
+    try:
+        for model in ("gpt-4", "gpt-5"):
             counter(model)("one two")
-        except Exception as error:  # a broken or other version may raise anything
-            yield Finding("encodings", "fail", f"tokens cannot be counted: {error}", "pip install -U autoagent")
-            return
-    yield Finding("encodings", "ok", "tokens are counted offline")
+    except Exception as error:  # a broken or other version may raise anything
+        yield Finding("encodings", "fail", f"tokens cannot be counted: {error}", "pip install -U autoagent")
+    else:
+        yield Finding("encodings", "ok", "tokens are counted offline")
 
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:
