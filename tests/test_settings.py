@@ -104,6 +104,7 @@ def test_words_for_true_and_false(tmp_path: Path, words: tuple[str, ...], value:
         ("TEMPERATURE", "nan", "must be a number"),
         ("AUTOAGENT_BUDGET", "inf", "must be a number"),
         ("AUTOAGENT_BUDGET", "-1", "of 0 or more"),
+        ("AUTOAGENT_MAX_TOKENS", "9" * 400, "of 0 or more"),
         ("AUTOAGENT_MAX_TOKENS", "1.5", "must be a whole number"),
         ("MEMORY_BACKEND", "pinecone", "not supported any more: use local"),
         ("MEMORY_BACKEND", "cassandra", "must be one of local"),

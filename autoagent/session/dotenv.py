@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,6 +44,16 @@ def boolean(text: str, label: str) -> bool:
     if (word := text.strip().lower()) not in BOOLEANS:
         raise SettingsError(f"{label}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
     return BOOLEANS[word]
+
+
+def number(text: str, label: str, wanted: str, kind: type[int] | type[float] = float) -> float:
+    """Parse a number of 0 or more. Raises SettingsError with the prefix `label`, saying what is `wanted`."""
+    try:
+        if math.isfinite(parsed := kind(text)) and parsed >= 0:
+            return parsed
+    except (ValueError, OverflowError):  # OverflowError: a whole number beyond every float
+        pass
+    raise SettingsError(f"{label}: must be {wanted}, not {text!r}.")
 
 
 def read_dotenv(path: Path) -> dict[str, Variable]:

@@ -7,7 +7,6 @@ Later layers win: defaults < user config < `.env` < environment < flags. The tas
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
 import stat
@@ -25,7 +24,7 @@ from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
 from autoagent.registry.parts import UntrustedValue
 from autoagent.session.autogpt import AutoGPTFolder, is_blank
-from autoagent.session.dotenv import Variable, boolean
+from autoagent.session.dotenv import Variable, boolean, number
 from autoagent.session.permissions import check_bounds, may_set
 from autoagent.settings import DOTENV, REMOVED_KEYS, WORKSPACE, Settings, all_settings, user_config_path
 from autoagent.text.sanitize import shorten
@@ -292,7 +291,7 @@ def parse(name: str, text: str, label: str) -> Any:
     if kind is bool:
         return boolean(text, label)
     if kind is int or kind is float:
-        return _number(kind, text, label)
+        return number(text, label, "a whole number of 0 or more" if kind is int else "a number of 0 or more", kind)
     if kind is tuple:
         parts = tuple(part.strip() for part in text.split(",") if part.strip())
         if text and not parts:
@@ -310,17 +309,6 @@ def _path(text: str, label: str) -> Path:
     if "\0" in text or is_long:
         raise SettingsError(f"{label}: not a valid name: {shorten(repr(text), 100)}.")
     return path
-
-
-def _number(kind: type[int] | type[float], text: str, label: str) -> int | float:
-    try:
-        number = kind(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or number < 0:
-        expected = "a whole number" if kind is int else "a number"
-        raise SettingsError(f"{label}: must be {expected} of 0 or more, not {text!r}.")
-    return number
 
 
 def _check_consistency(settings: Settings) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import MAX_GOALS, Goal, Task
+from autoagent.session.dotenv import number
 from autoagent.text.text_file import is_there, read_text, write_text
 from autoagent.text.yaml_file import YamlEntry, read_mapping
 
@@ -26,12 +26,10 @@ def read_task(path: Path) -> Task:
         raise SettingsError(f"{path}: ai_goals: no goal is given; add one as `- what to reach` under `ai_goals:`.")
     if len(goals) > MAX_GOALS:
         raise SettingsError(f"{entries['ai_goals'].where}: holds {len(goals)} goals; at most {MAX_GOALS} are taken.")
-    return Task(
-        name=_required(path, entries, "ai_name"),
-        role=_required(path, entries, "ai_role"),
-        goals=goals,
-        budget=_dollars(entries["api_budget"]) if "api_budget" in entries else 0.0,
-    )
+    name, role = (_required(path, entries, key) for key in ("ai_name", "ai_role"))
+    budget = entries.get("api_budget")
+    usd = number(budget.text() or "0", budget.where, "an amount of USD such as 1.50") if budget else 0.0
+    return Task(name, role, goals, budget=usd)
 
 
 def checks_in(path: Path) -> list[tuple[int, str]]:
@@ -103,14 +101,3 @@ def _required(path: Path, entries: dict[str, YamlEntry], key: str) -> str:
         location = entries[key].where if key in entries else f"{path}: {key}"
         raise SettingsError(f"{location}: is missing; add `{key}: ...`.")
     return text
-
-
-def _dollars(entry: YamlEntry) -> float:
-    text = entry.text()
-    try:
-        dollars = float(text) if text else 0.0
-    except ValueError:
-        dollars = math.nan
-    if not (math.isfinite(dollars) and dollars >= 0):
-        raise SettingsError(f"{entry.where}: must be an amount of USD such as 1.50, not {text!r}.")
-    return dollars
