@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -61,9 +61,9 @@ def is_blank(value: str | None) -> bool:
     return not (value and value.strip()) or _PLACEHOLDER.fullmatch(value.strip()) is not None
 
 
-def is_from_autogpt(text: str, names: Sequence[str]) -> bool:
-    """Return whether a `.env` was made for AutoGPT: it has its template's heading or variables."""
-    return _HEADING.search(text) is not None or not _AUTOGPT_VARIABLES.isdisjoint(names)
+def is_from_autogpt(path: Path, names: Collection[str]) -> bool:
+    """Return whether a `.env` with these variables was made for AutoGPT: it has its template's heading or variables."""
+    return bool(names) and (bool(_HEADING.search(read_text(path))) or not _AUTOGPT_VARIABLES.isdisjoint(names))
 
 
 REDIS = "redis"  # the backend that has such an address
@@ -205,8 +205,7 @@ class AutoGPTFolder:
         self._folder = folder
         self._env = env
         self._outer = outer
-        text = read_text(folder / DOTENV) if self.variables else ""
-        self._is_from_autogpt = is_from_autogpt(text, list(self.variables))
+        self._is_from_autogpt = is_from_autogpt(folder / DOTENV, self.variables)
 
     def translated(self, layer: Iterable[tuple[str, str, str, str]]) -> Iterator[tuple[str, str, str, str]]:
         """Yield the values of `.env`, including settings under AutoGPT's names (see load.Raw)."""

@@ -26,12 +26,9 @@ from autoagent.terminal.output import echo
 if TYPE_CHECKING:
     from autoagent.commands.registry import Registry
 
-Hooks = Sequence[tuple[str, Callable[..., Any]]]
-"""Hooks, each with the name of its extension."""
 
-
-def hooks(place: str) -> Hooks:
-    """Return the hooks of a place: that of a host program, then those of the extensions in order."""
+def hooks(place: str) -> Sequence[tuple[str, Callable[..., Any]]]:
+    """Return the hooks of a place with their extensions' names: that of a host program, then those of extensions."""
     found = [("guest", GUESTS[place])] if place in GUESTS else []
     for extension in extensions():
         found += [(extension.plugin.description, hook) for hook in extension.registrations.hooks.get(place, ())]

@@ -158,8 +158,7 @@ def _take_variables(
     for name, variable in variables.items():
         if variable.problem:
             migration.leave(f".env: {name}", variable.problem)
-    text = read_text(source / DOTENV) if variables else ""
-    if _LOCAL not in values and autogpt.is_from_autogpt(text, list(variables)):
+    if _LOCAL not in values and autogpt.is_from_autogpt(source / DOTENV, variables):
         _take_variable(migration, f"{_LOCAL}, which is not set", _LOCAL, "false", existing)
     if blank := sum(1 for v in variables.values() if autogpt.is_blank(v.value) and not v.problem):
         migration.leave(f".env: {counted(blank, 'other variable')}", "empty, or the template's placeholder")

@@ -126,10 +126,9 @@ def plan_run(
         registry = build.open_registry(settings, model, attended=attended, more=extra_commands)
         own = build.own_registry(registry, settings)
         start = describe(task, settings, model, own, began, parts.texts, guidance)
-    settings_to_log = logged_settings(settings, began, session)
+    start = replace(start, settings=logged_settings(settings, began, session))
     if not began:
         build.report_selection(registry, settings, model.window, console.say, extra_commands)
-    start = replace(start, settings=settings_to_log)
     said = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *typed)
     return RunPlan(
         start, model, registry, settings, console, attended, parts.texts, parts.extensions, guidance=guidance,
