@@ -55,11 +55,7 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
         del own_settings["embedding_model"]
     old_values = began.settings.get("said", {})
     new_values = persistent_settings(session)
-    changed = [
-        name
-        for name in new_values
-        if name != "workspace" and (name not in old_values or old_values[name] != new_values[name])
-    ]
+    changed = {name for name, value in new_values.items() if (name, value) not in old_values.items()} - {"workspace"}
     return session.continuing({name: value for name, value in own_settings.items() if name not in changed})
 
 

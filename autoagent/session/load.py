@@ -110,11 +110,8 @@ def _active_python(env: Mapping[str, str]) -> Layer:
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         place = Path(env.get(variable) or sys.prefix)
         python = place / "bin" / "python"
-        if (
-            place.is_absolute()
-            and os.path.realpath(place) != os.path.realpath(sys.prefix)
-            and os.access(python, os.X_OK)
-        ):
+        is_own = os.path.realpath(place) == os.path.realpath(sys.prefix)
+        if place.is_absolute() and not is_own and os.access(python, os.X_OK):
             return {"python": (str(python), f"environment: {variable}")}
     return {}
 

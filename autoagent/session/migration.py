@@ -248,15 +248,13 @@ def _take_folder(
         if path in excluded:
             continue
         to, status = target / path.relative_to(source), path.lstat()
+        is_full = len(migration.copies) + len(copies) >= MAX_ENTRIES
         where = to.relative_to(target.parent if label else target)
         if ".git" in where.parts or _GUARDED.runs_later(str(where)):
             left[unsafe] += 1
         elif os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
             left[omitted] += 1
-        elif (
-            status.st_size > min(MAX_FILE_BYTES, MAX_BYTES - migration.size)
-            or len(migration.copies) + len(copies) >= MAX_ENTRIES
-        ):
+        elif is_full or status.st_size > min(MAX_FILE_BYTES, MAX_BYTES - migration.size):
             left[large] += 1
         else:
             copies.append((path, to))

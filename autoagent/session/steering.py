@@ -80,9 +80,8 @@ class RunSteering:
         settings = replace(self._settings, model=name)
         self._check_model(settings)
         model = self.plan.extensions.model(lambda: build.open_model(settings, self._console))
-        start = self._changed_start(
-            self._start.task, settings, model, f"the model is {model.name}, window {model.window:,} tokens"
-        )
+        changed = f"the model is {model.name}, window {model.window:,} tokens"
+        start = self._changed_start(self._start.task, settings, model, changed)
         return partial(self._apply, start, settings, act=lambda: self.model.switch(model))
 
     def _check_model(self, settings: Settings) -> None:
