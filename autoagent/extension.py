@@ -83,7 +83,7 @@ Shown = TypeVar("Shown", bound=Event)
 
 
 def __getattr__(name: str) -> Any:
-    """Return what only those need that serve: it takes as long to import as a run."""
+    """Import a name that only serving needs: it takes as long to import as a run."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from autoagent.session import outside_calls

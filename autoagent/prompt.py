@@ -108,7 +108,7 @@ def system_prompt(
         "Performance Evaluation:\n" + _numbered(guidance.best_practices),
         _response_format(asking, style, specs),
         f"{_SKILLS}\n{skills}" if skills else "",
-        _instructions(guidance),
+        f"{_INSTRUCTIONS}\n{guidance.instructions}" if guidance.instructions else "",
         f"You are {task.name}, {task.role}",
         "GOALS:\n" + _numbered([f"{g.text} (checked with: `{g.check}`)" if g.check else g.text for g in task.goals]),
     )
@@ -121,7 +121,7 @@ def _file_prompt(task: Task, guidance: Guidance) -> str:
     whole = f"The whole text of {task.file}, in one Markdown code block, and nothing else: it is written to that file."
     parts = (
         f"You are {task.name}, {task.role}\n{EXPLANATION}",
-        _instructions(guidance),
+        f"{_INSTRUCTIONS}\n{guidance.instructions}" if guidance.instructions else "",
         "\n".join(["Response Format:", whole, *checks]),
     )
     return "\n\n".join(filter(None, parts))
@@ -137,10 +137,6 @@ def is_usual(system: str) -> bool:
     )
     of_user = any(heading in system for heading in (_INSTRUCTIONS, _SKILLS))
     return not of_user and all(f"\n\n{text}\n\n" in system for text in lists)
-
-
-def _instructions(guidance: Guidance) -> str:
-    return f"{_INSTRUCTIONS}\n{guidance.instructions}" if guidance.instructions else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def boolean(text: str, label: str) -> bool:
 
 
 def number(text: str, label: str, wanted: str, kind: type[int] | type[float] = float) -> float:
-    """Parse a number of 0 or more. Raises SettingsError with the prefix `label`, saying what is `wanted`."""
+    """Parse a number of 0 or more. Raises SettingsError with the prefix `label`, naming the kind `wanted`."""
     try:
         if math.isfinite(parsed := kind(text)) and parsed >= 0:
             return parsed

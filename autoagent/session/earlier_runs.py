@@ -42,7 +42,7 @@ class EarlierRun:
     @property
     def name(self) -> str:
         """Return the user's name for the run, or its goals."""
-        return _name(self.began)
+        return self.began.settings.get("run_name") or " ".join("; ".join(map(str, self.began.task.goals)).split())
 
 
 def session_of_run(began: RunStarted, session: Session) -> Session:
@@ -96,7 +96,7 @@ def count_replies(settings: Settings, run: str, step: int | None = None) -> int:
 
 
 def report_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
-    """Tell the user what has changed since the run began, and yield the events that tell the agent.
+    """Tell the user of the changes since the run began, and yield the events that tell the agent.
 
     With a new `wish`, the user knows the task already. It may refer to the goals so far, so the agent is told of these.
     """
@@ -223,9 +223,5 @@ def _row(state_dir: Path, run: str) -> RunRow | None:
         return None
     status = tally.outcome.status if tally.outcome else "unfinished"
     figures = tally.proofs, tally.step, tally.usage.cost, tally.updated
-    return RunRow(run, _name(began), status, *figures, began.workspace, origin, tuple(map(str, began.task.goals)))
-
-
-def _name(began: RunStarted) -> str:
-    """Return the user's name for a run, or its goals."""
-    return began.settings.get("run_name") or " ".join("; ".join(map(str, began.task.goals)).split())
+    name, goals = EarlierRun(run, began, None).name, tuple(map(str, began.task.goals))
+    return RunRow(run, name, status, *figures, began.workspace, origin, goals)

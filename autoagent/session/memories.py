@@ -181,11 +181,6 @@ class UserMemory:
         """Return whether anything was ever stored in it."""
         return (self.folder / "memory.db").exists()
 
-    @property
-    def agents_may_add(self) -> bool:
-        """Return whether the user has allowed agents to add to it."""
-        return (self.folder / _CONSENT_FILE).is_file()
-
     def allow(self, *, agents: bool) -> None:
         """Save whether agents may add to it. Raises SettingsError if that fails."""
         mark = self.folder / _CONSENT_FILE
@@ -244,7 +239,7 @@ def open_agent_memory(
         nonlocal was_declined
         if user is None:
             return ABSENT
-        if user.agents_may_add:
+        if (user.folder / _CONSENT_FILE).is_file():  # the user has allowed it before
             return ""
         if was_declined:
             return DECLINED

@@ -23,7 +23,7 @@ from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.commands import selection
 from autoagent.commands.context import refuse
 from autoagent.commands.registry import Registry
-from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
+from autoagent.core.commands import Call, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForUser, ReplyError, SettingsError, StopRun
 from autoagent.core.events import Decided, Ended, Event, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
@@ -162,12 +162,6 @@ class _LazyModel:
         return self._model.take_usage() if self._model else Usage()
 
 
-def _is_served(spec: CommandSpec) -> bool:
-    """Return whether a command needs neither the user, nor a run, nor other agents."""
-    e = spec.effects
-    return e is None or not (e.asks_user or e.tells_agents or e.ends_run or e.pages_results)
-
-
 @contextmanager
 def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str) -> Iterator[CallService]:
     """Open a run for calls from outside, and end it. Ask the user first whether to trust the folder.
@@ -188,7 +182,11 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
     hooks, style, mask = EventHooks(render, notify_listeners), Style(plain=True), build.mask_of(settings)
     console = Console(sys.stderr, sys.stderr, sys.stdin, style=style, mask=mask, hooks=hooks)
     registry = hooked_registry(selection.choose(selection.available(settings), settings.commands, WINDOW))
-    served = [spec.name for spec in registry.specs if _is_served(spec)]
+    served = [  # the commands that need neither the user, nor a run, nor other agents
+        spec.name
+        for spec in registry.specs
+        if (e := spec.effects) is None or not (e.asks_user or e.tells_agents or e.ends_run or e.pages_results)
+    ]
     registry = registry.only(served, "it is of no use to another agent")
     start = _describe_start(settings, registry, session, over)
     workspace = build.workspace_of(start, settings)

@@ -29,7 +29,7 @@ _SEARCH = lazy_function("autoagent.services.search:search")
 _SEARXNG = lazy_function("autoagent.services.search:searxng")
 _GOOGLE = lazy_function("autoagent.services.search:google")
 _RENDER = lazy_function("autoagent.services.browser:render")  # imports asyncio, which few runs need
-_USABLE = lazy_function("autoagent.services.browser:usable")
+_USABLE = lazy_function("autoagent.services.browser:usable")  # returns another one if the configured one is missing
 
 
 class Spent:
@@ -115,14 +115,10 @@ def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
     )
 
 
-def browser_for(settings: Settings) -> str:
-    """Return the configured browser, or another one that is available, or ''."""
-    return _USABLE(settings.browser_name) if settings.browser_name else ""
-
-
 def report_browser(settings: Settings, say: Callable[[str], None]) -> None:
     """Report if the configured browser is missing."""
-    configured, available = settings.browser_name, browser_for(settings)
+    configured = settings.browser_name
+    available = configured and _USABLE(configured)
     if available != configured:
         no_driver = BROWSER.is_missing(settings)
         reason = f"{BROWSER.problem}: {BROWSER.remedy}" if no_driver else f"{configured} is not installed"
@@ -138,7 +134,7 @@ def open_web(settings: Settings) -> Web:
 
     guard = NetworkGuard(exceptions(settings.allow_hosts))
     client = HttpClient(guard, settings.user_agent) if settings.user_agent else HttpClient(guard)
-    name = browser_for(settings)
+    name = settings.browser_name and _USABLE(settings.browser_name)
     return GuardedWeb(
         client,
         partial(_SEARXNG, url=settings.search_url) if settings.search_url else _SEARCH,
