@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -215,24 +215,26 @@ class Process:
         on_output: Callable[[bytes], None] = lambda data: None,
         between: Callable[[], None] = lambda: None,
     ) -> None:
-        self._launch, self._limits, self._on_output, self._between = launch, limits, on_output, between
+        self._launch = launch
+        self._limits = limits
+        self._on_output = on_output
+        self._between = between
         self._deadline = time.monotonic() + seconds if seconds is not None else None
         self._seconds = seconds or 0.0
         self._kept = OutputBuffer(limits.head, limits.tail)
         self._pipe: int | None = None
         if output is not None:
-            self._process = _spawn(launch, output, data)
+            self._process, self._pidfd = _spawn(launch, output, data)
         else:
             self._pipe, write = os.pipe()
             try:
-                self._process = _spawn(launch, write, data)
+                self._process, self._pidfd = _spawn(launch, write, data)
             except BaseException:  # Ctrl-C too
                 os.close(self._pipe)
                 raise
             finally:
                 os.close(write)
         self.pid = self._process.pid  # the root process of the tree
-        self._ended = os.pidfd_open(self.pid)
         self._lock = threading.Lock()  # so that no signal goes to another process with the same pid
 
     def wait(self) -> ProcessExit:
@@ -248,7 +250,7 @@ class Process:
                 while (left := end - time.monotonic()) > 0 and poll.poll(1000 * left) and self._read(self._pipe):
                     pass
                 os.close(self._pipe)
-            os.close(self._ended)
+            os.close(self._pidfd)
         return self._exit(limit)
 
     def end(self) -> None:
@@ -260,7 +262,7 @@ class Process:
     def _watch(self) -> str:
         """Read output until the program ends. Return '', or the name of an exceeded limit."""
         poll = select.poll()
-        poll.register(self._ended, select.POLLIN)
+        poll.register(self._pidfd, select.POLLIN)
         if self._pipe is not None:
             poll.register(self._pipe, select.POLLIN)
         next_poll, oom_adjusted = time.monotonic() + _FIRST_POLL_SECONDS, False
@@ -268,7 +270,7 @@ class Process:
         while True:
             until = next_poll if self._deadline is None else min(next_poll, self._deadline)
             ready = [descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until - time.monotonic())))]
-            if self._ended in ready:
+            if self._pidfd in ready:
                 return ""
             if self._pipe is not None and ready and not self._read(self._pipe):
                 poll.unregister(self._pipe)
@@ -310,9 +312,9 @@ class Process:
         return bool(piece)
 
     def _ensure_ended(self) -> None:
-        if not select.select([self._ended], [], [], 0)[0]:
+        if not select.select([self._pidfd], [], [], 0)[0]:
             self.end()
-            if not select.select([self._ended], [], [], _GRACE_SECONDS)[0]:
+            if not select.select([self._pidfd], [], [], _GRACE_SECONDS)[0]:
                 for pid in tree_of(self.pid):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -339,40 +341,42 @@ def _next_poll(began: float, pause: float) -> float:
     return now + max(pause, (now - began) / _MAX_POLL_SHARE)
 
 
-def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
+def _spawn(launch: Launch, output: int, data: bytes | None) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the program. Return it with a pidfd of its process. Raises CommandError."""
     held = launch.held
-    given = os.memfd_create("data") if data else os.open(os.devnull, os.O_RDONLY)
-    if data:  # kept off the disk
-        with os.fdopen(given, "wb", closefd=False) as file:
-            file.write(data)
-        os.lseek(given, 0, os.SEEK_SET)
-    try:
-        process = subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
-            launch.argv,
-            stdin=held.stdin.fileno() if held else given,
-            stdout=output,
-            stderr=output,
-            env=launch.env,
-            cwd="/",
-            pass_fds=[*launch.descriptors, *([given] if held and data else ())],
-            start_new_session=True,  # without a terminal
-        )
-        try:
-            if held:
-                held.release(f"/proc/self/fd/{given}" if data else os.devnull)
-        except BaseException:  # Ctrl-C too: it must not begin without its limits
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        return process
-    except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise CommandError(f"The program cannot be started: {reason}.") from error
-    finally:
-        for descriptor in (*launch.descriptors, given):
-            os.close(descriptor)
+    with ExitStack() as stack:
+        for descriptor in launch.descriptors:
+            stack.callback(os.close, descriptor)
         if held:
-            held.close()
+            stack.callback(held.close)
+        try:
+            given = os.memfd_create("data") if data else os.open(os.devnull, os.O_RDONLY)
+            stack.callback(os.close, given)
+            if data:  # kept off the disk
+                with os.fdopen(given, "wb", closefd=False) as file:
+                    file.write(data)
+                os.lseek(given, 0, os.SEEK_SET)
+            process = subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
+                launch.argv,
+                stdin=held.stdin.fileno() if held else given,
+                stdout=output,
+                stderr=output,
+                env=launch.env,
+                cwd="/",
+                pass_fds=[*launch.descriptors, *([given] if held and data else ())],
+                start_new_session=True,  # without a terminal
+            )
+            try:
+                if held:
+                    held.release(f"/proc/self/fd/{given}" if data else os.devnull)
+                return process, os.pidfd_open(process.pid)
+            except BaseException:  # Ctrl-C too: it must not run without its limits, or unwatched
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
+        except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise CommandError(f"The program cannot be started: {reason}.") from error
 
 
 def _proportional_memory(pids: Iterable[int]) -> int:

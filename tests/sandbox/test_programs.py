@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import tempfile
@@ -61,6 +62,22 @@ def opened(kind: str, workspace: Workspace) -> Iterator[Sandbox]:
 
 def shell(sandbox: Sandbox, script: str) -> ProcessExit:
     return sandbox.run(["/bin/sh", "-c", script])
+
+
+def test_a_program_that_cannot_be_watched_is_not_left_running(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    assert shell(sandbox, "exit 0").status == 0
+    before = sorted(Path("/proc/self/fd").iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pidfd_open", refuse)
+        with pytest.raises(CommandError, match="cannot be started: Too many open files"):
+            shell(sandbox, "sleep 98765")
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    assert not processes_with("sleep 98765")
 
 
 def test_both_streams_come_in_order_with_the_status(sandbox: Sandbox) -> None:
