@@ -42,7 +42,7 @@ class Execution:
         self._snapshots = state.tools.snapshots
         self._clock = state.policy.clock
         self._user = user
-        self._had_helpers = False  # since the last command
+        self._had_programs = False  # in the background, after the last command
         self._judge = judge
         self._accepts_claims = state.policy.accept_claims or bool(state.key)  # a worker answers to its starter
 
@@ -52,8 +52,8 @@ class Execution:
         effects, may_change = proposal.spec.effects, proposal.risk != "read"
         whole = effects is None or effects.runs_programs or bool(self._running_programs())
         if may_change or (effects is not None and effects.tells_agents):  # whose changes belong to this step
-            alone = not (self._had_helpers or self._has_helpers() or state.key)
-            yield from self.snapshot(passing=True, whole=whole, by_hand=alone)
+            by_hand = not (self._had_programs or state.key)
+            yield from self.snapshot(passing=True, whole=whole, by_hand=by_hand)
         before = state.work.tree
         yield state.record(Started(call=call), passing=not may_change)  # a read lost in a power cut is simply repeated
         started_at, interrupted = self._clock(), False
@@ -82,7 +82,7 @@ class Execution:
         if not interrupted and result.meta.finished is None:
             result = state.tools.part.result(call, result)
         workspace.watch.accept(proposal.guarded)
-        self._had_helpers = self._has_helpers()
+        self._had_programs = bool(self._running_programs())
         result = yield from self._prepare_for_model(call, result, workspace)
         seconds = self._clock() - started_at
         if may_change:
@@ -169,13 +169,6 @@ class Execution:
             yield self._state.record(SystemNotice(text="\n".join(lines)))
         with suppress(StateError):  # the end is recorded anyway, and undo names the differences
             yield from self.snapshot()
-
-    def _has_helpers(self) -> bool:
-        """Return whether background programs or sub-agents may be changing the workspace."""
-        with suppress(CommandError):  # none can be started
-            if any(agent.status in ("running", "asking") for agent in self._context.agents.listed()):
-                return True
-        return bool(self._running_programs())
 
     def _running_programs(self) -> list[BackgroundProcess]:
         with suppress(CommandError):  # without a sandbox

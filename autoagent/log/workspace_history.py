@@ -39,18 +39,23 @@ class WorkspaceHistory:
         self.back: events.Undone | events.Rewound | None = None  # the newest restoration
         self.turns: list[Turn] = []  # the steps that changed it, including undone ones
         self.by_hand: list[tuple[int, str, str]] = []  # changes by the user: step, and the trees before and after
+        self._agents: set[str] = set()  # running sub-agents
+        self._is_shared = False  # whether a sub-agent has worked since the last snapshot
         self._undone: list[tuple[str, int]] = []  # tree and level before each revertible undo
         self._trees_after: dict[int, str] = {}
         self._running = ("", "")  # the command and the tree before it
         self._call = ""  # its id
 
     def add(self, event: events.Event) -> None:
-        if not event.agent:
+        if event.agent:
+            self._note_agent(event)
+        else:
             self.step = max(self.step, event.step)
         match event:
             case events.Snapshot(apart=False):
-                if event.by_hand:
+                if event.by_hand and not self._is_shared:
                     self.by_hand.append((event.step, self.tree, event.tree))
+                self._is_shared = bool(self._agents)
                 self.tree, self.unfinished = event.tree, ""
                 self.first = self.first or event.tree
                 if self._running == (_ROUND, ""):
@@ -88,6 +93,14 @@ class WorkspaceHistory:
         """Return the tree after a step, or '' if no snapshot shows it."""
         steps = [number for number in self._trees_after if number <= step]
         return (self._trees_after[max(steps)] if steps else "") or self.first
+
+    def _note_agent(self, event: events.Event) -> None:
+        """Keep the sub-agents that may be changing the workspace."""
+        self._is_shared = True
+        if isinstance(event, events.Ended):
+            self._agents.discard(event.agent)
+        else:
+            self._agents.add(event.agent)
 
     def _returned(self, step: int) -> None:
         command, old_tree = self._running

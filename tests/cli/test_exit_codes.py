@@ -31,7 +31,7 @@ def test_a_finished_run_has_nothing_to_resume(served: Home, server: ScriptedServ
         ([Fault(404, "no such model")], [], 3, "has no model 'test-model' (404"),
         ([command("do_nothing")] * 3, ["-l", "2"], 4, "The limit of 2 commands (-l) is reached."),
         ([command("do_nothing")] * 9, ["--max-seconds", "0.01"], 4, "The time limit of 0.01 s is reached."),
-        ([command("do_nothing")], ["--max-tokens", "3000"], 7, "of the limit of 3000 (--max-tokens)"),
+        ([command("do_nothing")], ["--max-tokens", "2900"], 7, "of the limit of 2900 (--max-tokens)"),
         ([Reply("I will."), Reply("At once."), Reply("Soon.")], [], 8, "3 unusable replies in a row"),
         ([LOOK] * 9, [], 8, "The same call with the same results, 6 times over."),
     ],
