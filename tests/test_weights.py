@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from autoagent.core.errors import SetupError
-from autoagent.models.local import download, weights
+from autoagent.models.local import weights
 from autoagent.models.local.weights import ModelFile
 from autoagent.subcommands.setup import model
 from autoagent.terminal.output import ProgressBar
@@ -119,7 +119,7 @@ def digest(content: bytes) -> str:
 def fetch(source: ModelFile) -> tuple[list[tuple[int, int]], list[str]]:
     steps: list[tuple[int, int]] = []
     lines: list[str] = []
-    download.fetch(lambda done, total: steps.append((done, total)), source, lines.append)
+    weights.fetch(lambda done, total: steps.append((done, total)), source, lines.append)
     return steps, lines
 
 

@@ -330,11 +330,9 @@ def ensure_weights() -> Path:
 
     if weights.is_installed():
         return weights.path()
-    from autoagent.models.local import download
-
     echo(f"Fetching {weights.EMBEDDED.name} ({weights.EMBEDDED.size / 1e9:.1f} GB), once.", err=True)
     bar = ProgressBar()
     try:
-        return download.fetch(bar.show, notice=bar.note)
+        return weights.fetch(bar.show, notice=bar.note)
     finally:
         bar.close()
