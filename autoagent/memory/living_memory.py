@@ -25,7 +25,6 @@ from autoagent.core.memory import (
     GONE,
     PINNED,
     PUBLIC,
-    RUN_RECORD,
     SET_ASIDE,
     USER,
     Change,
@@ -45,7 +44,7 @@ from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_ENOUGH, Question
-from autoagent.memory.ranking import DAY, MAX_SEARCHED, Candidate, RankingWeights, rank, rerank
+from autoagent.memory.ranking import DAY, MAX_SEARCHED, RankingWeights, rank, rerank
 from autoagent.memory.store_base import Skip
 
 DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately; only these can supersede one another
@@ -281,17 +280,11 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         pushed: bool,
     ) -> Recall:
         """Return the first k candidates, ranked by score and then possibly by a model."""
-        words = {memory.id: memory.score for memory in found.worded}
-        weighed = [
-            Candidate(m, found.meaning.get(id, 0.0), words.get(id, 0.0), evidence[id], m.text.startswith(RUN_RECORD))
-            for id, m in candidates.items()
-        ]
         enough, part = (ENOUGH, PART) if pushed else (ENOUGH_ASKED, 0.0)
         asked = () if pushed else self._hooks.asked
-        recall = rank(
-            weighed, n=k * self.weights.breadth if asked or self._hooks.rerankers else k, now=self._clock(),
-            weights=self.weights, vectors=found.vectors, enough=enough, part=part,
-        )  # fmt: skip
+        n = k * self.weights.breadth if asked or self._hooks.rerankers else k
+        memories, now = list(candidates.values()), self._clock()
+        recall = rank(memories, found, evidence, n=n, now=now, weights=self.weights, enough=enough, part=part)
         rerankers = (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ()))
         return replace(rerank(recall, k, query, rerankers) if rerankers else recall, gate=enough)
 

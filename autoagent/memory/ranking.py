@@ -18,7 +18,7 @@ import numpy as np
 
 from autoagent.core.errors import ForModel, ForUser, ModelError
 from autoagent.core.frozen import dataclass
-from autoagent.core.memory import BEYOND, LeftOut, Recall, Reranker, RetrievedMemory, Wanted
+from autoagent.core.memory import BEYOND, RUN_RECORD, Found, LeftOut, Recall, Reranker, RetrievedMemory, Wanted
 from autoagent.memory.texts import MAX_LINE, fitting_lines
 
 DAY = 86_400.0
@@ -50,53 +50,40 @@ class RankingWeights:
     diversity: float = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """Hold a found memory with its nearness in meaning, its score by words, and its evidence, each 0 if unknown.
-
-    `echoes` marks one that repeats goals, such as the record of a run, so that others are not measured by it.
-    """
-
-    memory: RetrievedMemory
-    meaning: float
-    words: float
-    evidence: float
-    echoes: bool = False
-
-
 def rank(
-    found: Sequence[Candidate],
+    candidates: Sequence[RetrievedMemory],
+    found: Found,
+    evidence: Mapping[int, float],
     *,
     n: int,
     now: float,
     weights: RankingWeights,
-    vectors: Mapping[int, bytes],
     enough: float = 0.0,
     part: float = 0.0,
 ) -> Recall:
     """Return at most n candidates, best first, with final scores from 0 to 1, and the others with the reason.
 
-    The candidates' scores may have any scale from 0 upwards. `now` is in seconds since the epoch. `vectors` are their
-    known unit vectors (float32), all of one dimension. A memory needs `enough` evidence, and `part` of the best score.
-    Of equal scores, the older id comes first.
+    `found` has their scores by meaning and by words, of any scale from 0 upwards, and `evidence` that by id. `now` is
+    in seconds since the epoch. A memory needs `enough` evidence, and `part` of the best score. The record of a run
+    repeats its goals, so that others are not measured by it. Of equal scores, the older id comes first.
     """
+    words = {memory.id: memory.score for memory in found.worded}
+    fits = {m.id: (found.meaning.get(m.id, 0.0), words.get(m.id, 0.0), evidence[m.id]) for m in candidates}
+    best = [max(values) or 1.0 for values in zip(*fits.values(), strict=True)]
     shares = (1 - weights.words, weights.words, weights.evidence)
-    best = [max(values) or 1.0 for values in zip(*((c.meaning, c.words, c.evidence) for c in found), strict=True)]
     scores: dict[int, float] = {}
-    for candidate in found:
-        memory, values = candidate.memory, (candidate.meaning, candidate.words, candidate.evidence)
+    for memory in candidates:
         age = max(now - memory.t, 0.0)
         recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
         boost = (1 - weights.recency * (1 - recency)) * (1 - weights.level / (memory.level + 1))
-        fit = sum(share * value / top for share, value, top in zip(shares, values, best, strict=True)) / sum(shares)
-        scores[memory.id] = fit * boost * (SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0)
-    evidence = {candidate.memory.id: candidate.evidence for candidate in found}
-    scored = sorted((candidate.memory for candidate in found), key=lambda memory: (-scores[memory.id], memory.id))
+        fit = sum(share * value / top for share, value, top in zip(shares, fits[memory.id], best, strict=True))
+        superseded = SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0
+        scores[memory.id] = fit / sum(shares) * boost * superseded
+    scored = sorted(candidates, key=lambda memory: (-scores[memory.id], memory.id))
     fitting = [memory for memory in scored if evidence[memory.id] >= enough]
-    echoes = {candidate.memory.id for candidate in found if candidate.echoes}
-    lowest = part * next((scores[memory.id] for memory in fitting if memory.id not in echoes), 0.0)
-    candidates = [memory for memory in fitting if scores[memory.id] >= lowest]
-    returned, others = _select(candidates, n, scores, vectors, weights.diversity)
+    lowest = part * next((scores[memory.id] for memory in fitting if not memory.text.startswith(RUN_RECORD)), 0.0)
+    close = [memory for memory in fitting if scores[memory.id] >= lowest]
+    returned, others = _select(close, n, scores, found.vectors, weights.diversity)
     others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < lowest]
     others += [(memory, "fits too little") for memory in scored if evidence[memory.id] < enough]
     left_out = [LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others]

@@ -1,7 +1,7 @@
 """Ranking: fused from two lists, weighted by recency and level, diverse, and cut."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.core.memory import Recall, RetrievedMemory
+from autoagent.core.memory import RUN_RECORD, Found, Recall, RetrievedMemory
 from autoagent.memory import ranking
-from autoagent.memory.ranking import DAY, Candidate, RankingWeights
+from autoagent.memory.ranking import DAY, RankingWeights
 
 NOW = 1000 * DAY
 PLAIN = RankingWeights(words=0.5, recency=0, level=0, diversity=0, evidence=0)
@@ -27,15 +27,18 @@ def near(*ids: int) -> list[RetrievedMemory]:
     return [memory(id, 0.9 - place / 100) for place, id in enumerate(ids)]
 
 
-def rank(near: Sequence[RetrievedMemory], worded: Sequence[RetrievedMemory], **rest: Any) -> Recall:
+def rank(
+    near: Sequence[RetrievedMemory],
+    worded: Sequence[RetrievedMemory],
+    *,
+    vectors: Mapping[int, bytes],
+    evidence: Mapping[int, float] | None = None,
+    **rest: Any,
+) -> Recall:
     """Rank what two searches have found, each with its scores."""
-    meaning, words = ({m.id: m.score for m in found} for found in (near, worded))
-    evidence = rest.pop("evidence", {})
-    found = [
-        Candidate(m, meaning.get(id, 0.0), words.get(id, 0.0), evidence.get(id, 0.0))
-        for id, m in {m.id: m for m in (*worded, *near)}.items()
-    ]
-    return ranking.rank(found, now=NOW, **rest)
+    memories = {m.id: m for m in (*worded, *near)}
+    found = Found(near, worded, vectors, {m.id: m.score for m in near}, {}, 0)
+    return ranking.rank(list(memories.values()), found, evidence or dict.fromkeys(memories, 0.0), now=NOW, **rest)
 
 
 def ids(recall: Recall) -> list[int]:
@@ -97,10 +100,10 @@ def test_what_has_too_little_evidence_or_fits_far_less_than_the_best_is_left_out
 
 
 def test_a_memory_that_repeats_the_query_sets_no_bar_for_the_others() -> None:
-    found = [Candidate(memory(1), 0.9, 0.9, 2.0, echoes=True), Candidate(memory(2), 0.5, 0.4, 1.0)]
-    for echo, left in ((True, [1, 2]), (False, [1])):
-        some = [replace(found[0], echoes=echo), found[1]]
-        assert ids(ranking.rank(some, n=5, now=NOW, weights=PLAIN, vectors={}, enough=0.8, part=0.9)) == left
+    for text, left in ((f"{RUN_RECORD}fact", [1, 2]), ("fact", [1])):
+        near, worded = ([memory(1, 0.9, text=text), memory(2, score)] for score in (0.5, 0.4))
+        recall = rank(near, worded, vectors={}, evidence={1: 2.0, 2: 1.0}, n=5, weights=PLAIN, enough=0.8, part=0.9)
+        assert ids(recall) == left
 
 
 def test_evidence_lifts_what_words_alone_would_put_behind() -> None:
