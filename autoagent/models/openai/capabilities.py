@@ -1,4 +1,4 @@
-"""Cache each model's probed capabilities in a file.
+"""Cache each model's probed capabilities in a JSON file (mode 0600).
 
 Losing the file costs another probe and nothing else.
 """
@@ -30,42 +30,30 @@ class Capability:
     thinks: bool = False
 
 
-class CapabilityCache:
-    """Store the capabilities of all models in a JSON file (mode 0600), or in memory without a path."""
+def load(cache: Path | None, endpoint: str, model: str) -> Capability:
+    """Return the capabilities of this model at this base URL, or an empty record."""
+    try:
+        capability = from_plain(Capability, _read(cache).get(f"{endpoint} {model}"))
+    except ValueError:
+        return Capability()
+    is_usable = capability.window is None or capability.window > 0  # a damaged file may say otherwise
+    return capability if is_usable else Capability()
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._by_model: dict[str, Capability] = {}
 
-    def get(self, endpoint: str, model: str) -> Capability:
-        """Return the capabilities of this model at this base URL, or an empty record."""
-        key = f"{endpoint} {model}"
-        if key not in self._by_model:
-            try:
-                capability = from_plain(Capability, self._read().get(key))
-            except ValueError:
-                capability = Capability()
-            is_usable = capability.window is None or capability.window > 0  # a damaged file may say otherwise
-            self._by_model[key] = capability if is_usable else Capability()
-        return self._by_model[key]
+def save(cache: Path | None, endpoint: str, model: str, capability: Capability) -> None:
+    """Store a record, if there is a cache. Of two processes that store one at once, one may be lost."""
+    if cache is None:
+        return
+    records = {**_read(cache), f"{endpoint} {model}": asdict(capability)}
+    with contextlib.suppress(OSError):  # an unwritable cache only costs another probe
+        cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(cache) as file:
+            file.write(json.dumps(records, indent=1, sort_keys=True).encode())
 
-    def put(self, endpoint: str, model: str, capability: Capability) -> None:
-        """Store a record. Of two processes that store one at once, one may be lost, which costs a probe."""
-        key = f"{endpoint} {model}"
-        self._by_model[key] = capability
-        if self._path is None:
-            return
-        records = {**self._read(), key: asdict(capability)}
-        with contextlib.suppress(OSError):  # an unwritable cache only costs another probe
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with replacing(self._path) as file:
-                file.write(json.dumps(records, indent=1, sort_keys=True).encode())
 
-    def _read(self) -> dict[str, Any]:
-        if self._path is None:
-            return {}
-        try:
-            records = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return records if isinstance(records, dict) else {}
+def _read(cache: Path | None) -> dict[str, Any]:
+    try:
+        records = json.loads(cache.read_text("utf-8")) if cache else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return records if isinstance(records, dict) else {}

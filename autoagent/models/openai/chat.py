@@ -22,8 +22,8 @@ from autoagent.core.errors import ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, PromptStyle, Usage, style_for, without_calls
 from autoagent.core.protocols import Listener, RequestOptions
 from autoagent.models import pricing
-from autoagent.models.openai import wire
-from autoagent.models.openai.capabilities import Capability, CapabilityCache
+from autoagent.models.openai import capabilities, wire
+from autoagent.models.openai.capabilities import Capability
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.refusals import Refused
 from autoagent.models.openai.response import ResponseParts, tokens_in
@@ -89,7 +89,7 @@ class OpenAIModel:
         self._count = count
         self._reasons = pricing.is_reasoning_model(name)
         self._temperature = None if self._reasons else self._overrides.temperature
-        self._capabilities = CapabilityCache(cache)
+        self._cache = cache
         self._listener = listener
         self._prompt_asking: Asking | None = None  # the way of asking that this process's prompts assume
         self._rejects_images = False  # known once it has rejected them
@@ -374,12 +374,13 @@ class OpenAIModel:
             return wire.with_schema("reply", wire.strict_schema(command_schema.reply(commands, thoughts)))
         return wire.with_schema("answer", wire.strict_schema(schema)) if asking == "schema" and schema else {}
 
-    @property
+    @cached_property
     def _capability(self) -> Capability:
-        return self._capabilities.get(self._endpoint.base_url, self.name)
+        return capabilities.load(self._cache, self._endpoint.base_url, self.name)
 
     def _note(self, **found: Any) -> None:
-        self._capabilities.put(self._endpoint.base_url, self.name, dataclasses.replace(self._capability, **found))
+        self._capability = dataclasses.replace(self._capability, **found)
+        capabilities.save(self._cache, self._endpoint.base_url, self.name, self._capability)
 
 
 def _says_ready(text: str) -> bool:

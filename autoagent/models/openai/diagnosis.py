@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from autoagent.core.services import Finding
-from autoagent.models.openai.capabilities import Capability, CapabilityCache
+from autoagent.models.openai.capabilities import Capability, load
 from autoagent.models.servers import list_models, request
 from autoagent.network.addresses import is_private
 from autoagent.registry.models import ModelSettings
@@ -53,8 +53,8 @@ def alternatives(settings: ModelSettings, model: str, *, named: bool) -> tuple[s
         is_own = is_private(urlsplit(endpoint).hostname or "")
     except ValueError:  # an invalid address, reported when it is opened
         return ()
-    capability = CapabilityCache(settings.state_dir / "models.json").get(endpoint, model)
-    if named and not (is_own and capability == Capability()):
+    was_used = load(settings.state_dir / "models.json", endpoint, model) != Capability()
+    if named and (was_used or not is_own):
         return ()
     names = list_models(endpoint, settings.api_key, timeout=3.0).models
     return () if _includes(names, model) else tuple(name for name in names if re.fullmatch(r"\S{1,100}", name))
