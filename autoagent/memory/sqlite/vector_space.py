@@ -47,7 +47,6 @@ class VectorSpace:
         self._file = VectorFile(folder / f"vectors-{id}.f32", dim)
         self._under_bits = VectorFile(self._file.path, dim)  # mapped separately, so that appending does not unmap it
         self._bits = SignBits(folder / f"vectors-{id}.bits", dim)
-        self._row_of: dict[int, int] = {}  # cached rows of memories: a row keeps its vector, or is zeroed
         self._checked: int | None = None  # the first row with verified checksums; rows appended later are trusted
 
     @classmethod
@@ -99,12 +98,10 @@ class VectorSpace:
     def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
         """Return the existing vectors of these memories, shape (dim,) each, or none while any of them is damaged."""
         query = (
-            "SELECT memory, row FROM vectors WHERE space = ? AND +row IS NOT NULL "
+            "SELECT row, memory FROM vectors WHERE space = ? AND +row IS NOT NULL "
             "AND memory IN (SELECT value FROM json_each(?))"
         )
-        asked = json.dumps([id for id in ids if id not in self._row_of])
-        self._row_of.update(self._db.execute(query, (self._id, asked)))
-        at = {self._row_of[id]: id for id in ids if id in self._row_of}
+        at = dict(self._db.execute(query, (self._id, json.dumps(list(ids)))))
         try:
             return {at[row]: vector for row, vector in self._vectors_at(sorted(at))}
         except Damaged:  # the next search repairs it; a mere request for vectors can do without them
@@ -145,13 +142,10 @@ class VectorSpace:
     def memories(self, rows: list[int], columns: str) -> dict[int, tuple[Any, ...]]:
         """Return these columns of the memories by row. Unreferenced rows are left out."""
         query = (
-            f"SELECT v.row, v.memory, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - ours
+            f"SELECT v.row, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - ours
             "WHERE v.space = ? AND v.row IN (SELECT value FROM json_each(?))"
         )
-        found: dict[int, tuple[Any, ...]] = {}
-        for row, id, *rest in self._db.execute(query, (self._id, json.dumps(rows))):
-            found[row], self._row_of[id] = tuple(rest), row
-        return found
+        return {row: tuple(rest) for row, *rest in self._db.execute(query, (self._id, json.dumps(rows)))}
 
     def drop_damaged(self) -> int:
         """Drop lost rows and corrupt blocks. Return how many memories lose their vector."""
@@ -172,7 +166,6 @@ class VectorSpace:
             self._db.execute("DELETE FROM blocks WHERE space = ?", (self._id,))
             self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in found.items()])
             self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
-        self._row_of.clear()
         self._bits.path.unlink(missing_ok=True)  # so that other processes rebuild the bits, too
         self._checked = None
         return lost
