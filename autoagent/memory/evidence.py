@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby
 
 from autoagent.core.frozen import dataclass
-from autoagent.memory.texts import fold, pair_unspaced, rarity
+from autoagent.memory.texts import fold, pair_unspaced, parts, rarity
 
 ENOUGH = 0.8  # for memories pushed into a prompt
 PART = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless next to it
@@ -76,7 +76,8 @@ class Question:
         """
         if len(text) <= limit:
             return text
-        pieces = _pieces(text)
+        sentences = re.split(r"\n|(?<=[.!?;]) ", text)
+        pieces = [piece.rstrip() for sentence in sentences for piece in parts(sentence.strip(), MAX_PIECE)]
         stems_of = [{stem for stem in self._weights if _words(piece).contain(stem)} for piece in pieces]
         chosen: set[int] = set()
         covered: set[str] = set()
@@ -94,7 +95,10 @@ class Question:
             chosen.add(best)
             covered |= stems_of[best]
             room -= len(pieces[best]) + 3
-        return _join(pieces, sorted(chosen)) if chosen else text[:limit]
+        if not chosen:
+            return text[:limit]
+        shown = groupby(range(len(pieces)), key=lambda n: n in chosen)
+        return " ".join(" ".join(pieces[n] for n in group) if is_chosen else "…" for is_chosen, group in shown)
 
 
 def _stem(word: str) -> str:
@@ -128,27 +132,3 @@ def _words(text: str) -> _Words:
     plain = fold(text)
     each = frozenset(_WORD.findall(pair_unspaced(plain)))
     return _Words(plain, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM and word not in _COMMON))
-
-
-def _pieces(text: str) -> list[str]:
-    """Split a text into sentences and lines, and those longer than MAX_PIECE after a word."""
-    pieces = []
-    for sentence in re.split(r"\n|(?<=[.!?;]) ", text):
-        rest = sentence.strip()
-        while len(rest) > MAX_PIECE:
-            cut = rest.rfind(" ", MAX_PIECE // 2, MAX_PIECE) + 1 or MAX_PIECE
-            pieces.append(rest[:cut].rstrip())
-            rest = rest[cut:]
-        pieces.append(rest)
-    return [piece for piece in pieces if piece]
-
-
-def _join(pieces: list[str], chosen: list[int]) -> str:
-    """Join the chosen pieces, with an ellipsis for each omission."""
-    parts: list[str] = []
-    for last, n in pairwise([-1, *chosen, len(pieces)]):
-        if n > last + 1:
-            parts.append("…")
-        if n < len(pieces):
-            parts.append(pieces[n])
-    return " ".join(parts)

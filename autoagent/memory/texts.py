@@ -31,14 +31,14 @@ def hash_of(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def parts(text: str) -> list[str]:
-    """Split a text, made valid, into nonblank pieces of at most PART characters, if possible after a line or word."""
+def parts(text: str, most: int = PART) -> list[str]:
+    """Split a text, made valid, into nonblank pieces of at most `most` characters, if possible after a line or word."""
     text = valid_text(text)
     pieces, start = [], 0
     while start < len(text):
-        end = start + PART
+        end = start + most
         if end < len(text):
-            cuts = (text.rfind(mark, start + PART // 2, end) for mark in ("\n", " "))
+            cuts = (text.rfind(mark, start + most // 2, end) for mark in ("\n", " "))
             end = next((cut for cut in cuts if cut >= 0), end - 1) + 1
         pieces.append(text[start:end])
         start = end
