@@ -101,12 +101,6 @@ class LifeRules:
             return memory.t, memory.level
         return now, memory.level - 1 if memory.level else None
 
-    def dies_at(self, memory: RetrievedMemory) -> float:
-        """Return the earliest time at which an unused memory is forgotten, or infinity for a long-term memory."""
-        if not self.fades(memory):
-            return math.inf
-        return memory.t + sum(self.threshold(level, memory.kind) for level in range(memory.level + 1))
-
 
 @dataclass(frozen=True, slots=True)
 class ForgettingForecast:
@@ -254,39 +248,27 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         barred = list(outside.values())[:breadth]
         question = Question(found.counts, found.total)
         evidence = self._evidence(query, question, (*candidates.values(), *barred), found.meaning)
-        recall = self._rank(query, k, candidates, found, evidence, pushed=pushed)
+        enough, part = (ENOUGH, PART) if pushed else (ENOUGH_ASKED, 0.0)
+        asked = () if pushed else self._hooks.asked
+        recall = rank(
+            list(candidates.values()), found, evidence, n=breadth if asked or self._hooks.rerankers else k,
+            now=self._clock(), weights=self.weights, enough=enough, part=part,
+        )  # fmt: skip
+        if rerankers := (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ())):
+            recall = rerank(recall, k, query, rerankers)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [memory for memory in returned if evidence[memory.id] >= USED]
         now = self._clock()
         rising = self._changes_by_use(used, now) if self.rules.pushed_is_use or not pushed else []
         fading = [] if found.problem else self._changes_by_disuse(candidates.values(), now)
         self._change(rising + fading, durable=any(change.level is None for change in fading))
-        left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in barred if evidence[m.id] >= recall.gate]
+        left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in barred if evidence[m.id] >= enough]
         shown = (
             replace(m, text=question.passage(m.text, MAX_PASSAGE) if pushed else m.text, evidence=evidence[m.id])
             for m in recall.memories
         )
         others = (LeftOut(o.id, o.score, o.reason, evidence[o.id]) for o in (*recall.left_out, *left_out))
-        return replace(recall, memories=tuple(shown), left_out=tuple(others), problem=found.problem)
-
-    def _rank(
-        self,
-        query: str,
-        k: int,
-        candidates: Mapping[int, RetrievedMemory],
-        found: Found,
-        evidence: Mapping[int, float],
-        *,
-        pushed: bool,
-    ) -> Recall:
-        """Return the first k candidates, ranked by score and then possibly by a model."""
-        enough, part = (ENOUGH, PART) if pushed else (ENOUGH_ASKED, 0.0)
-        asked = () if pushed else self._hooks.asked
-        n = k * self.weights.breadth if asked or self._hooks.rerankers else k
-        memories, now = list(candidates.values()), self._clock()
-        recall = rank(memories, found, evidence, n=n, now=now, weights=self.weights, enough=enough, part=part)
-        rerankers = (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ()))
-        return replace(rerank(recall, k, query, rerankers) if rerankers else recall, gate=enough)
+        return replace(recall, memories=tuple(shown), left_out=tuple(others), problem=found.problem, gate=enough)
 
     def _evidence(
         self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
@@ -474,7 +456,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             meetings = memory.level + 1
             dies_now = self.rules.weakened(memory, now)[1] is None
             sleeps = -(-meetings * len(mortal) // sample) if sample else 0
-            forecasts.append(ForgettingForecast(memory, dies_now, meetings, sleeps, self.rules.dies_at(memory)))
+            at = memory.t + sum(self.rules.threshold(level, memory.kind) for level in range(meetings))
+            forecasts.append(ForgettingForecast(memory, dies_now, meetings, sleeps, at))
         return sorted(forecasts, key=lambda f: (not f.now, f.meetings, f.at, f.memory.id))
 
     def consolidate(self) -> list[duplicates.DuplicateGroup]:
