@@ -16,7 +16,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -129,7 +128,7 @@ def exceptions(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
 # IP addresses ----------------------------------------------------------------------------------------------------
 
 # From IANA's registries of special-purpose addresses (RFC 6890 and its successors).
-_SPECIAL = {
+_REASONS = {
     "no address of a host": "0.0.0.0/8 ::/128",
     "in a private network": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10",
     "in the network of a provider (CGNAT)": "100.64.0.0/10",
@@ -146,13 +145,7 @@ _SPECIAL = {
     "an IPv4 address in another guise": "::ffff:0:0/96",
     "a multicast address": "224.0.0.0/4 ff00::/8",
 }
-
-
-@cache
-def _networks() -> Sequence[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, str]]:
-    return [(ipaddress.ip_network(each), reason) for reason, all in _SPECIAL.items() for each in all.split()]
-
-
+_SPECIAL = [(ipaddress.ip_network(each), reason) for reason, all in _REASONS.items() for each in all.split()]
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64; RFC 6052
 _GLOBAL = ipaddress.IPv6Network("2000::/3")  # all allocated IPv6 addresses
 
@@ -162,7 +155,7 @@ def refusal_reason(ip: str) -> str:
     address = ipaddress.ip_address(ip.partition("%")[0])
     if address.version == 6 and address in _NAT64:
         return refusal_reason(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
-    for network, reason in _networks():
+    for network, reason in _SPECIAL:
         if address in network:
             return reason
     return "reserved" if address.version == 6 and address not in _GLOBAL else ""

@@ -20,8 +20,6 @@ from autoagent.core.errors import CommandError, causes
 from autoagent.network.addresses import NetworkGuard
 
 if TYPE_CHECKING:
-    import ssl
-
     from requests.adapters import HTTPAdapter
 
 CONNECT_SECONDS = 10.0  # for one address
@@ -93,19 +91,14 @@ def guarded_connect(guard: NetworkGuard, deadline: Deadline) -> Connect:
     return connect
 
 
-def trusted_context() -> ssl.SSLContext:
-    """Return a TLS context that trusts certifi and the system (also SSL_CERT_FILE and SSL_CERT_DIR)."""
+def guarded_adapter(connect: Connect) -> HTTPAdapter:
+    """Return a requests adapter that opens every connection with `connect`, without proxies or retries.
+
+    TLS trusts certifi and the system (also SSL_CERT_FILE and SSL_CERT_DIR).
+    """
     import ssl
 
     import certifi
-
-    context = ssl.create_default_context(cafile=certifi.where())
-    context.load_default_certs()
-    return context
-
-
-def guarded_adapter(connect: Connect) -> HTTPAdapter:
-    """Return a requests adapter that opens every connection with `connect`, without proxies or retries."""
     from requests.adapters import HTTPAdapter
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
     from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -125,7 +118,9 @@ def guarded_adapter(connect: Connect) -> HTTPAdapter:
         ConnectionCls = GuardedHTTPSConnection
 
         def __init__(self, host: str, port: int | None = None, **options: Any) -> None:
-            super().__init__(host, port, ssl_context=trusted_context(), **options)
+            context = ssl.create_default_context(cafile=certifi.where())
+            context.load_default_certs()
+            super().__init__(host, port, ssl_context=context, **options)
 
     class Adapter(HTTPAdapter):
         def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
