@@ -18,7 +18,7 @@ from autoagent.settings import EMBEDDER, OPENAI_URL
 
 def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iterator[Finding]:
     """Ask the endpoint for its models. `model` is the chosen model, '' for SMART_LLM."""
-    base_url, key = settings.base_url or OPENAI_URL, settings.api_key
+    base_url, key, smart = settings.base_url or OPENAI_URL, settings.api_key, model or settings.smart
     if not (key or settings.base_url):
         fix = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
         yield Finding("model", "fail", "no key, server or embedded model is chosen", fix)
@@ -38,8 +38,14 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
     elif answer.status != 200 or not answer.models:
         problem = f"{base_url} answers, but does not list models (HTTP {answer.status})"
         yield Finding("model", "warn", problem, "if the first step fails, check the address; most end in /v1")
+    elif not _includes(answer.models, smart):
+        fix = f"set SMART_LLM to one of: {first_names(answer.models)}"
+        yield Finding("model", "fail", f"{base_url} has no model {smart}", fix)
+    elif not _includes(answer.models, settings.fast):
+        fix = f"set FAST_LLM to one of: {first_names(answer.models)}"
+        yield Finding("model", "warn", f"{base_url} has {smart}, but no {settings.fast}", fix)
     else:
-        yield _check_names(model or settings.smart, settings.fast, base_url, answer.models)
+        yield Finding("model", "ok", f"{smart} at {base_url}")
 
 
 def alternatives(settings: ModelSettings, model: str, *, named: bool) -> tuple[str, ...]:
@@ -67,16 +73,6 @@ def _includes(offered: Sequence[str], model: str) -> bool:
 def first_names(offered: Sequence[str]) -> str:
     """Return the first names, for a message."""
     return ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
-
-
-def _check_names(smart: str, fast: str, base_url: str, offered: tuple[str, ...]) -> Finding:
-    missing, some = [name for name in (smart, fast) if not _includes(offered, name)], first_names(offered)
-    if smart in missing:
-        return Finding("model", "fail", f"{base_url} has no model {smart}", f"set SMART_LLM to one of: {some}")
-    if missing:
-        problem = f"{base_url} has {smart}, but no {missing[0]}"
-        return Finding("model", "warn", problem, f"set FAST_LLM to one of: {some}")
-    return Finding("model", "ok", f"{smart} at {base_url}")
 
 
 def _check_certificates() -> Finding:

@@ -76,9 +76,7 @@ def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:
     from autoagent.models.openai.embeddings import OpenAIEmbedder
 
     settings = opening.settings
-    no_retries = RetryPolicy(
-        patience=0.0, at_first=0.0
-    )  # skipped texts are embedded later, and found by words until then
+    no_retries = RetryPolicy(patience=0.0, at_first=0.0)  # a skipped text is embedded later, and found by its words
     model, endpoint = opening.argument or EMBEDDER, open_endpoint(settings, no_retries)
     hasty = open_endpoint(settings, no_retries, EMBEDDING_SILENCE)
     return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, hasty=hasty)
