@@ -12,8 +12,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from http import HTTPStatus
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urljoin
 
@@ -131,8 +130,7 @@ class HttpClient:
 
         address, sent = parse(url), {**_USUAL, "User-Agent": self.user_agent, **headers}
         cookies = RequestsCookieJar()
-        http = guarded_adapter(guarded_connect(self.guard, deadline))
-        try:
+        with closing(guarded_adapter(guarded_connect(self.guard, deadline))) as http:
             for _ in range(MAX_REDIRECTS + 1):
                 with translating_errors(address.url, deadline):
                     request = Request("GET", address.url, headers=sent, cookies=cookies).prepare()
@@ -164,17 +162,14 @@ class HttpClient:
                 if following.origin != address.origin:
                     sent = {name: value for name, value in sent.items() if name.lower() in _HARMLESS}
                 address = following
-        finally:
-            http.close()
         raise CommandError(f"{parse(url).url} leads to too many redirects ({MAX_REDIRECTS}), at last to {address.url}.")
 
 
 def _status(status: int) -> str:
     """Describe a status as `404 Not Found`, with the standard's reason instead of the server's."""
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
+    from http.client import responses  # requests has imported it by now
+
+    return f"{status} {responses.get(status, '')}".rstrip()
 
 
 # Downloads: large files, piece by piece to the disk ----------------------------------------------------------------
