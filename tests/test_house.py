@@ -23,8 +23,8 @@ from autoagent.commands.selection import all_specs
 from autoagent.registry.embedders import EMBEDDERS
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import PROVIDERS
+from autoagent.registry.plugins import Table
 from autoagent.registry.sandbox import AUTO, KINDS
-from autoagent.registry.table import Table
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "autoagent"

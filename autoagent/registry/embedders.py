@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from autoagent.core.frozen import dataclass
-from autoagent.registry.plugins import lazy_function
-from autoagent.registry.table import Registered, Table
+from autoagent.registry.plugins import Registered, Table, lazy_function
 
 if TYPE_CHECKING:
     from autoagent.core.protocols import Embedder, Listener

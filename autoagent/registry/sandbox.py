@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autoagent.core.frozen import dataclass
-from autoagent.registry.plugins import lazy_function
-from autoagent.registry.table import Registered, Table, join_with_or
+from autoagent.registry.plugins import Registered, Table, join_with_or, lazy_function
 
 AUTO = "auto"  # the strongest built-in kind that works here
 

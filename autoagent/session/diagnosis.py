@@ -25,9 +25,8 @@ from autoagent.network.addresses import exceptions
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import PROVIDERS
-from autoagent.registry.plugins import PREFIX, extensions, plugins, plugins_of_other_groups
+from autoagent.registry.plugins import PREFIX, Table, extensions, plugins, plugins_of_other_groups
 from autoagent.registry.sandbox import KINDS
-from autoagent.registry.table import Table
 from autoagent.safety.rules import Rule
 from autoagent.session.autogpt import TRANSLATED, UNUSED, is_blank
 from autoagent.session.dotenv import read_dotenv
