@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -102,18 +102,15 @@ class VectorSpace:
             "AND memory IN (SELECT value FROM json_each(?))"
         )
         at = dict(self._db.execute(query, (self._id, json.dumps(list(ids)))))
+        rows, all_rows = np.array(sorted(at), np.intp), self._rows()
         try:
-            return {at[row]: vector for row, vector in self._vectors_at(sorted(at))}
+            first = self._covered(all_rows)
+            self._check(first)
+            old, new = rows[rows < first], rows[rows >= first] - first
+            vectors = (*self._copy_of(old, first), *self._file.read(first, all_rows)[new])
         except Damaged:  # the next search repairs it; a mere request for vectors can do without them
             return {}
-
-    def _vectors_at(self, rows: Sequence[int]) -> Iterator[tuple[int, Vectors]]:
-        all_rows = self._rows()
-        first = self._covered(all_rows)
-        self._check(first)
-        old, new = [row for row in rows if row < first], [row for row in rows if row >= first]
-        yield from zip(old, self._copy_of(np.array(old, np.intp), first), strict=True)
-        yield from zip(new, self._file.read(first, all_rows)[np.array(new, np.intp) - first], strict=True)
+        return {at[row]: vector for row, vector in zip(rows.tolist(), vectors, strict=True)}
 
     def search(self, query: Vectors, k: int, *, exact: bool = False) -> tuple[NDArray[np.intp], Vectors]:
         """Return the k rows nearest to the query and their cosines above 0, both of shape (n,), best first.
