@@ -106,11 +106,7 @@ def _json(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': _COMPACT})}"
 
 
-def _literal(text: str) -> str:
-    """Return the literal for this text."""
-    return json.dumps(text)
-
-
+_literal = json.dumps  # the format writes a literal as JSON does
 _BEGIN = '{"command": {"name": "'
 _END = "}}"
 _BLOCK = f"{_literal(_END + chr(10) + code_block.PLACE)} block"
