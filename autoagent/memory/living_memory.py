@@ -104,7 +104,7 @@ class LifeRules:
 
 @dataclass(frozen=True, slots=True)
 class ForgettingForecast:
-    """Forecast when an unused memory is forgotten: after being drawn by how many sleeps, and not before what time.
+    """Forecast when an unused memory is forgotten: after being drawn by how many sleeps, and at the earliest when.
 
     `now` tells whether the next sleep that draws it forgets it. `sleeps` is the expected number until then, as each
     draws only some memories.

@@ -108,10 +108,8 @@ class WiderMemory:
             user.use(user_ids)
 
     def forget(self, memory: int) -> bool:
-        if memory >= 0:
-            return self._own.forget(memory)
-        user = self._user_memory()
-        return user is not None and user.forget(-memory)
+        place = self._own if memory >= 0 else self._user_memory()
+        return place is not None and place.forget(abs(memory))
 
     def take_usage(self) -> Usage:
         return self._own.take_usage() + (self._user.take_usage() if self._user is not None else Usage())
