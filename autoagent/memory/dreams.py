@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autoagent.core.codec import check_time, lines_of
@@ -28,6 +28,15 @@ def dream_prompt(forgotten: Sequence[RetrievedMemory]) -> str:
     return _DREAM_TASK + "\n".join(f"- {text}" for text in fitting_lines(forgotten, MAX_DREAM_CHARACTERS))
 
 
+@contextmanager
+def as_state_errors(problem: str) -> Iterator[None]:
+    """Turn errors of the file system into a StateError with the problem and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise StateError(f"{problem}: {error}.") from error
+
+
 class Journal:
     """Store dreams in the file at `path`, one JSON object a line. Raises StateError if the file cannot be used."""
 
@@ -37,19 +46,15 @@ class Journal:
     def append(self, dream: Dream) -> None:
         """Append a dream and sync it."""
         line = json.dumps({**dataclasses.asdict(dream), "text": valid_text(dream.text)}, ensure_ascii=False)
-        try:
+        with as_state_errors(f"The dream journal {self._path} cannot be written"):
             add_lines(self._path, f"{line}\n")
-        except OSError as error:
-            raise StateError(f"The dream journal {self._path} cannot be written: {error}.") from error
 
     def dreams(self) -> list[Dream]:
         """Return all dreams, oldest first. Skip lines torn by a crash and other invalid lines."""
         dreams = []
-        try:
+        with as_state_errors(f"The dream journal {self._path} cannot be read"):
             for dream in lines_of(Dream, self._path):
                 with suppress(ValueError):
                     check_time(dream.t)
                     dreams.append(dream)
-        except OSError as error:
-            raise StateError(f"The dream journal {self._path} cannot be read: {error}.") from error
         return dreams

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BufferedRandom, BufferedReader
@@ -32,7 +32,7 @@ from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, plain_sources
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
-from autoagent.memory.dreams import Journal
+from autoagent.memory.dreams import Journal, as_state_errors
 from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.text.sanitize import valid_text
 from autoagent.text.text_file import open_regular
@@ -107,7 +107,7 @@ def export(
     trash = sorted(store.listed(trash=True), key=lambda memory: (memory.t, memory.text))
     dreams = journal.dreams() if journal is not None else []
     vectors_file = vectors_path(path)
-    with _as_state_errors(path), contextlib.ExitStack() as written:
+    with as_state_errors(f"{path} cannot be used"), contextlib.ExitStack() as written:
         embedded, known = [False] * len(memories), None
         if memories:
             try:
@@ -135,7 +135,7 @@ def export(
             line = json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)
             lines.write(f"{line}\n".encode())
     if known is None:
-        with _as_state_errors(path):
+        with as_state_errors(f"{path} cannot be used"):
             vectors_file.unlink(missing_ok=True)
     return Counts(len(memories), len(trash), len(dreams), sum(embedded))
 
@@ -173,21 +173,13 @@ def _fields_of(memory: RetrievedMemory) -> dict[str, Any]:
     return {"stored": memory.made, **{name: getattr(memory, name) for name in _FIELDS}}
 
 
-@contextlib.contextmanager
-def _as_state_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StateError(f"{path} cannot be used: {error}.") from error
-
-
 def read(path: Path, listen: Listen = lambda line: None) -> Export:
     """Read a whole export. Missing or damaged vectors are left out and reported.
 
     Raises StateError with file and line for a file that cannot be read or is incomplete, SettingsError for a special
     file.
     """
-    with _as_state_errors(path), open_regular(path) as file:
+    with as_state_errors(f"{path} cannot be used"), open_regular(path) as file:
         _check_size(path, file)
         header = _header(path, file.readline(MAX_LINE + 1))
         memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
@@ -305,23 +297,19 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
-        if (
-            kind is str and name != "text" and record[name] != valid_text(record[name])
-        ):  # texts are made valid when stored
+        # texts are made valid when stored
+        if kind is str and name != "text" and record[name] != valid_text(record[name]):
             raise StateError(f"{path}, line {number}: {name!r} contains a lone surrogate.")
-    t = _time(path, number, time, record.get(time))
-    stored = _time(path, number, "stored", record.get("stored", 0))  # older exports have none
+    times = {time: record.get(time), "stored": record.get("stored", 0)}  # older exports have no time of storing
+    for name, value in times.items():
+        if type(value) not in (int, float) or not 0 <= value <= LATEST:
+            raise StateError(f"{path}, line {number}: {name!r} must be a time, in seconds since 1970.")
     if not 0 <= record["level"] <= _MAX_INTEGER or not record["text"].strip():
         raise StateError(f"{path}, line {number}: a memory needs a text and a level of 0 or more.")
     if not 0 <= record["step"] <= _MAX_INTEGER:
         raise StateError(f"{path}, line {number}: 'step' must be 0 or more.")
+    t, stored = map(float, times.values())
     return RetrievedMemory(id=-1, score=0.0, t=t, stored=stored, **{name: record[name] for name in _FIELDS})
-
-
-def _time(path: Path, number: int, name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= LATEST:
-        raise StateError(f"{path}, line {number}: {name!r} must be a time, in seconds since 1970.")
-    return float(value)
 
 
 def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
