@@ -126,8 +126,14 @@ class OpenAIModel:
 
     @cached_property
     def style(self) -> PromptStyle:
-        """Return the configured style, or the style for the model's size as given by endpoint or name."""
-        return style_for(self._parameters(), self._overrides.style)
+        """Return the configured style, or the style for the model's size as given by name or llama.cpp's list."""
+        parameters: float | None = None
+        if match := _SIZE.search(self.name):
+            parameters = float(match[1]) * 1e9
+        elif not (pricing.find_model(self.name) or self._overrides.window):
+            meta = (self._list_entry or {}).get("meta")
+            parameters = tokens_in(meta.get("n_params")) if isinstance(meta, dict) else None
+        return style_for(parameters, self._overrides.style)
 
     @property
     def asking(self) -> Asking:
@@ -353,15 +359,6 @@ class OpenAIModel:
             return None
         # a server of one model may answer to any name
         return next((m for m in entries if m["id"] == self.name or len(entries) == 1), {})
-
-    def _parameters(self) -> float | None:
-        """Return the model's number of parameters, by name or llama.cpp's list, or None if unknown."""
-        if match := _SIZE.search(self.name):
-            return float(match[1]) * 1e9
-        if pricing.find_model(self.name) or self._overrides.window:
-            return None
-        meta = (self._list_entry or {}).get("meta")
-        return tokens_in(meta.get("n_params")) if isinstance(meta, dict) else None
 
     def _request_parameters(
         self, asking: Asking, commands: Sequence[CommandSpec], schema: Mapping[str, Any] | None
