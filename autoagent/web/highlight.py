@@ -81,11 +81,9 @@ def colours_of_diff(diff: str) -> list[str]:
                 for at, colour in zip(side, colours(text, name), strict=False):
                     found[at] = colour
                 side.clear()
-        elif line[:1] == "+":
-            sides[1].append(number)
-        elif line[:1] == "-":
+            continue
+        if line[:1] != "+":
             sides[0].append(number)
-        else:
-            sides[0].append(number)
+        if line[:1] != "-":
             sides[1].append(number)
     return found

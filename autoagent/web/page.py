@@ -12,6 +12,7 @@ import html
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +31,13 @@ MAX_PROMPT_TEXT = 20_000  # characters of a text in a prompt
 HIGHLIGHT_BUDGET = 60_000  # characters of the newest diffs and files that have colours
 
 
-class Texts:
-    """Collect the shared texts of a page, each once. An index into `all` stands for each."""
+Texts = dict[str, int]
+"""The shared texts of a page, each once, with the index that stands for it."""
 
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self.size = 0  # bytes
-        self._indices: dict[str, int] = {}
 
-    def index_of(self, text: str) -> int:
-        """Return the index of a text, adding a new text."""
-        if text not in self._indices:
-            self._indices[text] = len(self.all)
-            self.all.append(text)
-            self.size += len(text.encode())
-        return self._indices[text]
+def _index_of(text: str, texts: Texts) -> int:
+    """Return the index of a text, adding a new text."""
+    return texts.setdefault(text, len(texts))
 
 
 def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
@@ -52,7 +45,7 @@ def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
 
     def written(text: Text) -> str | int:
         cut = text.cut(most)
-        return cut if texts is None or not text.shared else texts.index_of(cut)
+        return cut if texts is None or not text.shared else _index_of(cut, texts)
 
     return json.dumps(value, ensure_ascii=False, default=written, separators=(",", ":"))
 
@@ -81,14 +74,15 @@ def report_page(events: Iterable[Event], state_dir: Path | None = None) -> str:
     """
     found = list(events)
     report = _report_of(found)
-    texts = Texts()
+    texts: Texts = {}
     steps = _steps(report, texts)
     head = as_json(report.head, SHORT)
-    room = max(MIN_REST, PAGE_BUDGET - len(steps.encode()) - texts.size - len(head.encode()))
+    used = sum(len(text.encode()) for text in (steps, head, *texts))
+    room = max(MIN_REST, PAGE_BUDGET - used)
     states = _file_states(report, state_dir, room // 3, texts) if state_dir else {}
     prompts = _prompts(found, room // 2, texts)
     rest = json.dumps(
-        {"states": states, "prompts": prompts, "texts": texts.all}, ensure_ascii=False, separators=(",", ":")
+        {"states": states, "prompts": prompts, "texts": list(texts)}, ensure_ascii=False, separators=(",", ":")
     )
     return html_page(
         f"Run {report.head['run']}", ("pages.js", "timeline.js", "report.js"), f'{head[:-1]},"steps":{steps},{rest[1:]}'
@@ -146,7 +140,7 @@ def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> di
                 continue
             if (text := store.text(id, MAX_TEXT)) is not None:
                 left -= len(text.encode())
-                contents[id] = [texts.index_of(text), colours(text, path) if coloured > 0 else []]
+                contents[id] = [_index_of(text, texts), colours(text, path) if coloured > 0 else []]
                 coloured -= len(text)
             else:
                 contents[id] = []
@@ -169,20 +163,15 @@ def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]
     for _, xray in found:
         if "texts" in xray:
             xray["texts"] = [
-                _ranges([texts.index_of(text.cut(MAX_PROMPT_TEXT)) for text in xray["texts"][part]]) for part in PARTS
+                _ranges([_index_of(text.cut(MAX_PROMPT_TEXT), texts) for text in xray["texts"][part]]) for part in PARTS
             ]
     return {seq: xray if "texts" in xray else [*xray.values()] for seq, xray in found}
 
 
 def _ranges(places: Sequence[int]) -> list[list[int]]:
     """Return the positions as ranges from first to last, since most are consecutive."""
-    found: list[list[int]] = []
-    for place in places:
-        if found and found[-1][1] == place - 1:
-            found[-1][1] = place
-        else:
-            found.append([place, place])
-    return found
+    groups = (list(group) for _, group in groupby(enumerate(places), lambda pair: pair[1] - pair[0]))
+    return [[group[0][1], group[-1][1]] for group in groups]
 
 
 def asset(name: str) -> str:
