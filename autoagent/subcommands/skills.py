@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +70,12 @@ def propose(ctx: click.Context, run: str | None) -> None:
         if (run := next(finished, None)) is None:
             raise StateError("There is no finished run here; name a RUN.")
     run = find_run(settings.state_dir, run)
-    work = done_work(read(settings.state_dir, run))
-    if not work.calls:
+    goals, calls, sources = done_work(read(settings.state_dir, run))
+    if not calls:
         raise StateError(f"The run {run} has used no command; there is nothing to propose.")
     with claimed_state(settings.state_dir):
         model = open_model(settings, open_console(settings, json=True))
-        prompt = mask_of(settings)(proposal_prompt(work))
+        prompt = mask_of(settings)(proposal_prompt(goals, calls))
         text = proposed_text(model.complete([Message("user", prompt)], max_tokens=REPLY_TOKENS).text)
     try:
         name, _, _ = skill_parts(text, Path(SKILL_FILE))
@@ -88,10 +87,9 @@ def propose(ctx: click.Context, run: str | None) -> None:
         echo(f"{path} has this text already.")
         return
     echo(unified(str(path), before, text))
-    if work.sources:
+    if sources:
         echo(
-            f"The run has read text from outside ({', '.join(work.sources)}), which may have shaped this proposal.",
-            err=True,
+            f"The run has read text from outside ({', '.join(sources)}), which may have shaped this proposal.", err=True
         )
     try:
         keep = ClickTerminal().decide("Keep it for all later runs? y = yes, n = no:")
@@ -117,18 +115,12 @@ MAX_CALL, MAX_CALLS = 300, 80  # characters per call shown to the model, and num
 REPLY_TOKENS = 1500
 
 
-@dataclass(frozen=True, slots=True)
-class DoneWork:
-    """Hold the goals of a run, the commands it used, and the sources of text from outside that it has read."""
+def done_work(events: Iterable[Event]) -> tuple[Sequence[str], Sequence[str], Iterable[str]]:
+    """Return the goals of a run's own agent, its calls, and the sources of text from outside that it has read.
 
-    goals: tuple[str, ...]
-    calls: tuple[str, ...]
-    sources: tuple[str, ...]
-
-
-def done_work(events: Iterable[Event]) -> DoneWork:
-    """Return the actions of a run's own agent. Results are left out, since they may hold other people's words."""
-    goals: tuple[str, ...] = ()
+    Results are left out, since they may hold other people's words.
+    """
+    goals: list[str] = []
     calls: list[str] = []
     sources: dict[str, None] = {}
     call: Call | None = None
@@ -137,21 +129,20 @@ def done_work(events: Iterable[Event]) -> DoneWork:
             continue
         match event:
             case RunStarted():
-                goals = tuple(goal.text for goal in event.task.goals)
+                goals = [goal.text for goal in event.task.goals]
             case Started():
                 call = event.call
             case Returned() if call is not None:
                 calls.append(f"{shorten(str(call), MAX_CALL)} -> {'ok' if event.ok else 'failed'}")
                 sources |= dict.fromkeys(filter(None, (event.meta.source,)))
-    return DoneWork(goals, tuple(calls), tuple(sources))
+    return goals, calls, sources
 
 
-def proposal_prompt(work: DoneWork) -> str:
+def proposal_prompt(goals: Sequence[str], calls: Sequence[str]) -> str:
     """Return the prompt that asks a model to write a skill."""
-    goals = "\n".join(f"- {goal}" for goal in work.goals)
-    calls = "\n".join(shorten_lines(work.calls, MAX_CALLS))
+    reached, used = "\n".join(f"- {goal}" for goal in goals), "\n".join(shorten_lines(calls, MAX_CALLS))
     return (
-        f"An agent has reached these goals:\n{goals}\n\nIt used these commands:\n{calls}\n\n"
+        f"An agent has reached these goals:\n{reached}\n\nIt used these commands:\n{used}\n\n"
         "Write down as a skill how such a task is done, so that another agent does it quicker next time: what to look "
         "at first, which steps in which order, what went wrong and how to avoid it. Leave out what belongs to this one "
         "task alone, and all secrets. Answer with nothing but the text of its SKILL.md, in this form:\n"
