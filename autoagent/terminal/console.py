@@ -402,7 +402,7 @@ class Console:
             raise
         allows = question.proposal is not None and read_answer(self._typed, question.yes, question.no).count == 1
         if allows and page.rows and not self.elsewhere and page == self._screen.page:
-            self._screen.take_back("".join(f"{line}\n" for line in [*lines, "> "]))
+            self._screen.take_back(1 + "\n".join([*lines, "> "]).count("\n"))
         return self._typed
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -48,7 +49,7 @@ class Screen:
 
     def __init__(self, stream: TextIO, style: Style, *, moves: bool) -> None:
         self.stream = stream
-        self.area = LiveArea(self._put_here, self._free_column, moves=moves)
+        self.area = LiveArea(partial(self.put, stream), self._free_column, moves=moves)
         self.flow: Flow | None = None  # of an unfinished text
         self.open_line = False  # whether the cursor follows text
         self.broken = ""  # why output can no longer be written
@@ -68,9 +69,9 @@ class Screen:
         self.close_line()
         self.write("".join(f"{line}\n" for line in lines))
 
-    def take_back(self, text: str) -> None:
-        """Erase these lines, the last written, if the terminal was not resized since."""
-        self.write(f"\x1b[{text.count(chr(10))}A\r\x1b[J")
+    def take_back(self, rows: int) -> None:
+        """Erase the last rows and the open line, if the terminal was not resized since."""
+        self.write(f"\x1b[{rows}A\r\x1b[J" if rows else "\r\x1b[J")
 
     def close_line(self) -> None:
         """End the open line, if any."""
@@ -82,7 +83,7 @@ class Screen:
         """Write a text as it is, escaping characters that the encoding lacks."""
         if text and not self.broken:
             with self.area.hidden():
-                self._put_here(text)
+                self.put(self.stream, text)
 
     def put(self, stream: TextIO, text: str) -> None:
         """Write to this or another stream at once. After a failure, that stream and this screen are not written to."""
@@ -98,9 +99,6 @@ class Screen:
             self.broken = getattr(error, "strerror", None) or str(error)
             self.reader_left = isinstance(error, BrokenPipeError)
             _abandon(stream)
-
-    def _put_here(self, text: str) -> None:
-        self.put(self.stream, text)
 
     def _free_column(self) -> int | None:
         """Return the cursor's column, or None if it is unknown or nothing can be written any more."""
@@ -183,7 +181,7 @@ class StreamedThoughts:
             if page.columns != self._columns:
                 return False
             screen.flow, screen.open_line = None, False
-            screen.write(f"\x1b[{self._rows}A\r\x1b[J" if self._rows else "\r\x1b[J")
+            screen.take_back(self._rows)
         screen.lines(page.told(self._label(), text, "thought"))
         self.forget()
         return True
