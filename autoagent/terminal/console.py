@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -315,7 +316,7 @@ class Console:
             self._screen.lines(rendering.proposal(proposal, self._screen.page, mask=self._mask, step=step))
 
     def show_whole(self, proposal: Proposal) -> None:
-        lines = list(rendering.proposal(proposal, self._screen.page, mask=self._mask, whole=True))
+        lines = list(rendering.proposal(proposal, replace(self._screen.page, whole=True), mask=self._mask))
         if self._pages and len(lines) >= shutil.get_terminal_size().lines:
             self._activity.rests()
             turn_pages("".join(f"{line}\n" for line in lines))

@@ -207,21 +207,19 @@ def proposal(
     page: Canvas,
     *,
     mask: Callable[[Any], Any] = lambda value: value,
-    whole: bool = False,
     step: int = 0,
 ) -> Iterator[str]:
     """Render a proposal, or a logged call: command, arguments, warnings, diff.
 
-    `mask` removes secrets. Long runs of blanks are folded. Other long text is cut unless `whole`. `step` is an earlier
-    step that showed the text at the end of a note, or 0.
+    `mask` removes secrets. Long runs of blanks are folded. Other long text is cut unless the page is `whole`. `step` is
+    an earlier step that showed the text at the end of a note, or 0.
     """
-    whole = whole or page.whole
     page = replace(page, brief=False) if proposed.warning or proposed.risk == "irreversible" else page
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
     whose = f" OF {escape(proposed.agent)}" if proposed.agent else ""
     risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log has none
     label, said = f"NEXT ACTION{whose}{risk}:", f"COMMAND = {call.name}"
-    lines = list(_arguments(call.args, preview if proposed.is_diff and not whole else "", page, whole))
+    lines = list(_arguments(call.args, preview if proposed.is_diff and not page.whole else "", page))
     plain = all("\n" not in line and line.count(" = ") == 1 and "  " not in line.strip() for line in lines)
     if plain and width(f"{label} {said}{''.join(lines)}") <= page.columns:
         said, lines = said + "".join(lines), []
@@ -230,9 +228,9 @@ def proposal(
     for note in script_notes("\n".join([*map(str, call.args.values()), preview])):
         yield page.alert(f"Letters that look alike: {note}")
     if proposed.is_diff:
-        yield from _diff(preview, page, call.args.values(), whole)
+        yield from _diff(preview, page, call.args.values())
     elif preview:
-        yield from _note(preview, page, "alarm" if proposed.risk == "irreversible" else "quiet", step, whole)
+        yield from _note(preview, page, "alarm" if proposed.risk == "irreversible" else "quiet", step)
     masked = isinstance(proposed, events.Proposed) and proposed.masked
     if masked or call.args != proposed.call.args:
         yield page.alert(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
@@ -242,59 +240,59 @@ def proposal(
         yield page.said("WARNING:", mask(proposed.warning), "alarm")
 
 
-def _arguments(args: Mapping[str, Any], diff: str, page: Canvas, whole: bool) -> Iterator[str]:
+def _arguments(args: Mapping[str, Any], diff: str, page: Canvas) -> Iterator[str]:
     """Render the arguments, except texts fully visible in the diff."""
     changed = "\n".join(diff.split("\n")[2:])  # below the file's names
+    most = page.at_most(ARGUMENT_LINES)
     for name, value in args.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if changed and text.strip() and all(line in changed for line in text.split("\n")):
             continue
-        short = fold_blanks(text) if whole else shorten(text, ARGUMENT_CHARACTERS)
-        most = page.at_most(ARGUMENT_LINES)
+        short = fold_blanks(text) if page.whole else shorten(text, ARGUMENT_CHARACTERS)
         if "\n" in short:
             yield f"  {escape(name)} ="
-            yield from block(short, page, None if whole else most)
+            yield from block(short, page, None if page.whole else most)
         else:
             exact = text == text.strip() and text  # blanks at the ends are visible only between quotes
             shown = short if exact else json.dumps(short, ensure_ascii=False)
             yield wrap(f"  {name} = {shown}", page.columns, indent=6)
-        if (short != text or short.count("\n") >= most) and not (whole or page.brief):
+        if (short != text or short.count("\n") >= most) and not (page.whole or page.brief):
             yield page.ink("quiet", "    (d shows all)")
 
 
-def _note(preview: str, page: Canvas, ink: Ink, step: int, whole: bool) -> Iterator[str]:
+def _note(preview: str, page: Canvas, ink: Ink, step: int) -> Iterator[str]:
     """Render the effect of a call, in red if it cannot be undone."""
     head, _, rest = preview.rstrip("\n").partition("\n")
-    if not whole and (digest := DIGEST.search(head)):
+    if not page.whole and (digest := DIGEST.search(head)):
         told = f" (as shown in step {step})." if step else digest[0].replace(f", SHA-256 {digest[1]}", "")
         head, rest = head[: digest.start()] + told, "" if step else rest
-    head = head if whole else shorten(head, ARGUMENT_CHARACTERS)
+    head = head if page.whole else shorten(head, ARGUMENT_CHARACTERS)
     quiet = page.ink("quiet", wrap(f"NOTE: {head}", page.columns))
     yield quiet if ink == "quiet" else page.said("NOTE:", head, ink)
     if rest:
-        text = fold_blanks(rest) if whole else shorten(rest, ARGUMENT_CHARACTERS)
-        yield from block(text, page, None if whole else page.at_most(ARGUMENT_LINES))
-        if not (whole or page.brief) and (text != rest or rest.count("\n") >= page.at_most(ARGUMENT_LINES)):
+        text = fold_blanks(rest) if page.whole else shorten(rest, ARGUMENT_CHARACTERS)
+        yield from block(text, page, None if page.whole else page.at_most(ARGUMENT_LINES))
+        if not (page.whole or page.brief) and (text != rest or rest.count("\n") >= page.at_most(ARGUMENT_LINES)):
             yield page.ink("quiet", "  (d shows all)")
 
 
-def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> Iterator[str]:
+def _diff(preview: str, page: Canvas, named: Collection[Any]) -> Iterator[str]:
     """Render a diff. Show the file names above it only if they are not among the arguments (`named`)."""
     folded = fold_blanks(preview)
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
     path = lines[1].removeprefix("+++ ").removeprefix("b/") if len(lines) > 1 else ""
     code = markup.highlighter(path, page.code_theme) if page.color and path else str
-    known = 0 if whole or path not in named else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
+    known = 0 if page.whole or path not in named else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
     shown: list[str] = []
     for number, line in enumerate(lines[known:], known):
-        if page.brief and not whole and line.startswith(" "):  # the same before and after
+        if page.brief and not page.whole and line.startswith(" "):  # the same before and after
             continue
-        short = line if whole else shorten(line, DIFF_CHARACTERS)
+        short = line if page.whole else shorten(line, DIFF_CHARACTERS)
         shown += (
             _inked(piece, line[:1], code if number > 1 else None, page) for piece in cut(short, page.columns, "  ")
         )
     most = page.at_most(DIFF_LINES)
-    if whole or (len(shown) <= most and all(len(line) <= DIFF_CHARACTERS for line in lines)):
+    if page.whole or (len(shown) <= most and all(len(line) <= DIFF_CHARACTERS for line in lines)):
         yield from shown
         return
     yield from shorten_lines(shown, most, "  ")
