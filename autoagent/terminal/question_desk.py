@@ -7,6 +7,7 @@ asker and the user's settings allow.
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 import time
@@ -48,24 +49,24 @@ class QuestionTerms:
 THIS_TERMINAL = QuestionTerms()
 
 
+@dataclass(frozen=True, slots=True)
 class _Waiting:
     """Hold a waiting question: `held` for other terminals, with a time limit of the user or of the asker."""
 
-    def __init__(self, held: HeldQuestion | None, seconds: float | None, *, by_user: bool) -> None:
-        self.held = held
-        self.seconds = seconds
-        self.by_user = by_user
-        self._until = None if seconds is None else time.monotonic() + seconds
+    held: HeldQuestion | None
+    seconds: float | None
+    until: float  # by the monotonic clock
+    by_user: bool
 
     @property
     def watch(self) -> Watch | None:
         """Return the function for the terminal's reader to poll, or None if nothing can end the wait."""
-        return None if self.held is None and self._until is None else self._look
+        return None if self.held is None and self.seconds is None else self._look
 
     def _look(self) -> BaseException | None:
         if self.held is not None and self.held.is_answered:
             return AnsweredElsewhere()
-        return TimeoutError() if self._until is not None and time.monotonic() >= self._until else None
+        return TimeoutError() if time.monotonic() >= self.until else None
 
     def close(self) -> str | None:
         """Stop waiting. Return an answer already given elsewhere, or None."""
@@ -191,7 +192,7 @@ class QuestionDesk:
                 held = OpenQuestions(self._terms.folder).add(opened)
             except StateError as error:  # asked at this terminal alone
                 self._problem = str(error)
-        return _Waiting(held, wait, by_user=by_user)
+        return _Waiting(held, wait, math.inf if wait is None else time.monotonic() + wait, by_user)
 
     def _command(self, proposal: Proposal) -> dict[str, Any]:
         return {
