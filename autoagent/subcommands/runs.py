@@ -17,6 +17,7 @@ from autoagent.core.events import Resumed, RunStarted
 from autoagent.fleet.command_line import FLEET_FOLDER
 from autoagent.log.checkpoint import load
 from autoagent.log.reader import digest, find_run, log_path, read
+from autoagent.reply.file_reply import in_block
 from autoagent.session import build, earlier_runs
 from autoagent.session.permissions import enforce_inside
 from autoagent.session.session import Session
@@ -94,9 +95,7 @@ def show(
     _show_events(console, settings.state_dir, run, step)
     _show_end(console, log_path(settings.state_dir, run), step)
     if isinstance(screen, StringIO) and export is not None:
-        shown = screen.getvalue().strip()
-        fence = "`" * max(3, 1 + max(len(line) - len(line.lstrip("`")) for line in shown.split("\n")))
-        write_text(Path(export), f"# Run {run}\n\n{fence}\n{shown}\n{fence}\n")
+        write_text(Path(export), f"# Run {run}\n\n{in_block(screen.getvalue().strip())}\n")
         echo(f"Written to {export}.", err=True)
     elif isinstance(screen, StringIO):
         page_out(screen.getvalue())

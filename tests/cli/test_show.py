@@ -39,6 +39,15 @@ def test_a_run_is_handed_on_as_a_file_that_needs_nothing_else(served: Home, run:
         assert served.run("show", run, "--export", *flags).code == 2
 
 
+def test_a_code_block_of_a_file_does_not_end_the_block_around_the_run(served: Home, server: ScriptedServer) -> None:
+    texts = [f"```\n{word}\n```\n" for word in ("one", "two")]
+    server.add(*(command("write_to_file", filename="a.md", text=text) for text in texts), *FINISH)
+    assert served.run("-c", "-m", "none", *GOAL).code == 0
+    assert served.run("show", served.runs[0], "--export", "run.md").code == 0
+    assert "\n   ```\n" in (shown := served.read("run.md")), "an unchanged line of the diff is a fence"
+    assert shown.startswith(f"# Run {served.runs[0]}\n\n````\n") and shown.endswith("\n````\n")
+
+
 def test_what_is_longer_than_the_terminal_is_paged(served: Home, run: str) -> None:
     with opened(served.terminal("show", run, "--full", env={"PAGER": "head -n 2", "LINES": "24"})) as session:
         assert session.ends() == 0
