@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -80,12 +80,11 @@ class _RegistryOption(click.Option):
 
     def __init__(self, *args: Any, choices: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._choices = choices.split(":")
+        self._choices = choices
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        module, function = self._choices
         names, about = super().get_help_record(ctx) or ("", "")
-        choices = getattr(import_module(f"autoagent.registry.{module}"), function)()
+        choices = resolve_name(f"autoagent.registry.{self._choices}")()
         return names, f"{about}: {choices}." if about else f"{choices}."
 
 
