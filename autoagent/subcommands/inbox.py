@@ -49,9 +49,7 @@ def answer(words: tuple[str, ...]) -> None:
 
 
 def _fields(question: OpenQuestion) -> dict[str, Any]:
-    values = asdict(question)
-    for name in ("yes", "no"):
-        del values[name]
+    values = {name: value for name, value in asdict(question).items() if name not in ("yes", "no")}
     return {**values, "waits": question.waits}
 
 

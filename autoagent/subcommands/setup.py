@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from autoagent.core.errors import SettingsError, StopRun
-from autoagent.core.task import Outcome, Status
+from autoagent.core.errors import SettingsError
 from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
 from autoagent.session.session import Session, one_line, save_task, save_variables
@@ -22,8 +21,8 @@ from autoagent.session.task_file import is_saved
 from autoagent.settings import GROUPS, all_settings, secrets_of
 from autoagent.subcommands.tools import PartsGroup
 from autoagent.terminal.answers import ClickTerminal
-from autoagent.terminal.output import echo, echo_json
-from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen
+from autoagent.terminal.output import echo, echo_json, echo_list
+from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen, no_answer_error
 from autoagent.text.redaction import MASK, Redactor
 
 
@@ -62,9 +61,7 @@ def setup(ctx: click.Context) -> None:
         if is_saved(path) and not terminal.decide(f"Replace the task in {path}? y = yes, n = no:"):
             return
     except EOFError:
-        raise StopRun(
-            Outcome(Status.UNANSWERED, f"an answer was needed and the input has ended; edit {path}")
-        ) from None
+        raise no_answer_error(f"edit {path}") from None
     task = ask_task(terminal)
     save_task(path, task)
     terminal.say(f"Saved in {path}. Start with: autoagent")
@@ -164,11 +161,9 @@ def list_models(as_json: bool) -> None:
         "sha256": known.sha256,
         "url": known.url,
     }
-    if as_json:
-        echo_json([row])
-        return
     state = f"installed in {row['path']}" if row["installed"] else "not installed (autoagent model fetch)"
-    echo(f"{known.name}  {known.size / 1e9:.1f} GB  {known.license}  {state}")
+    line = f"{known.name}  {known.size / 1e9:.1f} GB  {known.license}  {state}"
+    echo_list([row], as_json, lambda row: row, lambda row: line, empty="")
 
 
 @model.command()

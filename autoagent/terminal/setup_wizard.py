@@ -47,7 +47,7 @@ def ask_task(terminal: ClickTerminal, propose: Callable[[str], str] | None = Non
                     return task
         return _ask_one_by_one(terminal)
     except EOFError:
-        raise _no_answer_error("pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y") from None
+        raise no_answer_error("pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y") from None
 
 
 def task_of_wish(
@@ -147,7 +147,7 @@ def welcome_back(terminal: ClickTerminal, task: Task, path: object) -> Task | No
         answer = _ask_word(terminal, f"Continue with the last settings ({path})? (y/n, e = edit)", "yes", "no", "edit")
         return _ask_one_by_one(terminal, task) if answer == "edit" else task if answer == "yes" else None
     except EOFError:
-        raise _no_answer_error("pass -y to use the saved settings") from None
+        raise no_answer_error("pass -y to use the saved settings") from None
 
 
 def proposal_messages(wish: str) -> tuple[Message, ...]:
@@ -306,5 +306,6 @@ def _ask_word(terminal: ClickTerminal, question: str, *words: str) -> str:
     return meant[answer]
 
 
-def _no_answer_error(advice: str) -> StopRun:
+def no_answer_error(advice: str) -> StopRun:
+    """Return the error that ends the program when the input has ended at a question."""
     return StopRun(Outcome(Status.UNANSWERED, f"an answer was needed and the input has ended; {advice}"))
