@@ -210,9 +210,6 @@ class _Guard:
         self._users = {os.geteuid(), 0, int(os.environ.get("SUDO_UID", "0"))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
         if scope["type"] != "http":  # no web sockets
             return
 
