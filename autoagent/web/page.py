@@ -31,13 +31,12 @@ MAX_PROMPT_TEXT = 20_000  # characters of a text in a prompt
 HIGHLIGHT_BUDGET = 60_000  # characters of the newest diffs and files that have colours
 
 
-Texts = dict[str, int]
-"""The shared texts of a page, each once, with the index that stands for it."""
+class Texts(dict[str, int]):
+    """Map each shared text of a page to the index that stands for it. A new text gets the next one."""
 
-
-def _index_of(text: str, texts: Texts) -> int:
-    """Return the index of a text, adding a new text."""
-    return texts.setdefault(text, len(texts))
+    def __missing__(self, text: str) -> int:
+        self[text] = index = len(self)
+        return index
 
 
 def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
@@ -45,7 +44,7 @@ def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
 
     def written(text: Text) -> str | int:
         cut = text.cut(most)
-        return cut if texts is None or not text.shared else _index_of(cut, texts)
+        return cut if texts is None or not text.shared else texts[cut]
 
     return json.dumps(value, ensure_ascii=False, default=written, separators=(",", ":"))
 
@@ -74,7 +73,7 @@ def report_page(events: Iterable[Event], state_dir: Path | None = None) -> str:
     """
     found = list(events)
     report = _report_of(found)
-    texts: Texts = {}
+    texts = Texts()
     steps = _steps(report, texts)
     head = as_json(report.head, SHORT)
     used = sum(len(text.encode()) for text in (steps, head, *texts))
@@ -140,7 +139,7 @@ def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> di
                 continue
             if (text := store.text(id, MAX_TEXT)) is not None:
                 left -= len(text.encode())
-                contents[id] = [_index_of(text, texts), colours(text, path) if coloured > 0 else []]
+                contents[id] = [texts[text], colours(text, path) if coloured > 0 else []]
                 coloured -= len(text)
             else:
                 contents[id] = []
@@ -163,7 +162,7 @@ def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]
     for _, xray in found:
         if "texts" in xray:
             xray["texts"] = [
-                _ranges([_index_of(text.cut(MAX_PROMPT_TEXT), texts) for text in xray["texts"][part]]) for part in PARTS
+                _ranges([texts[text.cut(MAX_PROMPT_TEXT)] for text in xray["texts"][part]]) for part in PARTS
             ]
     return {seq: xray if "texts" in xray else [*xray.values()] for seq, xray in found}
 
