@@ -9,11 +9,18 @@ function make(kind, attributes = {}, ...inside) {
   return element;
 }
 
-function drawn(kind, attributes) {
+function drawn(kind, attributes, ...inside) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...inside);
   return element;
 }
+
+// A picture as wide as its box. The label says in words what it shows.
+const graphic = (label, width, height, attributes, ...inside) =>
+  drawn("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label, ...attributes }, ...inside);
+const strip = (label, width, bars) => // each bar: where it begins, how long it is, its class
+  graphic(label, width, 1, { class: "strip" }, ...bars.map(([x, wide, kind]) => drawn("rect", { x, y: 0, width: wide, height: 1, class: kind })));
 
 const number = (value) => value.toLocaleString("en");
 const dollars = (value) => `$${value.toFixed(4)}`;
@@ -113,27 +120,30 @@ function goals() {
 // The states of a goal over the steps, as a strip.
 function ledger(goal) {
   const end = Math.max(facts.count, goal.ledger.at(-1).last, 1);
-  const picture = drawn("svg", { viewBox: `0 0 ${end} 1`, preserveAspectRatio: "none", class: "strip", role: "img",
-    "aria-label": goal.ledger.map((entry) => `${entry.state} from step ${entry.step}`).join(", ") });
+  const bars = [];
   let before = { state: "open", at: 0 };
   for (const entry of [...goal.ledger, { state: "", step: end + 1 }]) {
     const at = Math.max(0, entry.step - 1);
-    picture.append(drawn("rect", { x: before.at, y: 0, width: Math.max(0, at - before.at), height: 1, class: KNOWN[before.state] || "warn" }));
+    bars.push([before.at, Math.max(0, at - before.at), KNOWN[before.state] || "warn"]);
     before = { state: entry.state, at };
   }
-  return picture;
+  return strip(goal.ledger.map((entry) => `${entry.state} from step ${entry.step}`).join(", "), end, bars);
 }
 
 const POINTS = 1000; // of a curve; further ones are left out evenly
 
-function chart(title, all) {
+function thinned(all) {
   const every = Math.ceil(all.length / POINTS);
-  const values = all.filter((one, index) => index % every === 0 || index === all.length - 1);
-  const highest = Math.max(most(values), 1e-9);
-  const points = values.map((value, index) => `${(100 * index) / Math.max(1, values.length - 1)},${40 - (38 * value) / highest}`);
-  const picture = drawn("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": title });
-  picture.append(drawn("path", { d: `M${points.join("L")}` }));
-  return make("figure", {}, picture, make("figcaption", {}, title));
+  return all.filter((one, index) => index % every === 0 || index === all.length - 1);
+}
+
+const curve = (values, highest) =>
+  values.map((value, index) => `${(100 * index) / Math.max(1, values.length - 1)},${40 - (38 * value) / highest}`);
+
+function chart(title, all) {
+  const values = thinned(all);
+  const path = drawn("path", { d: `M${curve(values, Math.max(most(values), 1e-9)).join("L")}` });
+  return make("figure", {}, graphic(title, 100, 40, {}, path), make("figcaption", {}, title));
 }
 
 function charts() {
@@ -161,37 +171,27 @@ const outline = (found) => (Array.isArray(found) ? Object.fromEntries(OUTLINE.ma
 function held() {
   const all = facts.steps.filter((step) => step.prompt && !step.agent).map((step) => facts.prompts?.[step.prompt.seq]).filter(Boolean).map(outline);
   if (all.length < 2) return "";
-  const every = Math.ceil(all.length / POINTS);
-  const seen = all.filter((one, at) => at % every === 0 || at === all.length - 1);
+  const seen = thinned(all);
   const sum = (one) => Object.keys(PARTS).reduce((total, name) => total + (one[name] || 0), 0);
   const highest = most(seen.map(sum));
   const title = `Tokens in a prompt by part, at most ${number(highest)}`;
-  const picture = drawn("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": title });
   const base = seen.map(() => 0);
   const names = ["system", "summary", "history", "result", "rest"];
-  for (const name of names) {
-    const low = seen.map((one, at) => `${(100 * at) / (seen.length - 1)},${40 - (38 * base[at]) / highest}`);
+  const areas = names.map((name) => {
+    const low = curve(base, highest);
     seen.forEach((one, at) => (base[at] += name === "rest" ? one.rest ?? one.memories + one.moment + one.goals : one[name]));
-    const high = seen.map((one, at) => `${(100 * at) / (seen.length - 1)},${40 - (38 * base[at]) / highest}`);
-    picture.append(drawn("path", { d: `M${low.join("L")}L${high.reverse().join("L")}Z`, class: `part-${name}` }));
-  }
+    return drawn("path", { d: `M${low.join("L")}L${curve(base, highest).reverse().join("L")}Z`, class: `part-${name}` });
+  });
   const key = names.map((name) => make("span", {}, make("i", { class: `part-${name}` }), PARTS[name]));
-  return make("figure", {}, picture, make("figcaption", {}, title, make("span", { class: "key" }, ...key)));
+  return make("figure", {}, graphic(title, 100, 40, {}, ...areas), make("figcaption", {}, title, make("span", { class: "key" }, ...key)));
 }
 
 function xray(step, found) {
   const sizes = outline(found);
-  const box = make("div", { class: "xray" });
   const names = Object.keys(PARTS).filter((name) => sizes[name]);
-  const total = names.reduce((sum, name) => sum + sizes[name], 0);
-  const picture = drawn("svg", { viewBox: `0 0 ${total} 1`, preserveAspectRatio: "none", class: "strip", role: "img",
-    "aria-label": names.map((name) => `${PARTS[name]} ${number(sizes[name])} tokens`).join(", ") });
-  let at = 0;
-  for (const name of names) {
-    picture.append(drawn("rect", { x: at, y: 0, width: sizes[name], height: 1, class: `part-${name}` }));
-    at += sizes[name];
-  }
-  box.append(picture);
+  let total = 0;
+  const bars = names.map((name) => [(total += sizes[name]) - sizes[name], sizes[name], `part-${name}`]);
+  const box = make("div", { class: "xray" }, strip(names.map((name) => `${PARTS[name]} ${number(sizes[name])} tokens`).join(", "), total, bars));
   for (const name of names) {
     const texts = found.texts?.[Object.keys(PARTS).indexOf(name)];
     const title = make("span", {}, make("i", { class: `part-${name}` }), `${PARTS[name]}, ${number(sizes[name])} tokens`);
@@ -309,16 +309,14 @@ function difference(text, colours = []) {
   text.split("\n").forEach((line, at) => {
     if (at < 2) return;
     const pieces = coloured(line.slice(1), colours[at]);
-    const hunk = /^@@ -(\d+)[^+]*\+(\d+)/.exec(line);
     if (line.startsWith("-")) cut.push(["cut", old++, pieces]);
     else if (line.startsWith("+")) added.push(["add", now++, pieces]);
     else {
       flush();
-      if (hunk) {
-        [old, now] = [Number(hunk[1]), Number(hunk[2])];
-        rows.push([["hunk", "", [line]]]);
-      } else if (line.startsWith(" ")) rows.push([["same", old++, pieces], ["same", now++, coloured(line.slice(1), colours[at])]]);
+      if (line.startsWith(" ")) rows.push([["same", old++, pieces], ["same", now++, coloured(line.slice(1), colours[at])]]);
       else rows.push([["hunk", "", [line]]]);
+      const hunk = /^@@ -(\d+)[^+]*\+(\d+)/.exec(line);
+      if (hunk) [old, now] = [Number(hunk[1]), Number(hunk[2])];
     }
   });
   flush();
@@ -329,6 +327,35 @@ function difference(text, colours = []) {
   const [before, after] = text.split("\n", 2).map((line) => line.slice(4).replace(/^[ab]\//, ""));
   const title = before === after ? after : before === "/dev/null" ? `${after}, new` : after === "/dev/null" ? `${before}, deleted` : `${before} → ${after}`;
   return labelled(title, make("div", { class: "diff", tabindex: "0" }, make("table", { class: "sides" }, ...lines)));
+}
+
+// The arguments of a call, and what it changes.
+function shownCall(args, preview, isDifference, colours) {
+  const whole = Object.entries(args).map(([name, value]) => labelled(name, block(typeof value === "string" ? value : JSON.stringify(value))));
+  if (isDifference) return [difference(preview, colours), folded("Arguments", ...whole)];
+  return preview ? [...whole, make("p", { class: "soft" }, preview)] : whole;
+}
+
+// A table of rows that can be searched: its elements, and the function that shows new rows.
+function listOfRuns(heads, cellsOf) {
+  const search = make("input", { type: "search", placeholder: "Search the runs", "aria-label": "Search the runs" });
+  const found = make("span", { class: "soft", role: "status" });
+  const body = make("tbody");
+  let all = [];
+  const draw = () => {
+    const word = search.value.toLowerCase();
+    const fit = all.filter((row) => JSON.stringify(Object.values(row)).toLowerCase().includes(word));
+    found.textContent = `${number(fit.length)} of ${number(all.length)} runs`;
+    body.replaceChildren(...fit.map((row) => make("tr", {}, ...cellsOf(row))));
+  };
+  search.addEventListener("input", draw);
+  const head = make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name))));
+  const table = make("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Runs" }, make("table", { class: "list" }, head, body));
+  const show = (rows) => {
+    all = rows;
+    draw();
+  };
+  return [[make("div", { class: "bar" }, search, found), table], show];
 }
 
 function shownStep(step) {
@@ -345,12 +372,7 @@ function shownStep(step) {
   const more = Object.entries(thoughts).filter(([name]) => name !== "text");
   if (more.length) article.append(folded("Thoughts", ...more.map(([name, text]) => labelled(name, block(text)))));
   if (step.warning) article.append(make("p", { class: "warn" }, step.warning));
-  const isDifference = step.diff;
-  const args = step.call ? Object.entries(step.call.args) : [];
-  const whole = args.map(([name, text]) => labelled(name, block(text)));
-  if (isDifference) article.append(difference(step.preview, step.colours), folded("Arguments", ...whole));
-  else article.append(...whole);
-  if (step.preview && !isDifference) article.append(make("p", { class: "soft" }, step.preview));
+  article.append(...shownCall(step.call?.args || {}, step.preview, step.diff, step.colours));
   if (step.decided) {
     const verdict = step.decided.allowed ? "Allowed" : "Not allowed";
     article.append(make("p", { class: step.decided.allowed ? "soft" : "warn" },

@@ -73,13 +73,7 @@ function shownQuestion(question) {
     card.append(make("header", {}, make("code", {}, command.name), make("span", { class: "soft" }, ` risk: ${command.risk}`)));
     if (command.warning) card.append(make("p", { class: "warn" }, command.warning));
     for (const note of command.notes) card.append(make("p", { class: "warn" }, note));
-    const whole = Object.entries(command.arguments || {}).map(([name, value]) =>
-      labelled(name, block(typeof value === "string" ? value : JSON.stringify(value))));
-    if ((command.preview || "").startsWith("--- ")) card.append(difference(command.preview), folded("Arguments", ...whole));
-    else {
-      card.append(...whole);
-      if (command.preview) card.append(make("p", { class: "soft" }, command.preview));
-    }
+    card.append(...shownCall(command.arguments || {}, command.preview, command.preview?.startsWith("--- ")));
   }
   if (question.text) card.append(block(question.text));
   card.append(make("p", {}, question.question));
@@ -144,34 +138,20 @@ function showQuestions(open) {
 
 function showList() {
   document.title = "Runs · autoagent";
-  const search = make("input", { type: "search", placeholder: "Search the runs", "aria-label": "Search the runs" });
-  const body = make("tbody");
-  const found = make("span", { class: "soft", role: "status" });
-  let rows = [];
-  const draw = () => {
-    const word = search.value.toLowerCase();
-    const fit = rows.filter((row) => JSON.stringify(Object.values(row)).toLowerCase().includes(word));
-    found.textContent = `${number(fit.length)} of ${number(rows.length)} runs`;
-    body.replaceChildren(...fit.map((row) => make("tr", {},
-      make("td", {}, make("a", { href: `/runs/${encodeURIComponent(row.id)}` }, row.id)),
-      make("td", {}, make("span", { class: `badge ${row.status === "finished" ? "good" : row.status === "damaged" ? "bad" : "warn"}` }, row.status)),
-      make("td", { class: "figure" }, number(row.steps)),
-      make("td", { class: "figure" }, row.cost === null ? "$?" : dollars(row.cost)),
-      make("td", {}, row.updated ? new Date(row.updated * 1000).toLocaleString() : ""),
-      make("td", { class: "name" }, row.problem || row.name, row.parent ? ` (a fork of ${row.parent})` : ""))));
-  };
-  search.addEventListener("input", draw);
-  const heads = ["Run", "Result", "Steps", "Cost", "Updated", "Goals"].map((name) => make("th", { scope: "col" }, name));
-  const table = make("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Runs" },
-    make("table", { class: "list" }, make("thead", {}, make("tr", {}, ...heads)), body));
-  view.append(make("header", {}, make("h1", {}, "Runs"), line), told, questions,
-    make("section", {}, make("div", { class: "bar" }, search, found), table));
+  const [list, show] = listOfRuns(["Run", "Result", "Steps", "Cost", "Updated", "Goals"], (row) => [
+    make("td", {}, make("a", { href: `/runs/${encodeURIComponent(row.id)}` }, row.id)),
+    make("td", {}, make("span", { class: `badge ${row.status === "finished" ? "good" : row.status === "damaged" ? "bad" : "warn"}` }, row.status)),
+    make("td", { class: "figure" }, number(row.steps)),
+    make("td", { class: "figure" }, row.cost === null ? "$?" : dollars(row.cost)),
+    make("td", {}, row.updated ? new Date(row.updated * 1000).toLocaleString() : ""),
+    make("td", { class: "name" }, row.problem || row.name, row.parent ? ` (a fork of ${row.parent})` : ""),
+  ]);
+  view.append(make("header", {}, make("h1", {}, "Runs"), line), told, questions, make("section", {}, ...list));
   follow("/events", {
     message(data) {
       if (data.problem) return tell(data.problem, true);
-      rows = data.runs;
       showQuestions(data.questions);
-      draw();
+      show(data.runs);
     },
   });
 }
@@ -271,9 +251,9 @@ function showRun() {
     drawn.add(part);
     const first = part * NEAR;
     if (facts.steps.slice(first, first + NEAR).some((step) => step.row)) {
-      const answer = await fetch(`/runs/${encodeURIComponent(run)}/steps?first=${first}&last=${first + NEAR}`);
-      if (!answer.ok) return drawn.delete(part);
-      for (const [index, step] of (await answer.json()).entries()) facts.steps[first + index] = step;
+      const whole = await lookUp(`steps?first=${first}&last=${first + NEAR}`);
+      if (!whole) return drawn.delete(part);
+      for (const [index, step] of whole.entries()) facts.steps[first + index] = step;
     }
     const box = parts.children[part];
     box.style.minHeight = "";
