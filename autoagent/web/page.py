@@ -61,7 +61,7 @@ def fitting_length(lengths: Collection[int], room: int) -> int:
 
 def with_colours(step: Mapping[str, Any], most: int) -> Mapping[str, Any]:
     """Return a step with the colours of its diff, if it has one."""
-    if "diff" not in step:
+    if not step.get("diff"):
         return step
     return {**step, "colours": colours_of_diff(step["preview"].cut(most))}
 
@@ -121,7 +121,7 @@ def _steps(report: Report, texts: Texts | None) -> str:
     steps = [{name: value for name, value in step.items() if name != "tree"} for step in report.steps]
     left = HIGHLIGHT_BUDGET
     for place in reversed(range(len(steps))):
-        if "diff" in steps[place] and left > 0:
+        if steps[place].get("diff") and left > 0:
             left -= min(most, len(steps[place]["preview"].text))
             steps[place] = dict(with_colours(steps[place], most))
     return as_json(steps, most, texts)

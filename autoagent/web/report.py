@@ -89,10 +89,8 @@ class Report:
                 self._note(event, "Reply not used", event.problem)
             case events.Proposed():
                 step = self._called(event, event.call.name, event.call.args)
-                step |= {"preview": self._long(event.preview)} if event.preview else {}
-                step |= {"diff": True} if event.is_diff else {}
-                step |= {"warning": escape(event.warning)} if event.warning else {}
-                step["risk"] = event.risk
+                step["preview"], step["diff"] = self._long(event.preview), event.is_diff
+                step["warning"], step["risk"] = escape(event.warning), event.risk
                 self._times[event.agent] = event.t
             case events.Decided():
                 step = self._step(event)

@@ -15,9 +15,11 @@ from chromium import CHROMIUM, in_a_browser
 from driver import FINISH, Home
 from server import ScriptedServer, command
 
-from autoagent.core.events import Event
+from autoagent.core.commands import Call
+from autoagent.core.events import Event, Proposed
 from autoagent.log.reader import read
-from autoagent.web.page import report_page
+from autoagent.web.page import report_page, with_colours
+from autoagent.web.report import Report
 
 SCRIPT = "document.title = 'PWNED'"
 HOSTILE = f'</script><script>{SCRIPT}</script><img src=x onerror="{SCRIPT}">\u202e\x1b[31m'
@@ -102,6 +104,15 @@ def test_a_fleet_has_a_page_with_one_for_each_run(home: Home, server: ScriptedSe
     assert home.run("report", "--fleet", "nowhere").code == 2
     refused = home.run("report", "--team", "nothing")
     assert refused.code == 1 and "Traceback" not in refused.text
+
+
+def test_an_edited_call_is_shown_without_the_change_of_the_first() -> None:
+    report, call = Report(), Call("1", "write_to_file", {"filename": "a.txt"})
+    report.add(Proposed(call=call, preview="--- a/a.txt\n+++ b/a.txt\n", warning="Look.", step=1))
+    report.add(Proposed(call=call, preview="Not changed: there is no such folder.", step=1))
+    (step,) = report.steps
+    assert (step["preview"].text, step["diff"], step["warning"]) == ("Not changed: there is no such folder.", False, "")
+    assert with_colours(step, 400) is step
 
 
 def test_without_a_name_the_file_has_that_of_the_run_and_a_missing_run_is_named(ran: Home) -> None:
