@@ -20,9 +20,8 @@ from autoagent.session.permissions import enforce_inside
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import flags
-from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_list, minute
+from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_list, minute, on_one_line
 from autoagent.text.figures import length_of
-from autoagent.text.sanitize import escape, shorten
 from autoagent.text.text_file import read_text
 
 if TYPE_CHECKING:  # numpy and sqlite3 are imported only when a memory is opened
@@ -30,7 +29,6 @@ if TYPE_CHECKING:  # numpy and sqlite3 are imported only when a memory is opened
     from autoagent.memory.living_memory import LivingMemory
     from autoagent.memory.transfer import Counts
 
-MAX_TEXT = 300  # characters per text in a list
 MAX_FORECASTS = 50  # memories shown in a forecast
 DREAM_TOKENS = 600
 _OF_USER = "autoagent.memory.of_user"
@@ -179,7 +177,7 @@ def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
 def _print_superseded(living: LivingMemory) -> None:
     """Print the memories that the one just added supersedes."""
     for old in living.superseded:
-        echo(f"supersedes {old.id}: {shorten(escape(' '.join(old.text.split())), MAX_TEXT)}")
+        echo(f"supersedes {old.id}: {on_one_line(old.text)}")
 
 
 @memory.command("edit")
@@ -465,9 +463,8 @@ def _summarize(counts: Counts) -> str:
 
 def _line(memory: RetrievedMemory) -> str:
     origin = f"{memory.kind} from {memory.source}" if memory.source else memory.kind
-    text = shorten(escape(" ".join(memory.text.split())), MAX_TEXT)
     mark = "" if memory.trusted else " (untrusted)"
-    return f"{memory.id}  {minute(memory.made)}  {_level(memory)}  {origin}{mark}: {text}"
+    return f"{memory.id}  {minute(memory.made)}  {_level(memory)}  {origin}{mark}: {on_one_line(memory.text)}"
 
 
 def _level(memory: RetrievedMemory) -> str:

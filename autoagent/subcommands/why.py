@@ -20,10 +20,7 @@ from autoagent.session.earlier_runs import session_of_run
 from autoagent.session.prompt_replay import TRACED, BuiltPrompt, Traced, prompt_of_step, trace
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, run_ids_here
-from autoagent.terminal.output import echo, echo_json, minute
-from autoagent.text.sanitize import escape, shorten
-
-SHOWN = 300  # characters per memory or thought
+from autoagent.terminal.output import echo, echo_json, minute, on_one_line
 
 ReplyParts = Mapping[str, Any]
 """A reply for comparison: its thoughts by name and `command`, or `unusable` with the reason."""
@@ -41,7 +38,6 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     With --without, rebuild the step's prompt from the log without that memory, send it to the model of the run, and
     show its reply beside the recorded one. Nothing is executed or recorded. An endpoint charges for the call.
     """
-
     session = Session.read(given_in(ctx.obj or {}))
     state_dir = session.settings.state_dir
     run = find_run(state_dir, run)
@@ -122,13 +118,13 @@ def _print_report(report: Mapping[str, Any], built: BuiltPrompt) -> None:
     memories = "1 memory" if len(built.shown) == 1 else f"{len(built.shown)} memories"
     echo(f"Step {report['step']} of {report['run']}: {memories} in its prompt.")
     if report["query"]:
-        echo(f"Recalled by: {_one_line(report['query'])}")
+        echo(f"Recalled by: {on_one_line(report['query'])}")
     core_ids = {memory.id for memory in built.sources.history.core}
     for memory in built.shown:
         in_core = memory.id in core_ids
         name = f"mem:{memory_name(memory.id)}  in every prompt" if in_core else _format_score(memory, built.gate)
         echo(f"  {name}  level {memory.level}  {_format_origin(memory)}")
-        echo(f"      {_one_line(memory.text)}")
+        echo(f"      {on_one_line(memory.text)}")
     if built.left_out:
         echo("Left out:")
     for candidate in built.left_out:
@@ -174,8 +170,4 @@ def _print_comparison(again: Mapping[str, Any]) -> None:
 def _format_part(value: Any) -> str:
     if isinstance(value, Mapping):
         value = str(Call("", value["name"], value["args"]))
-    return _one_line(value or "")
-
-
-def _one_line(text: str) -> str:
-    return shorten(escape(" ".join(text.split())), SHOWN)
+    return on_one_line(value or "")

@@ -14,10 +14,12 @@ from typing import Any, Generic, TypeVar
 import click
 
 from autoagent.core.frozen import dataclass
-from autoagent.text.sanitize import escape, escape_json, width
+from autoagent.text.sanitize import escape, escape_json, shorten, width
 from autoagent.text.wrapping import wrap
 
 Item = TypeVar("Item")
+
+MAX_TEXT = 300  # characters of a text on a line
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -63,6 +65,11 @@ def echo_list(
         echo(empty, err=True)
 
 
+def on_one_line(text: str) -> str:
+    """Return a text on one line, escaped, without the middle of a long one."""
+    return shorten(escape(" ".join(text.split())), MAX_TEXT)
+
+
 def page_out(text: str) -> None:
     """Print a text in the program's own colours, in the user's pager if it is longer than the terminal."""
     if text.count("\n") < shutil.get_terminal_size().lines:
@@ -92,8 +99,7 @@ class ProgressBar:
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
-        self._shown = -1  # the percentage
-        self._open = False  # whether the cursor is behind a bar
+        self._shown = -1  # the percentage; the cursor of a live terminal is behind its bar
 
     def show(self, done: int, total: int) -> None:
         percent = 100 * done // total
@@ -102,7 +108,6 @@ class ProgressBar:
         amount = f"{percent:3} %  {done / 1e6:.0f} of {total / 1e6:.0f} MB"
         if self._live:
             click.echo(f"\r[{'#' * (percent // 5):<20}] {amount}", err=True, nl=False)  # over the previous bar
-            self._open = True
         elif percent // 10 > self._shown // 10:
             echo(amount, err=True)
         self._shown = percent
@@ -111,12 +116,11 @@ class ProgressBar:
         """Print a note on its own line."""
         self.close()
         echo(line, err=True)
-        self._shown = -1
 
     def close(self) -> None:
-        if self._open:
+        if self._live and self._shown >= 0:
             echo(err=True)
-            self._open = False
+        self._shown = -1
 
 
 GAP = "  "  # between two columns
