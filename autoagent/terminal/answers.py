@@ -92,7 +92,7 @@ class Answers:
 
 
 def _discard_typeahead(stdin: TextIO, editor: LineEditor | None) -> None:
-    """Discard what the terminal has received, and what the editor has read ahead of its answer."""
+    """Discard the input received by the terminal, and the input that the editor has read ahead of its answer."""
     if stdin.isatty():
         with suppress(termios.error):  # closed meanwhile
             termios.tcflush(stdin, termios.TCIFLUSH)

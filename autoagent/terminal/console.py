@@ -102,9 +102,7 @@ class Console:
         self._ruled = 0  # the step of the last rule on screen
         self._proposed = ""  # the id of the call
         self._texts: dict[str, int] = {}  # the step that showed a text, by the text's digest
-        self._further: Thoughts | None = (
-            None  # thoughts of the step, folded until a question lets the person expand them
-        )
+        self._further: Thoughts | None = None  # of the step, folded until a question lets the person expand them
         self._typed = ""  # the last answer, as shown on this screen
         self._sub_agents = SubAgentText(replays=replays)
         self._team = TeamText()

@@ -66,7 +66,7 @@ def echo_list(
 
 
 def on_one_line(text: str) -> str:
-    """Return a text on one line, escaped, without the middle of a long one."""
+    """Return a text without line breaks, escaped, and cut in the middle if it is long."""
     return shorten(escape(" ".join(text.split())), MAX_TEXT)
 
 

@@ -32,7 +32,7 @@ HIGHLIGHT_BUDGET = 60_000  # characters of the newest diffs and files that have 
 
 
 class Texts(dict[str, int]):
-    """Map each shared text of a page to the index that stands for it. A new text gets the next one."""
+    """Map each shared text of a page to the index that stands for it, a new text to the next index."""
 
     def __missing__(self, text: str) -> int:
         self[text] = index = len(self)
