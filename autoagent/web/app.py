@@ -274,8 +274,12 @@ def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int |
     if client is None or server is None:
         return None
     with suppress(OSError, ValueError):
-        ends = [f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}" for host, port in (client, server)]
-        for line in Path("/proc/net/tcp").read_text().splitlines():
+        table, family = ("tcp6", socket.AF_INET6) if ":" in client[0] else ("tcp", socket.AF_INET)
+        ends = []
+        for host, port in (client, server):
+            words = struct.iter_unpack("=I", socket.inet_pton(family, host))
+            ends.append(f"{''.join(f'{word:08X}' for (word,) in words)}:{port:04X}")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines():
             if (fields := line.split())[1:3] == ends:
                 return int(fields[7])
     return None

@@ -209,6 +209,18 @@ def test_no_other_user_of_the_machine_gets_an_answer_though_he_has_read_the_link
         assert (status, body) == (400, b'{"text":"The request is not JSON."}')
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="there is no IPv6 on this machine")
+def test_over_ipv6_too_no_other_user_gets_an_answer(served: Home) -> None:
+    nobody.require()
+    code = (
+        "import sys, urllib.request as web; print(web.build_opener(web.HTTPCookieProcessor()).open(sys.argv[1]).status)"
+    )
+    with serving(served, "--host", "::1") as site:
+        asked = [nobody.interpreter(), "-c", code, site.link]
+        other, own = (subprocess.run([*who, *asked], capture_output=True, text=True) for who in (nobody.BECOME, ()))
+        assert ("403" in other.stderr, own.stdout) == (True, "200\n"), (other, own)
+
+
 @pytest.mark.parametrize("path", ["/runs/..%2f..%2fetc/events", "/pages.py", "/../etc/passwd", "/runs/nothing/steps"])
 def test_no_file_is_served_by_its_path(site: Site, path: str) -> None:
     assert site.ask(path)[0] == 404
