@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Hired
@@ -52,7 +53,7 @@ def write_fleet(out: Path, target: Path | None) -> str:
         try:
             if events := list(events_of(home)):
                 write_text(page_file, report_page(events, home / "state"), private=True)
-                shown["link"] = f"{folder.name}/{page_file.name}"
+                shown["link"] = quote(f"{folder.name}/{page_file.name}")
         except StateError as error:
             problems.append(f"{row.job.id} has no page: {error}")
     figures = summary(state.rows.values())

@@ -94,13 +94,13 @@ def test_a_fleet_has_a_page_with_one_for_each_run(home: Home, server: ScriptedSe
     tasks = "\n".join(json.dumps({"id": id, "goal": f"Say {HOSTILE}"}) for id in ("one", "two"))
     head = home.start("fleet", "-", "-c", "--out", "out", "--accept-claims", "--no-verify")
     assert head.communicate(tasks)[1] is not None and head.returncode == 0
-    done = home.run("report", "--fleet", "out", "-o", "all.html")
-    assert done.err == "Written to all.html, with the pages of 2 runs in all-runs.\n", done.text
-    rows: Any = facts_of(home.read("all.html"))["rows"]
+    done = home.run("report", "--fleet", "out", "-o", "all #1.html")
+    assert done.err == "Written to all #1.html, with the pages of 2 runs in all #1-runs.\n", done.text
+    rows: Any = facts_of(home.read("all #1.html"))["rows"]
     assert [(row["id"], row["status"], row["link"]) for row in rows] == [
-        ("one", "finished", "all-runs/one.html"), ("two", "finished", "all-runs/two.html")
+        ("one", "finished", "all%20%231-runs/one.html"), ("two", "finished", "all%20%231-runs/two.html")
     ]  # fmt: skip
-    assert facts_of(home.read("all-runs/two.html"))["goals"]
+    assert facts_of(home.read("all #1-runs/two.html"))["goals"]
     assert home.run("report", "--fleet", "nowhere").code == 2
     refused = home.run("report", "--team", "nothing")
     assert refused.code == 1 and "Traceback" not in refused.text
