@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Required, TypedDict, Unpack
 
-from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta, Verdict
+from autoagent.core.commands import CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Change, Dream, Found, Known, Origin, Recall, RetrievedMemory, Stats, Wanted
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
@@ -466,9 +466,6 @@ class Recorder(Protocol):
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
         """Return the result of a step's command by this agent ('' for the run's own), or None if it ran none."""
-
-    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
-        """Yield the commands of this agent with their results, without undone steps."""
 
     def effective(self) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: all but those that the user took back."""

@@ -178,16 +178,6 @@ class EventLog:
         newest = next((event for event in reversed(results) if event.agent == agent), None)
         return newest if isinstance(newest, Returned) else None
 
-    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
-        call: Call | None = None
-        for event in effective(events_in(self.path, {Started.type, Returned.type, Rewound.type}), self._rewinds):
-            if event.agent != agent:
-                continue
-            if isinstance(event, Started):
-                call = event.call
-            elif isinstance(event, Returned) and call is not None and event.call_id == call.id:
-                yield call, event
-
     def calls(self) -> Iterator[tuple[str, Call]]:
         """Yield the calls of all agents with their agent's key, as requested and as run."""
         for event in effective(events_in(self.path, {Thought.type, Started.type, Rewound.type}), self._rewinds):
