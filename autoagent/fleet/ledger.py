@@ -92,9 +92,8 @@ class Ledger:
         self._clock = clock
         self._spent: dict[str, Amount] = {}  # according to the logs
         self._total = Amount()
-        self._reserved: dict[Key, Amount] = {}
+        self._reserved: dict[Key, tuple[Call, Amount]] = {}
         self._unlogged: dict[str, list[Unlogged]] = {}  # by run
-        self._calls: dict[Key, Call] = {}
         self._reply_sizes: dict[str, deque[int]] = {}
         self._count_ratios: dict[str, deque[float]] = {}
         self._minute: deque[tuple[float, Amount]] = deque()  # the calls of the last minute, with the time of each
@@ -107,11 +106,9 @@ class Ledger:
         self._total.add(usd - before.usd, tokens - before.tokens)
         self._spent[run] = Amount(usd, tokens)
         self._unlogged.pop(run, None)
-        for key in [key for key in self._reserved if key[0] == run]:
-            del self._reserved[key]
+        self._reserved = {key: reserved for key, reserved in self._reserved.items() if key[0] != run}
         self.waiting = deque(call for call in self.waiting if call.key[0] != run)
         self.turns = deque(key for key in self.turns if key[0] != run)
-        self._calls = {key: call for key, call in self._calls.items() if key[0] != run}
 
     def retire(self, run: str) -> None:
         """Keep what a run has spent, and forget its calls: its log cannot be read, and another attempt begins anew."""
@@ -121,9 +118,9 @@ class Ledger:
 
     def settle(self, key: Key, usd: float, prompt: int, completion: int) -> None:
         """Replace a call's reservation by its cost, until the run has logged it."""
-        call, held = self._calls.pop(key, None), self._reserved.pop(key, None)
-        if call is None or held is None:
+        if (reserved := self._reserved.pop(key, None)) is None:
             return
+        call, held = reserved
         if call.prompt and prompt:
             self._count_ratios.setdefault(call.model, deque(maxlen=REPLIES)).append(prompt / call.prompt)
         if completion:
@@ -135,9 +132,8 @@ class Ledger:
         """Keep the reservation of a failed call until its run's next event, which has the cost. It waits no longer."""
         self.waiting = deque(call for call in self.waiting if call.key != key)
         self.turns = deque(turn for turn in self.turns if turn != key)
-        self._calls.pop(key, None)
-        if (held := self._reserved.pop(key, None)) is not None:
-            self._unlogged.setdefault(key[0], []).append(Unlogged(held, self._clock(), failed=True))
+        if (reserved := self._reserved.pop(key, None)) is not None:
+            self._unlogged.setdefault(key[0], []).append(Unlogged(reserved[1], self._clock(), failed=True))
 
     def add_logged_cost(self, run: str, usd: float, tokens: int) -> None:
         """Add the cost of a run's event, in USD and tokens, and drop the calls that it is for: one, or several."""
@@ -198,15 +194,15 @@ class Ledger:
                 self.exhausted = self._refusal(call, prompt, expected)
                 return Answer(call.key, refusal=self.exhausted)
         amount = Amount(estimated_cost(prompt, reply, call.price) or 0.0, prompt + reply)
-        self._reserved[call.key] = amount
-        self._calls[call.key] = call
+        self._reserved[call.key] = call, amount
         if ceilings.tpm:
             self._minute.append((now, amount))
         return Answer(call.key, reply if ceilings.usd or ceilings.tokens else 0)
 
     def _max_reply(self, call: Call, prompt: int) -> int:
         """Return how many tokens a reply may have within the ceilings, given everything spent and reserved."""
-        amounts = [*self._reserved.values(), *(call.amount for calls in self._unlogged.values() for call in calls)]
+        amounts = [amount for _, amount in self._reserved.values()]
+        amounts += [call.amount for calls in self._unlogged.values() for call in calls]
         limits: list[float] = [call.max_reply]
         if self.ceilings.tokens:
             used = self._total.tokens + sum(reserved.tokens for reserved in amounts)
