@@ -18,6 +18,7 @@ import hashlib
 import re
 import unicodedata
 from functools import lru_cache
+from itertools import chain, islice
 
 from autoagent.core.frozen import dataclass
 from autoagent.text.sanitize import escape
@@ -97,13 +98,16 @@ def split(text: str) -> list[tuple[str, Marks | None]]:
 def defuse(text: str) -> str:
     """Return the text with lookalikes of marks and control tokens defused. The rest is unchanged."""
     text = _TAGS.sub(lambda found: f"[{len(found[0])} invisible characters]", text)
-    first, spells = -1, False  # from the last bracket on, so that a page of brackets is scanned only once
+    # The next letter, and whether the letters from there spell the word, whatever is between them. Both are kept from
+    # the last bracket on, so that a page of brackets is scanned only once.
+    first, spells = -1, False
 
     def defused(bracket: re.Match[str]) -> str:
         nonlocal first, spells
         if first < bracket.end():
             first = next((at for at in range(bracket.end(), len(text)) if _letters(text[at])), len(text))
-            spells = _spells_word(text[first : first + _WINDOW])
+            letters = chain.from_iterable(map(_letters, text[first : first + _WINDOW]))
+            spells = "".join(islice(letters, len(WORD))) == WORD
         return "&lt;" if spells and first - bracket.end() <= _WINDOW else bracket[0]
 
     text = _BRACKETS.sub(defused, text)
@@ -114,19 +118,6 @@ def name_source(source: str, limit: int = NAMED) -> str:
     """Format a source on one short line that cannot end a mark or carry a message."""
     line = re.sub(r"[\"<>\[\]|\uff5c]", "", escape(" ".join(source.split()))) or "outside"
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
-def _spells_word(text: str) -> bool:
-    """Return whether the first letters, whatever is between them, spell the word of a mark."""
-    found = 0
-    for char in text:
-        for letter in _letters(char):
-            if letter != WORD[found]:
-                return False
-            found += 1
-            if found == len(WORD):
-                return True
-    return False
 
 
 @lru_cache(maxsize=4096)
