@@ -6,7 +6,7 @@ Lines and columns count from 1. A line longer than a page is continued at a colu
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Annotated
 
@@ -86,14 +86,7 @@ def fill_page(text: str, room: Fits, *, first: int = 1, lines: int | None = None
 
 def _most(most: int, good: Callable[[int], bool]) -> int:
     """Return the largest good number up to `most`, or 0. All numbers below a good number must be good."""
-    least = 0
-    while least < most:
-        middle = (least + most + 1) // 2
-        if good(middle):
-            least = middle
-        else:
-            most = middle - 1
-    return least
+    return bisect_left(range(1, most + 1), True, key=lambda number: not good(number))
 
 
 def keep_ends(text: str, limit: int, count: Count, command: str = "") -> str:
