@@ -10,15 +10,14 @@ import re
 from binascii import a2b_base64
 from bisect import bisect_left
 from collections.abc import Callable
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 PIECES = 20_000  # cached counts
 LONG = 64  # bytes of a piece worth caching
 LONGEST = 600  # bytes of a piece counted here, as merging takes quadratic time
 MERGED_HERE = 131_072  # bytes, at some microseconds each; beyond, tiktoken (50 times as fast) is worth its memory
-RANKS = 20_000  # cached tokens of at most SHORT bytes, as merging looks them up repeatedly
-SHORT = 8
+RANKS = 20_000  # cached parts of pieces, as merging looks them up repeatedly
 
 _CHUNK = 1 << 18  # bytes of the ranks read at once
 _NONE = 1 << 40  # above every rank
@@ -57,22 +56,13 @@ class BytePairs:
         ascii_only = reduce(lambda found, pair: found.replace(*pair), _IN_ASCII.items(), pattern)
         self._split_ascii = re.compile(ascii_only, re.ASCII).findall
         self._count_long = count_long
-        self._known: dict[str, int] = {}
-        self._known_ranks: dict[bytes, int] = {}
+        self._known = lru_cache(PIECES)(self._count)
+        self._known_rank = lru_cache(RANKS)(self._rank)
         self._merged_here = 0  # bytes
 
     def count(self, text: str) -> int:
-        known, total = self._known, 0
-        for piece in (self._split_ascii if text.isascii() else self._split_any)(text):
-            count = known.get(piece)
-            if count is None:
-                count = self._count(piece)
-                if len(piece) <= LONG:
-                    if len(known) >= PIECES:
-                        known.clear()
-                    known[piece] = count
-            total += count
-        return total
+        pieces = (self._split_ascii if text.isascii() else self._split_any)(text)
+        return sum(self._known(piece) if len(piece) <= LONG else self._count(piece) for piece in pieces)
 
     @cached_property
     def _split_any(self) -> Any:
@@ -92,26 +82,18 @@ class BytePairs:
     def _merged(self, data: bytes) -> int:
         """Merge the adjacent pair with the lowest rank, leftmost first, until no pair is a token."""
         parts = [data[n : n + 1] for n in range(len(data))]
-        ranks = [self._rank(data[n : n + 2]) for n in range(len(data) - 1)]
+        ranks = [self._known_rank(data[n : n + 2]) for n in range(len(data) - 1)]
         while ranks and (best := min(ranks)) < _NONE:
             at = ranks.index(best)
             parts[at : at + 2] = [parts[at] + parts[at + 1]]
             del ranks[at]
             if at:
-                ranks[at - 1] = self._rank(parts[at - 1] + parts[at])
+                ranks[at - 1] = self._known_rank(parts[at - 1] + parts[at])
             if at < len(ranks):
-                ranks[at] = self._rank(parts[at] + parts[at + 1])
+                ranks[at] = self._known_rank(parts[at] + parts[at + 1])
         return len(parts)
 
     def _rank(self, token: bytes) -> int:
-        known = self._known_ranks
-        rank = known.get(token)
-        if rank is None:
-            wanted, hashes = hash(token), self._hashes
-            at = bisect_left(hashes, wanted)
-            rank = self._ranks[at] if at < len(hashes) and hashes[at] == wanted else _NONE
-            if len(token) <= SHORT:
-                if len(known) >= RANKS:
-                    known.clear()
-                known[token] = rank
-        return rank
+        wanted, hashes = hash(token), self._hashes
+        at = bisect_left(hashes, wanted)
+        return self._ranks[at] if at < len(hashes) and hashes[at] == wanted else _NONE
