@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from autoagent.core.errors import StateError
-from autoagent.fleet.record import check_made_here, head_of, read_record
+from autoagent.fleet.record import LOCK_FILE, check_made_here, holder_of, read_record
 from autoagent.fleet.results import as_csv, difference, listed, summary, summary_line
 from autoagent.terminal.output import echo, echo_json
 from autoagent.text.text_file import write_text
@@ -123,7 +123,7 @@ def leading_commands(
 @click.option("--json", "as_json", is_flag=True, help="An object: summary, head (its process id or 0), runs.")
 def status(folder: Path, as_json: bool) -> None:
     """Show the state of the fleet in DIR, running or not."""
-    state, head = read_record(folder), head_of(folder)
+    state, head = read_record(folder), holder_of(folder / LOCK_FILE)
     found = summary(state.rows.values())
     if as_json:
         echo_json({"summary": found, "head": head, "runs": listed(state)})
@@ -142,7 +142,7 @@ def status(folder: Path, as_json: bool) -> None:
 def stop(folder: Path, now: bool) -> None:
     """Stop the fleet in DIR. No new run starts, and running ones end at their next call."""
     check_made_here(read_record(folder))
-    if not (head := head_of(folder)):
+    if not (head := holder_of(folder / LOCK_FILE)):
         raise StateError(f"{folder}: no process is running this fleet.")
     for _ in range(2 if now else 1):
         os.kill(head, signal.SIGTERM)

@@ -35,7 +35,7 @@ from autoagent.fleet.engine import GRACE_SECONDS, OUTPUT, Engine, NoWorker, Work
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.link import LEASE_SECONDS, LOCK_FILE
-from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, locked_by, tally_of
+from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, holder_of, tally_of
 
 MAX_LINE = 64_000_000  # bytes in one message of a worker
 TICK_SECONDS = 0.5  # between two screen updates
@@ -482,14 +482,8 @@ def end_orphans(state: FleetState) -> None:
     locks = [state.folder(row) / LOCK_FILE for row in state.rows.values()]
     for lock in locks:
         deadline = time.monotonic() + 2 * GRACE_SECONDS
-        while (pid := holder(lock)) and time.monotonic() < deadline + GRACE_SECONDS:
+        while (pid := holder_of(lock)) and time.monotonic() < deadline + GRACE_SECONDS:
             if time.monotonic() > deadline - GRACE_SECONDS:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
             time.sleep(0.1)
-
-
-def holder(path: Path) -> int:
-    """Return the pid of the process on this machine that has locked a run's folder, or 0."""
-    pid, _, host = locked_by(path).partition(" ")
-    return int(pid) if pid.isdecimal() and host == socket.gethostname() else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -145,23 +146,18 @@ class FleetRecord:
         self.on_line(line)
 
 
-def head_of(out: Path) -> int:
-    """Return the process id of the head that now leads the fleet, or 0 if there is none."""
-    pid = locked_by(out / LOCK_FILE)
-    return int(pid) if pid.isdecimal() else 0
-
-
-def locked_by(path: Path) -> str:
-    """Return the text of a lock file if a process holds the lock, else ''."""
+def holder_of(path: Path) -> int:
+    """Return the id of the process on this machine that holds a lock file, or 0. A worker's names its machine, too."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return ""
+        return 0
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return ""
+        return 0
     except BlockingIOError:
-        return os.read(descriptor, 300).decode(errors="replace").strip()
+        pid, _, host = os.read(descriptor, 300).decode(errors="replace").strip().partition(" ")
+        return int(pid) if pid.isdecimal() and host in ("", socket.gethostname()) else 0
     finally:
         os.close(descriptor)
 
