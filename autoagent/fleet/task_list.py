@@ -12,7 +12,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -25,7 +25,7 @@ from autoagent.registry.parts import UntrustedValue
 from autoagent.session.load import parse
 from autoagent.session.permissions import may_set
 from autoagent.settings import Settings
-from autoagent.text.text_file import open_regular
+from autoagent.text.text_file import decode, open_regular
 from autoagent.text.typed_goal import format_goal, parse_goal
 from autoagent.text.yaml_file import YamlEntry, mapping_of
 
@@ -70,7 +70,10 @@ class TaskList:
 def read_tasks(path: Path, settings: Settings, piped: bytes | None = None) -> TaskList:
     """Read a task file, or `piped`, its bytes from standard input. Raises SettingsError."""
     is_piped = piped is not None
-    text = decode_file(path, read_bounded(path) if piped is None else piped)
+    raw = read_bounded(path) if piped is None else piped
+    if len(raw) > MAX_BYTES:
+        raise SettingsError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB; split it.")
+    text = decode(path, raw)
     defaults: Mapping[str, YamlEntry] = {}
     is_json_lines = path.suffix == ".jsonl" or (is_piped and text.lstrip().startswith("{"))
     if path.suffix == ".csv":
@@ -129,8 +132,7 @@ def jobs_of_entries(
             task_list.jobs.append(Job(id, task, flags, team, idea, files))
         if len(task_list.jobs) > MAX_RUNS:
             raise SettingsError(f"{entry.place}: these are more than {MAX_RUNS:,} runs; split the file.")
-    unique = {value.mark: value for value in task_list.untrusted}
-    task_list.untrusted = list(unique.values())
+    task_list.untrusted = list({value.mark: value for value in task_list.untrusted}.values())
     return task_list
 
 
@@ -207,7 +209,8 @@ class TaskReader:
             if not path.exists():
                 raise SettingsError(f"{entry.where}: {name!r} is not there ({path}).")
             count = size = 0
-            for file in files_in(path):
+            below = (Path(folder) / file for folder, _, files in os.walk(path) for file in files)  # follows no links
+            for file in below if path.is_dir() else [path]:
                 status = file.lstat()
                 if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                     raise SettingsError(f"{entry.where}: {file} is neither a file nor a folder.")
@@ -279,17 +282,6 @@ def read_bounded(path: Path) -> bytes:
         raise SettingsError(f"{path}: no such file; docs/scale.md has an example.") from None
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
-
-
-def decode_file(path: Path, raw: bytes) -> str:
-    """Return the text of a task file. Raises SettingsError if it is too large or not UTF-8."""
-    if len(raw) > MAX_BYTES:
-        raise SettingsError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB; split it.")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise SettingsError(f"{path}:{line}: is not UTF-8; save the file as UTF-8.") from None
 
 
 def json_tasks(path: Path, text: str) -> tuple[Mapping[str, YamlEntry], list[YamlEntry]]:
@@ -369,13 +361,3 @@ def number_of(entry: YamlEntry, kind: type[int] | type[float]) -> float:
         what = "a whole number" if kind is int else "a number"
         raise SettingsError(f"{entry.where}: must be {what} above 0, not {entry.text()!r}.")
     return number
-
-
-def files_in(path: Path, skip: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a file, or all files below a folder. Do not follow links."""
-    if not path.is_dir():
-        yield path
-        return
-    for folder, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if name not in skip]
-        yield from (Path(folder) / name for name in names)

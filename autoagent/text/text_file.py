@@ -31,12 +31,16 @@ def read_text(path: Path) -> str:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
     if len(raw) > LIMIT:
         raise SettingsError(f"{path}: is larger than {LIMIT // 1024} KiB; this cannot be a settings file.")
+    return decode(path, raw).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode(path: Path, raw: bytes) -> str:
+    """Return the text of a UTF-8 file without its byte order mark. Raises SettingsError with the file and the line."""
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise SettingsError(f"{path}:{line}: is not UTF-8; save the file as UTF-8.") from None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def is_inside(folder: Path, path: Path) -> bool:
