@@ -309,11 +309,9 @@ def join_fleet(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
             GUESTS["request"] = partial(send_in_turn, head)
             try:
                 yield order
-            except ForUser as error:
-                head.tell("error", reason=str(error), code=error.exit_code)
-                raise
-            except StopRun as error:
-                head.tell("error", reason=str(error), code=error.outcome.status.code)
+            except (ForUser, StopRun) as error:
+                code = error.exit_code if isinstance(error, ForUser) else error.outcome.status.code
+                head.tell("error", reason=str(error), code=code)
                 raise
 
 

@@ -12,6 +12,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoagent.text.sanitize import valid_text
+
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
@@ -47,10 +49,7 @@ def counter(model: str) -> Count:
     name = "o200k_base" if model.startswith(_RECENT) else "cl100k_base"
 
     def count(text: str) -> int:
-        try:
-            return _byte_pairs(name).count(text) if text else 0
-        except UnicodeEncodeError:  # lone surrogates count as their replacement
-            return _byte_pairs(name).count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return _byte_pairs(name).count(valid_text(text)) if text else 0
 
     known = lru_cache(_KEPT)(count)
     return lambda text: known(text) if len(text) <= _KEPT_CHARACTERS else count(text)
