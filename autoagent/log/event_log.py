@@ -112,7 +112,7 @@ class EventLog:
         """Create a new run, locked, that begins with the first `events` lines of another run."""
         source = log_path(state_dir, origin)
         try:
-            expected = reader.recorded_count(source)
+            _, expected = reader.holder_of(source)
             with reader.open_log_file(source) as file:
                 lines = b"".join(itertools.islice(file, events))
                 is_complete = not file.readline().endswith(b"\n")
@@ -227,8 +227,8 @@ class EventLog:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            message = f"The run {self.run} is held by {reader.holder_of(self.path)}; end it first, or wait for it."
-            raise StateError(message) from None
+            process, _ = reader.holder_of(self.path)
+            raise StateError(f"The run {self.run} is held by {process}; end it first, or wait for it.") from None
         self._holder = LogHolder(self.path)
         return self._holder.recorded_count
 

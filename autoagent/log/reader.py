@@ -297,7 +297,7 @@ class LogHolder:
 
     def __init__(self, log: Path) -> None:
         """Open the file, or create it. Raises OSError, and SetupError if it is a symbolic link."""
-        self.recorded_count = recorded_count(log)  # of an earlier process
+        _, self.recorded_count = holder_of(log)  # by an earlier process
         path = log.with_name(_HOLDER)
         with no_link(path):
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
@@ -313,15 +313,17 @@ class LogHolder:
         os.close(self._file)
 
 
-def holder_of(log: Path) -> str:
-    """Return the process that holds a log, if known. Raises OSError, and SetupError for a symbolic link."""
-    return _holder(log)[0] or "another process"
+def holder_of(log: Path) -> tuple[str, int]:
+    """Return the process that holds a log, if known, and the recorded number of its events, or 0.
 
-
-def recorded_count(log: Path) -> int:
-    """Return the recorded number of a log's events, or 0. Raises as holder_of."""
-    count = _holder(log)[1]
-    return int(count) if count.isdecimal() else 0
+    Raises OSError, and SetupError for a symbolic link.
+    """
+    path, process, count = log.with_name(_HOLDER), "", ""
+    with suppress(FileNotFoundError), no_link(path):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(file, "rb") as opened:
+            process, _, count = opened.read(100).decode("ascii", "replace").partition("\n")
+    return process.strip() or "another process", int(count) if count.strip().isdecimal() else 0
 
 
 def truncation_message(log: Path, run: str, left: int, recorded: int) -> str:
@@ -332,13 +334,3 @@ def truncation_message(log: Path, run: str, left: int, recorded: int) -> str:
         f"them is not known. `autoagent resume {run} --from {step}` takes the files back to the end of step {step} and "
         f"goes on from there; `autoagent fork {run} --at {step}` does so in a copy."
     )
-
-
-def _holder(log: Path) -> tuple[str, str]:
-    path = log.with_name(_HOLDER)
-    with suppress(FileNotFoundError), no_link(path):
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(file, "rb") as opened:
-            process, _, count = opened.read(100).decode("ascii", "replace").partition("\n")
-            return process.strip(), count.strip()
-    return "", ""

@@ -85,7 +85,7 @@ class Actions:
         """Send a signal to the process that holds the log of the run."""
         run = self._run(asked)
         log = log_path(self._state_dir, run)
-        word = holder_of(log).rpartition(" ")[2]
+        word = holder_of(log)[0].rpartition(" ")[2]
         if not (word.isdecimal() and is_held(log)):
             raise StateError(f"No process works on the run {run}.")
         try:
@@ -93,7 +93,7 @@ class Actions:
         except OSError as error:
             raise StateError(f"The process {word} of the run {run} cannot be reached: {error.strerror}.") from error
         try:
-            if not is_held(log) or holder_of(log).rpartition(" ")[2] != word:
+            if not is_held(log) or holder_of(log)[0].rpartition(" ")[2] != word:
                 raise StateError(f"The run {run} has just ended.")
             signal.pidfd_send_signal(process, number)
         except OSError as error:
