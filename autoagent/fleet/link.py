@@ -26,22 +26,10 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from autoagent import __version__
+from autoagent.core import events
 from autoagent.core.codec import to_json
 from autoagent.core.errors import ForUser, StateError, StopRun
-from autoagent.core.events import (
-    Answered,
-    Decided,
-    Ended,
-    Event,
-    Prompted,
-    Proposed,
-    Rejected,
-    Returned,
-    RunStarted,
-    Spent,
-    Started,
-    Thought,
-)
+from autoagent.core.events import Event
 from autoagent.core.model import Asking, Completion, Message
 from autoagent.core.protocols import Model, RequestOptions
 from autoagent.core.task import Outcome, Status
@@ -222,16 +210,16 @@ def report_event(head: HeadLink, whole_events: bool, event: Event) -> None:
     """Report an event's cost and the run's activity to the head, and with `whole_events` the event itself."""
     fields: dict[str, Any] = {"run": event.run, "type": event.type, "step": 0 if event.agent else event.step}
     match event:
-        case Thought() | Rejected() | Answered() | Spent():
+        case events.Thought() | events.Rejected() | events.Answered() | events.Spent():
             usage = event.usage
             fields |= {"usd": usage.cost or 0.0, "tokens": usage.prompt + usage.completion}
-        case Prompted():
+        case events.Prompted():
             fields["doing"] = "thinks"
-        case Proposed() if not event.agent:
+        case events.Proposed() if not event.agent:
             fields["asks"] = event.call.name
-        case Decided() if not event.agent:
+        case events.Decided() if not event.agent:
             fields["asks"] = ""
-        case Started():
+        case events.Started():
             argument = next(iter(event.call.args.values()), "")
             fields["doing"] = f"{event.call.name} {shorten(' '.join(str(argument).split()), 40)}".rstrip()
     if whole_events:
@@ -273,12 +261,12 @@ def send_changes(head: HeadLink, sender: FolderSender, event: Event | None = Non
     """
     if event is None:
         sys.stdout.flush()  # into the output file
-    for change in sender.changes(whole=event is None or isinstance(event, (RunStarted, Returned, Ended))):
+    whole = event is None or isinstance(event, (events.RunStarted, events.Returned, events.Ended))
+    for change in sender.changes(whole=whole):
         head.tell("put", **change)
-    if event is not None and not isinstance(event, Started):
-        return
-    has_arrived = head.ping()
-    if event is not None and not has_arrived:
+    if event is None:
+        head.ping()
+    elif isinstance(event, events.Started) and not head.ping():
         raise StopRun(Outcome(Status.STOPPED, GONE))
 
 

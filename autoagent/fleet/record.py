@@ -18,23 +18,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autoagent.agent.stats import RunStats
+from autoagent.core import events
 from autoagent.core.codec import from_plain, to_plain
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import SetupError, StateError
-from autoagent.core.events import (
-    CUT_SHORT,
-    Answered,
-    Asked,
-    Changed,
-    Ended,
-    Event,
-    Prompted,
-    Rejected,
-    Returned,
-    RunStarted,
-    Spent,
-    Thought,
-)
+from autoagent.core.events import Event
 from autoagent.core.task import Status
 from autoagent.fleet.task_list import ID, Job
 from autoagent.log.reader import read, run_ids
@@ -234,28 +222,28 @@ class RunTally:
         """Apply an event."""
         self.stats.add(event)
         match event:
-            case Prompted():
-                self._open_calls[event.agent, CUT_SHORT, ""] = event.estimate or 0.0, event.tokens
-            case Asked():
+            case events.Prompted():
+                self._open_calls[event.agent, events.CUT_SHORT, ""] = event.estimate or 0.0, event.tokens
+            case events.Asked():
                 self._open_calls[event.agent, event.purpose, event.sha256] = event.estimate or 0.0, event.tokens
-            case Spent():
+            case events.Spent():
                 self.usd += event.usage.cost or 0.0
                 same = [key for key in self._open_calls if key[:2] == (event.agent, event.purpose)]
                 for key in same[-1:]:  # it counts what arrived; more may be charged
                     usd, tokens = self._open_calls.pop(key)
                     self.unknown_usd += max(0.0, usd - (event.usage.cost or 0.0))
                     self.unknown_tokens += max(0, tokens - event.usage.prompt)
-            case Thought() | Rejected():
+            case events.Thought() | events.Rejected():
                 self.usd += event.usage.cost or 0.0
-                self._open_calls.pop((event.agent, CUT_SHORT, ""), None)
-            case Answered():
+                self._open_calls.pop((event.agent, events.CUT_SHORT, ""), None)
+            case events.Answered():
                 self.usd += event.usage.cost or 0.0
                 self._open_calls.pop((event.agent, event.purpose, event.sha256), None)
-            case RunStarted() if not event.agent and not isinstance(event, Changed):
+            case events.RunStarted() if not event.agent and not isinstance(event, events.Changed):
                 self.count_open_calls()
-            case Returned():
+            case events.Returned():
                 self.returned += 1
-            case Ended() if not event.agent:
+            case events.Ended() if not event.agent:
                 self._open_calls.clear()
 
     def count_open_calls(self) -> None:
@@ -290,8 +278,8 @@ def events_of(folder: Path) -> Iterator[Event]:
     state = folder / "state"
     for run in run_ids(state):
         with suppress(FileNotFoundError):
-            events = read(state, run)
-            if (first := next(events, None)) is not None:
+            recorded = read(state, run)
+            if (first := next(recorded, None)) is not None:
                 yield first
-                yield from events
+                yield from recorded
                 return
