@@ -133,9 +133,13 @@ def events_in(
     if begin == (0, 0) and not sub_agents and all(issubclass(EVENTS[kind], _BOUNDARY_EVENTS) for kind in kinds):
         yield from (event for event in scan_log(path).boundaries if event.type in kinds)
         return
-    for line in _lines(path, kinds, sub_agents=sub_agents, begin=begin):
-        if isinstance(line, Event) and line.type in kinds and (line.agent or not sub_agents):
-            yield line
+    skipped = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
+    for number, line, begins in _raw_lines(path, begin):
+        if begins and (begins[1] in skipped or (sub_agents and not begins[5])):
+            continue
+        event = _event(path, number, line, begins)
+        if event.type in kinds and (event.agent or not sub_agents):
+            yield event
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,27 +164,13 @@ def scan_log(path: Path) -> Scan:
 def _scan(path: Path, *_: int) -> Scan:
     count, has_sub_agents = 0, False
     boundaries: list[Event] = []
-    for line in _lines(path, {kind.type for kind in _BOUNDARY_EVENTS}):
-        count += 1
-        has_sub_agents = has_sub_agents or bool(line.agent if isinstance(line, Event) else line)
-        if isinstance(line, _BOUNDARY_EVENTS):
-            boundaries.append(line)
+    skipped = {kind.encode() for kind in EVENTS.keys() - {kind.type for kind in _BOUNDARY_EVENTS}}
+    for count, line, begins in _raw_lines(path):  # the last number is how many there are
+        event = None if begins and begins[1] in skipped else _event(path, count, line, begins)
+        has_sub_agents = has_sub_agents or bool(event.agent if event else begins and begins[5])
+        if isinstance(event, _BOUNDARY_EVENTS):
+            boundaries.append(event)
     return Scan(count, tuple(boundaries), has_sub_agents)
-
-
-def _lines(
-    path: Path, kinds: Collection[str], *, sub_agents: bool = False, begin: tuple[int, int] = (0, 0)
-) -> Iterator[Event | bytes]:
-    """Yield each line's event, or for an unwanted event, which is not parsed, its agent's key.
-
-    `begin` as for `events_in`.
-    """
-    skipped = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
-    for number, line, begins in _raw_lines(path, begin):
-        if begins and (begins[1] in skipped or (sub_agents and not begins[5])):
-            yield begins[5]
-        else:
-            yield _event(path, number, line, begins)
 
 
 def _raw_lines(path: Path, begin: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, bytes, re.Match[bytes] | None]]:
