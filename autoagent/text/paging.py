@@ -21,8 +21,7 @@ Column = Annotated[int, "where to begin in that line", "exact", DETAIL]
 
 Fits = Callable[[str], bool]  # whether a text fits, and so does every prefix of it
 
-NOTE = 60  # tokens for a page's note
-_NOTE = 60  # tokens for a note between two ends
+NOTE = 60  # tokens for a page's note, or one between two ends
 _SNAP = 0.5  # of an end, at most, is dropped to end it at a line end
 
 
@@ -96,7 +95,7 @@ def keep_ends(text: str, limit: int, count: Count, command: str = "") -> str:
     """
     if fits(text, limit, count):
         return text
-    keep = min(len(text) // 2, (limit - _NOTE) * 2)
+    keep = min(len(text) // 2, (limit - NOTE) * 2)
     while keep > 0:
         head = text[:keep]  # up to a line end if enough remains, without the newline
         head = head[:at] if (at := head.rfind("\n")) >= len(head) * _SNAP else head
