@@ -509,6 +509,12 @@ def test_a_server_of_one_model_answers_to_any_name() -> None:
         assert model(server, "any").window == 2048
 
 
+@pytest.mark.parametrize(("parameters", "style"), [(1_543_714_304, "brief"), (32e9, "full"), ("many", "full")])
+def test_the_style_of_a_model_follows_from_its_size_in_the_servers_list(parameters: Any, style: str) -> None:
+    with ScriptedServer(models=[{"id": "/models/any.gguf", "meta": {"n_params": parameters}}]) as server:
+        assert model(server, "any").style.name == style
+
+
 def test_an_unknown_window_is_guessed_low(server: ScriptedServer) -> None:
     assert model(server).window == UNKNOWN_WINDOW
     with socket.socket() as free:

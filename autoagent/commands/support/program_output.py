@@ -20,9 +20,10 @@ def exit_phrase(exit: ProcessExit) -> str:
         return f"stopped at the limit of {exit.limit}"
     if exit.signal:
         return f"ended by {exit.signal}"
-    meaning = _MEANINGS.get(exit.status or 0, "")
+    status = exit.status or 0
+    meaning = _MEANINGS.get(status, "")
     with suppress(ValueError):
-        meaning = f" (a program that it ran was ended by {signal.Signals((exit.status or 0) - _BY_SIGNAL).name})"
+        meaning = f" (a program that it ran was ended by {signal.Signals(status - _BY_SIGNAL).name})"
     return f"exit status {exit.status}{meaning}"
 
 

@@ -108,7 +108,7 @@ class VectorSpace:
             self._check(first)
             old, new = rows[rows < first], rows[rows >= first] - first
             vectors = (*self._copy_of(old, first), *self._file.read(first, all_rows)[new])
-        except Damaged:  # the next search repairs it; a mere request for vectors can do without them
+        except (Damaged, IndexError):  # IndexError: another process is repairing it. A mere request can do without them
             return {}
         return {at[row]: vector for row, vector in zip(rows.tolist(), vectors, strict=True)}
 

@@ -127,12 +127,13 @@ class OpenAIModel:
     @cached_property
     def style(self) -> PromptStyle:
         """Return the configured style, or the style for the model's size as given by name or llama.cpp's list."""
-        parameters: float | None = None
+        parameters = None
         if match := _SIZE.search(self.name):
             parameters = float(match[1]) * 1e9
         elif not (pricing.find_model(self.name) or self._overrides.window):
             meta = (self._list_entry or {}).get("meta")
-            parameters = tokens_in(meta.get("n_params")) if isinstance(meta, dict) else None
+            count = meta.get("n_params") if isinstance(meta, dict) else None
+            parameters = float(count) if isinstance(count, int | float) else None
         return style_for(parameters, self._overrides.style)
 
     @property
