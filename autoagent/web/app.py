@@ -16,8 +16,9 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def application(
         Route("/runs/{run}/events", pages.follow_run),
         Route("/runs/{run}/{what}", pages.look_up),
         Route("/act", pages.act, methods=["POST"]),
-        *(Route(f"/{name}", _part(name)) for name in _PARTS),
+        *(Route(f"/{name}", partial(_answer_part, name)) for name in _PARTS),
     ]
     return _Guard(Starlette(routes=routes), token, frozenset(hosts), secure=secure)
 
@@ -204,7 +205,6 @@ class _Guard:
         self._app = app
         self._token = token
         self._hosts = hosts
-        self._scheme = "https" if secure else "http"
         self._secure = secure
         # With `--open`, others can read the link in the browser's arguments. Root may relay and can do anything.
         self._users = {os.geteuid(), 0, int(os.environ.get("SUDO_UID", "0"))}
@@ -229,7 +229,7 @@ class _Guard:
             return PlainTextResponse("The request names another server.", 421)
         if (uid := _uid_of(scope["client"], scope["server"])) is not None and uid not in self._users:
             return PlainTextResponse("The request comes from another user of this machine.", 403)
-        origin, own = headers.get("origin"), f"{self._scheme}://{host}"
+        origin, own = headers.get("origin"), f"{'https' if self._secure else 'http'}://{host}"
         if origin not in (None, own) or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return PlainTextResponse("The request comes from another site.", 403)
         if scope["method"] not in ("GET", "HEAD") and origin != own:
@@ -285,11 +285,8 @@ def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int |
     return None
 
 
-def _part(name: str) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        return Response(asset(name), media_type="text/css" if name.endswith(".css") else "text/javascript")
-
-    return answer
+async def _answer_part(name: str, request: Request) -> Response:
+    return Response(asset(name), media_type="text/css" if name.endswith(".css") else "text/javascript")
 
 
 def _number(text: str | None) -> int:
