@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
@@ -357,7 +357,7 @@ def number_of(entry: YamlEntry, kind: type[int] | type[float]) -> float:
         number = kind(entry.text())
     except ValueError:
         number = 0
-    if not (math.isfinite(number) and number > 0):
+    if not 0 < number <= sys.float_info.max:
         what = "a whole number" if kind is int else "a number"
         raise SettingsError(f"{entry.where}: must be {what} above 0, not {entry.text()!r}.")
     return number

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -196,8 +196,8 @@ def _number(entry: YamlEntry, wanted: str, kind: type[Any], minimum: float = 0) 
     try:
         number = kind(entry.text())
     except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number >= minimum):
+        number = float("nan")
+    if not minimum <= number <= sys.float_info.max:
         raise SettingsError(f"{entry.where}: must be {wanted}, not {entry.text()!r}.")
     return number
 

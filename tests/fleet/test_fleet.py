@@ -283,6 +283,7 @@ WRONG = (
     ("a.yaml", "- {id: a, wish: b, files: no}", "a.yaml:2: files: 'no' is not there"),
     ("a.yaml", "- {id: a, wish: b, files: d}", "d/pipe is neither a file nor a folder"),
     ("a.yaml", "- {id: a, wish: b, settings: {openai_api_key: k}}", "openai_api_key: is a secret"),
+    ("a.yaml", f"- {{id: a, wish: b, repeat: 1{'0' * 400}}}", "a.yaml:2: repeat: must be a whole number above 0"),
     ("a.yaml", "- {id: a, wish: b, repeat: 0}", "a.yaml:2: repeat: must be a whole number above 0"),
     ("a.yaml", '- {id: a, goal: "b :: true"}', "a.yaml:2: goal: ` :: ` makes no check here"),
     ("a.yaml", "- {id: a, goal: b, check: no-such-program}", "'no-such-program' is not a command that a shell can run"),
