@@ -22,7 +22,8 @@ from autoagent.sandbox.process import HELD_SHELL, HeldStart, Launch, ProcessLimi
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
-_HOME, _IN_MEMORY = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108 - each program has its own
+_HOME = "/tmp"  # noqa: S108 - each program has its own
+_MEMORY_FOLDERS = ("/tmp", "/dev/shm")  # noqa: S108
 _MAX_READ_ONLY_FILES = 64  # files with hard links outside; each delays every start by 0.05 ms
 # Make `git add --all` skip the agent's own files, and keep the index's version of those already tracked.
 _GIT = f"{_HOME}/.config/git"
@@ -31,7 +32,7 @@ _FILTER = """[filter "autoagent"]
 	smudge = cat
 	required = true
 """
-_PAGE = 512  # bytes of an empty folder in memory
+_EMPTY_FOLDER_BYTES = 512  # in memory
 
 
 class Bubblewrap:
@@ -42,34 +43,35 @@ class Bubblewrap:
     holds_guarded = True
 
     def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
-        found = shutil.which("bwrap")
-        if not found:
+        program = shutil.which("bwrap")
+        if not program:
             raise SetupError("bubblewrap is not installed; get it with your package manager (apt install bubblewrap).")
-        self._program = str(Path(found).resolve())
+        self._program = str(Path(program).resolve())
         self._workspace = workspace
         self._hidden = [workspace.root / place for place in sorted(workspace.protected)]
         self._shared = mounts.shared_files(workspace)
         # The kernel limits the number of processes only for ordinary users, not for root.
-        wanted = {RLIMIT_CORE: 0, RLIMIT_FSIZE: limits.file, RLIMIT_NPROC: limits.threads}
-        most = {which: getrlimit(which)[1] for which in wanted}  # the limits of this process itself
-        self._own_limits = {
-            which: limit if most[which] == RLIM_INFINITY else min(limit, most[which]) for which, limit in wanted.items()
+        limits_by_id = {RLIMIT_CORE: 0, RLIMIT_FSIZE: limits.file_bytes, RLIMIT_NPROC: limits.threads}
+        hard_limits = {id: getrlimit(id)[1] for id in limits_by_id}  # those of this process itself
+        self._resource_limits = {
+            id: limit if hard_limits[id] == RLIM_INFINITY else min(limit, hard_limits[id])
+            for id, limit in limits_by_id.items()
         }
         uid, gid = os.getuid(), os.getgid()
         user, group = ("root" if id == 0 else "user" for id in (uid, gid))
         users = f"{user}:x:{uid}:{gid}::{_HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
-        own = [f"/{place}" for place in sorted(workspace.protected)]
+        hidden_paths = [f"/{place}" for place in sorted(workspace.protected)]
         self._files = {
             "/etc/passwd": users,
             "/etc/group": f"{group}:x:{gid}:\nnogroup:x:65534:\n",
-            f"{_GIT}/ignore": "".join(f"{place}\n" for place in own),
-            f"{_GIT}/attributes": "".join(f"{place} filter=autoagent\n" for place in own),
+            f"{_GIT}/ignore": "".join(f"{place}\n" for place in hidden_paths),
+            f"{_GIT}/attributes": "".join(f"{place} filter=autoagent\n" for place in hidden_paths),
             f"{_GIT}/config": _FILTER,
         }
         self._filter = call_filter(sockets=True, groups=True) if has_call_filter() else b""
         self._mounts = [*_read_only(mounts.SYSTEM), "--proc", "/proc", "--dev", "/dev"]
-        for place in _IN_MEMORY:
-            self._mounts += ("--size", str(limits.memory // 2), "--tmpfs", place)
+        for place in _MEMORY_FOLDERS:
+            self._mounts += ("--size", str(limits.memory_bytes // 2), "--tmpfs", place)
         # /proc/sys configures the kernel, and root may write there without any capability.
         self._mounts += ("--remount-ro", "/proc", "--remount-ro", "/dev", "--symlink", "../tmp", "/var/tmp")  # noqa: S108
         self._mounts += _read_only((*mounts.SETTINGS, *mounts.python_places(python)), workspace.root)
@@ -83,7 +85,7 @@ class Bubblewrap:
         return (
             *(() if self._filter else (no_filter,)),
             *(f"Programs can replace {link}: it is a symbolic link, which cannot be covered." for link in links),
-            *self._shared.gaps(self._workspace.root, held=_MAX_READ_ONLY_FILES),
+            *self._shared.gaps(self._workspace.root, read_only=_MAX_READ_ONLY_FILES),
         )
 
     def launch(
@@ -91,9 +93,9 @@ class Bubblewrap:
     ) -> Launch:
         """Launch as Boundary does. bubblewrap's own environment is empty, since programs can read it."""
         setup = [*self._mounts, *(("--share-net", *_read_only(mounts.NETWORK)) if network else ())]
-        given: list[int] = []
+        descriptors: list[int] = []
         root = str(self._workspace.root)
-        setup += ["--ro-bind" if read_only else "--bind", root, root, *self._covers(given)]
+        setup += ["--ro-bind" if read_only else "--bind", root, root, *self._covers(descriptors)]
         if self._shared.have_moved():
             self._shared = mounts.shared_files(self._workspace)
         for path in islice(self._shared.identities, _MAX_READ_ONLY_FILES):
@@ -101,30 +103,31 @@ class Bubblewrap:
         for name, value in mounts.variables(self.path, _HOME, env).items():
             setup += ["--setenv", name, value]
         for place, content in self._files.items():
-            given.append(_readable(content.encode()))
-            setup += ["--file", str(given[-1]), place]
+            descriptors.append(_readable(content.encode()))
+            setup += ["--file", str(descriptors[-1]), place]
         if self._filter:
-            given.append(_readable(self._filter))
-            setup += ["--seccomp", str(given[-1])]
+            descriptors.append(_readable(self._filter))
+            setup += ["--seccomp", str(descriptors[-1])]
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
         command = [self._program, *options, *setup, "--remount-ro", "/", "--", *HELD_SHELL, *argv]
-        return Launch(command, {}, given, HeldStart(self._own_limits), ending=signal.SIGKILL, shell_status=True)
+        held_start = HeldStart(self._resource_limits)
+        return Launch(command, {}, descriptors, held_start, end_signal=signal.SIGKILL, shell_status=True)
 
     def close(self) -> None:
         """Leave nothing behind."""
 
-    def _covers(self, given: list[int]) -> Iterator[str]:
-        """Yield the options that hide the agent's own files. Add the descriptors they use to `given`.
+    def _covers(self, descriptors: list[int]) -> Iterator[str]:
+        """Yield the options that hide the agent's own files. Add the descriptors they use to `descriptors`.
 
         Folders that contain such a file, or a read-only one, cannot be renamed. If a file is missing, GuardedFiles
         removes anything put in its place, as a placeholder to mount over would confuse git and the user.
         """
         root = self._workspace.root
         guarded = [root / place for place in self._workspace.watch.read_only]
-        held = {above for place in (*self._hidden, *guarded) for above in place.parents}
-        for above in sorted(above for above in held if above != root and above.is_relative_to(root)):
-            if above.is_dir() and not above.is_symlink():
-                yield from ("--bind", str(above), str(above))
+        parents = {parent for place in (*self._hidden, *guarded) for parent in place.parents}
+        for parent in sorted(parent for parent in parents if parent != root and parent.is_relative_to(root)):
+            if parent.is_dir() and not parent.is_symlink():
+                yield from ("--bind", str(parent), str(parent))
         for place in guarded:
             if not place.is_symlink():
                 yield from ("--ro-bind-try", str(place), str(place))
@@ -132,17 +135,17 @@ class Bubblewrap:
             if place.is_symlink():
                 continue
             if place.is_dir():
-                yield from ("--size", str(_PAGE), "--tmpfs", str(place), "--remount-ro", str(place))
+                yield from ("--size", str(_EMPTY_FOLDER_BYTES), "--tmpfs", str(place), "--remount-ro", str(place))
             elif place.exists():
                 # Empty, so that the user's git reads the file instead of trusting its size.
-                given.append(_readable(b""))
-                yield from ("--ro-bind-data", str(given[-1]), str(place))
+                descriptors.append(_readable(b""))
+                yield from ("--ro-bind-data", str(descriptors[-1]), str(place))
 
 
 def _read_only(places: Sequence[str], root: Path | None = None) -> Iterator[str]:
     """Yield the options for existing paths. A link to a visible path stays a link, as each mount takes time.
 
-    So does a path into the workspace `root`, where a program may put a link to elsewhere in its place.
+    A link into the workspace `root` stays one too, since a program may put a link to elsewhere in place of its target.
     """
     for place in map(Path, places):
         if place.is_symlink() and mounts.is_beneath(str(place.resolve()), (*mounts.SYSTEM, *places)):
@@ -155,7 +158,7 @@ def _read_only(places: Sequence[str], root: Path | None = None) -> Iterator[str]
 
 def _readable(content: bytes) -> int:
     """Return a descriptor for reading the bytes. They are few enough to fit into a pipe."""
-    read, write = os.pipe()
-    os.write(write, content)
-    os.close(write)
-    return read
+    read_end, write_end = os.pipe()
+    os.write(write_end, content)
+    os.close(write_end)
+    return read_end

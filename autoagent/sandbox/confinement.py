@@ -20,13 +20,13 @@ OLDEST_ABI = 3  # the first to cover truncation
 ABI_OF_SIGNALS = 6
 
 # linux/landlock.h; the numbers of the calls are the same on all architectures.
-_CREATE, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_VERSION, _BENEATH = 1, 1
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_FLAG, _PATH_BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-_EVERYTHING = (1 << 15) - 1  # the rights of ABI 3
+_ALL_RIGHTS = (1 << 15) - 1  # of ABI 3
 _MAKE_DEVICES = 1 << 6 | 1 << 11
-_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _TCP = 0b11  # bind and connect; ABI 4
 _ABI_OF_TCP = 4
 _SCOPES = 0b11  # abstract Unix sockets and signals
@@ -45,7 +45,7 @@ class _FilterProgram(ctypes.Structure):
 def landlock_abi() -> int:
     """Return the kernel's Landlock version, or 0 without Landlock."""
     try:
-        return call("syscall", _CREATE, None, 0, _VERSION)
+        return call("syscall", _CREATE_RULESET, None, 0, _VERSION_FLAG)
     except OSError:  # ENOSYS, EOPNOTSUPP, or a seccomp filter on this process
         return 0
 
@@ -64,16 +64,16 @@ def confine(
         writable: folders with all rights.
         devices: files to be read and written.
         out_of_reach: paths in a writable folder without any rights, whether they exist or not.
-        network: whether it may create sockets.
+        network: whether the process may create sockets.
 
     Raises:
         OSError: a part of the confinement failed. The process must not continue.
     """
     abi = landlock_abi()
     tcp = _TCP if abi >= _ABI_OF_TCP and not network else 0
-    attributes = struct.pack("=QQQ", _EVERYTHING, tcp, _SCOPES if abi >= ABI_OF_SIGNALS else 0)
+    attributes = struct.pack("=QQQ", _ALL_RIGHTS, tcp, _SCOPES if abi >= ABI_OF_SIGNALS else 0)
     size = 24 if abi >= ABI_OF_SIGNALS else 16 if abi >= _ABI_OF_TCP else 8  # as much of the struct as the kernel knows
-    rules = call("syscall", _CREATE, attributes, size, 0)
+    rules = call("syscall", _CREATE_RULESET, attributes, size, 0)
     for path in visible:
         _allow(rules, path, _READ)
     for path in devices:
@@ -85,8 +85,8 @@ def confine(
         for capability in range(64):
             prctl(_PR_CAPBSET_DROP, capability)
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
-    call("capset", header, none)
+    no_capabilities = bytes(24)
+    call("capset", struct.pack("=Ii", _CAPABILITY_VERSION, 0), no_capabilities)
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
     call("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
@@ -100,18 +100,18 @@ def keep_in_group() -> None:
     OSError.
     """
     prctl(_PR_SET_NO_NEW_PRIVS, 1)  # required for an ordinary user's seccomp filter
-    _install(_whole(_refusals(_LEAVE_GROUP.values(), 0)))
+    _install(_whole(_refusals(_GROUP_CALLS.values(), 0)))
 
 
 def _install(steps: bytes) -> None:
-    program = _FilterProgram(len(steps) // _STEP, steps)
+    program = _FilterProgram(len(steps) // _STEP_BYTES, steps)
     prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))
 
 
 def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Yield the paths in a folder that get rights for everything beneath. A folder with holes is only listed."""
+    """Yield paths in a folder with the rights for everything beneath. A folder with holes may only be listed."""
     if not any(place.startswith(folder + "/") for place in out_of_reach):
-        yield folder, _EVERYTHING & ~_MAKE_DEVICES
+        yield folder, _ALL_RIGHTS & ~_MAKE_DEVICES
         return
     yield folder, _READ_DIR
     with os.scandir(folder) as entries:
@@ -122,15 +122,15 @@ def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, i
 
 def _allow(rules: int, path: str, rights: int) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # missing, or unreadable for the user anyway
         return
     try:
-        if not stat.S_ISDIR(os.fstat(place).st_mode):
-            rights &= _ON_FILES
-        call("syscall", _ADD_RULE, rules, _BENEATH, struct.pack("=Qi", rights, place), 0)
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            rights &= _FILE_RIGHTS
+        call("syscall", _ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, descriptor), 0)
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 # Filters of system calls -------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
 # The name of each architecture in linux/audit.h, and its column in the table.
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
-_REFUSED = {
+_REFUSED_CALLS = {
     "add_key": (248, 217),
     "bpf": (321, 280),
     "io_uring_enter": (426, 426),
@@ -156,20 +156,20 @@ _REFUSED = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-_UNKNOWN = {"clone3": (435, 435), "memfd_create": (319, 279)}  # callers fall back if a call seems to be missing
+_MISSING_CALLS = {"clone3": (435, 435), "memfd_create": (319, 279)}  # callers fall back if a call seems to be missing
 _SOCKET = (41, 198)
 _CHMOD = {"chmod": (90, 0), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452)}  # 0: no such call
-_OTHERS_RIGHTS = 0o6000  # S_ISUID, S_ISGID
-_LEAVE_GROUP = {"setpgid": (109, 154), "setsid": (112, 157)}
+_SET_ID_BITS = 0o6000  # S_ISUID, S_ISGID
+_GROUP_CALLS = {"setpgid": (109, 154), "setsid": (112, 157)}
 _CLONE, _IOCTL = (56, 220), (16, 29)
-_NEW_NAMESPACE = 0x7E020080  # all of CLONE_NEW*, linux/sched.h
+_NAMESPACE_FLAGS = 0x7E020080  # all of CLONE_NEW*, linux/sched.h
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # asm-generic/ioctls.h
-_X32 = 0x40000000  # marks the x32 calls of x86-64
+_X32_BIT = 0x40000000  # of the x32 calls of x86-64
 
 # linux/bpf_common.h and linux/seccomp.h
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-_STEP = 8  # bytes of a struct sock_filter
+_STEP_BYTES = 8  # bytes of a struct sock_filter
 # Offsets in struct seccomp_data; low halves of the arguments.
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
 
@@ -180,35 +180,35 @@ def has_call_filter() -> bool:
 
 
 def call_filter(*, sockets: bool, groups: bool) -> bytes:
-    """Refuse system calls that no agent's program needs or that have led out of sandboxes. Struct sock_filter[].
+    """Return a filter (struct sock_filter[]) of system calls that no program needs or that have led out of sandboxes.
 
-    That is looking into other processes, namespaces, keys of the kernel, io_uring, faked input on a terminal, and files
-    that run with the rights of their owner or group (the kernel takes these bits from a new file that is written to);
-    memory without a name (memfd), because no limit would see it; without `sockets` making any, but for pairs; without
-    `groups` see `keep_in_group`.
+    It refuses access to other processes, namespaces, keys of the kernel, io_uring, faked input on a terminal, and files
+    that run with the rights of their owner or group (the kernel takes these bits from a new file that is written to).
+    It also refuses memory without a name (memfd), because no limit would see it. Without `sockets`, only pairs of
+    sockets can be made. Without `groups`, processes stay in their group, as by `keep_in_group`.
     """
     column = _ARCHITECTURES[os.uname().machine][1]
-    code = [*_refusals(_REFUSED.values(), errno.EPERM), *_refusals(_UNKNOWN.values(), errno.ENOSYS)]
+    code = [*_refusals(_REFUSED_CALLS.values(), errno.EPERM), *_refusals(_MISSING_CALLS.values(), errno.ENOSYS)]
     if not sockets:
         code += _refusals([_SOCKET], errno.EACCES)
     if not groups:
-        code += _refusals(_LEAVE_GROUP.values(), 0)
-    code += _with_argument(_CLONE[column], _FIRST, _when(_ANY_BIT, _NEW_NAMESPACE, errno.EPERM))
+        code += _refusals(_GROUP_CALLS.values(), 0)
+    code += _with_argument(_CLONE[column], _FIRST, _when(_ANY_BIT, _NAMESPACE_FLAGS, errno.EPERM))
     for name, numbers in _CHMOD.items():
         if numbers[column]:
             mode = _THIRD if "at" in name else _SECOND
-            code += _with_argument(numbers[column], mode, _when(_ANY_BIT, _OTHERS_RIGHTS, errno.EPERM))
-    faked = [*_when(_EQUAL, _TIOCSTI, errno.EPERM), *_when(_EQUAL, _TIOCLINUX, errno.EPERM)]
-    return _whole([*code, *_with_argument(_IOCTL[column], _SECOND, faked)])
+            code += _with_argument(numbers[column], mode, _when(_ANY_BIT, _SET_ID_BITS, errno.EPERM))
+    fake_input = [*_when(_EQUAL, _TIOCSTI, errno.EPERM), *_when(_EQUAL, _TIOCLINUX, errno.EPERM)]
+    return _whole([*code, *_with_argument(_IOCTL[column], _SECOND, fake_input)])
 
 
 def _whole(code: list[bytes]) -> bytes:
     """Build the filter from its steps, each after the number of a system call."""
     architecture, column = _ARCHITECTURES[os.uname().machine]
-    begin = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, architecture, 1, 0), _step(_RETURN, _ERROR | errno.ENOSYS)]
-    begin.append(_step(_LOAD, _NUMBER))
-    x32 = _when(_AT_LEAST, _X32, errno.ENOSYS) if column == 0 else []
-    return b"".join([*begin, *x32, *code, _step(_RETURN, _ALLOW)])
+    header = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, architecture, 1, 0), _step(_RETURN, _ERROR | errno.ENOSYS)]
+    header.append(_step(_LOAD, _NUMBER))
+    x32 = _when(_AT_LEAST, _X32_BIT, errno.ENOSYS) if column == 0 else []
+    return b"".join([*header, *x32, *code, _step(_RETURN, _ALLOW)])
 
 
 def _refusals(calls: Iterable[tuple[int, int]], error: int) -> list[bytes]:

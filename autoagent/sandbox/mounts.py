@@ -1,4 +1,4 @@
-"""Build a program's view of the machine and its environment from scratch, and so without the agent's keys.
+"""Build a program's view of the machine and its environment from scratch, so that neither holds the agent's keys.
 
 Also find the files that a program must not write to: files of a workspace with hard links elsewhere. They are searched
 for when a sandbox is opened, since none can be made from inside it. Not covered: links that the user makes while it is
@@ -35,9 +35,9 @@ DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "u
 _USUAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 
 # Not the whole prefix if it holds more: it may be a project, a home, or hold a pip.conf with credentials.
-_OF_VENV = ("bin", "lib", "lib64", "pyvenv.cfg")
-_OF_PYTHON = ("bin", "include", "lib", "lib64")
-_HARMLESS = frozenset({*_OF_VENV, *_OF_PYTHON, "share", ".gitignore", ".lock", "CACHEDIR.TAG"})
+_VENV_PARTS = ("bin", "lib", "lib64", "pyvenv.cfg")
+_PYTHON_PARTS = ("bin", "include", "lib", "lib64")
+_HARMLESS = frozenset({*_VENV_PARTS, *_PYTHON_PARTS, "share", ".gitignore", ".lock", "CACHEDIR.TAG"})
 
 
 def python_places(python: str) -> tuple[str, ...]:
@@ -46,15 +46,17 @@ def python_places(python: str) -> tuple[str, ...]:
     The interpreter is not run to find them: an agent that may change it could run code outside the sandbox.
     """
     prefix, base = (sys.prefix, sys.base_prefix) if python == sys.executable else _prefixes(python)
-    parts = {prefix: _OF_VENV, base: _OF_PYTHON, str(Path(base).resolve()): _OF_PYTHON}
+    parts = {prefix: _VENV_PARTS, base: _PYTHON_PARTS, str(Path(base).resolve()): _PYTHON_PARTS}
     outside = {place: names for place, names in parts.items() if not is_beneath(place, SYSTEM)}
     # An agent may replace a part with a link to elsewhere.
-    places = (path for place, names in outside.items() for path in _shown(place, names) if is_inside(Path(place), path))
+    places = (
+        path for place, names in outside.items() for path in _visible(place, names) if is_inside(Path(place), path)
+    )
     return tuple(str(path) for path in places if not is_beneath(str(path), SYSTEM) and path.exists())
 
 
-def _shown(prefix: str, parts: Sequence[str]) -> Sequence[Path]:
-    """Return a prefix as a whole if it holds nothing else, as each place delays every start, or else its parts."""
+def _visible(prefix: str, parts: Sequence[str]) -> Sequence[Path]:
+    """Return the prefix if it holds only harmless names, as each place delays every start, or else its parts."""
     try:
         if _HARMLESS.issuperset(path.name for path in Path(prefix).iterdir()):
             return (Path(prefix),)
@@ -71,13 +73,13 @@ def is_beneath(place: str, places: Sequence[str]) -> bool:
 def _prefixes(python: str) -> tuple[str, str]:
     prefix = Path(python).absolute().parent.parent
     try:
-        made_by = re.search(r"^home *= *(.+)$", read_text(prefix / "pyvenv.cfg"), re.MULTILINE)
+        home = re.search(r"^home *= *(.+)$", read_text(prefix / "pyvenv.cfg"), re.MULTILINE)
     except SettingsError:  # not a virtual environment
-        made_by = None
-    base = Path(made_by[1]).parent if made_by else Path(python).resolve().parent.parent
+        home = None
+    base = Path(home[1]).parent if home else Path(python).resolve().parent.parent
     if not os.access(python, os.X_OK) or not any(base.glob("lib*/python3*/os.py")):  # an agent may name any folder
         raise SetupError(f"{python} is not a working Python interpreter.")
-    return str(prefix if made_by else base), str(base)
+    return str(prefix if home else base), str(base)
 
 
 def search_path(python: str) -> tuple[str, ...]:
@@ -85,8 +87,8 @@ def search_path(python: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((str(Path(python).parent), *_USUAL_PATH)))
 
 
-def variables(path: Sequence[str], home: str, more: Mapping[str, str]) -> dict[str, str]:
-    """Return a program's environment. `home` is its home folder, and holds its temporary files."""
+def variables(path: Sequence[str], home: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return a program's environment, with `extra` variables. Its folder `home` also holds its temporary files."""
     return {
         "PATH": os.pathsep.join(path),
         "HOME": home,
@@ -96,21 +98,21 @@ def variables(path: Sequence[str], home: str, more: Mapping[str, str]) -> dict[s
         "PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
         "PYTHONUNBUFFERED": "1",  # otherwise output is lost or reordered when a limit ends the program
-        **more,
+        **extra,
     }
 
 
 # Hard links ---------------------------------------------------------------------------------------------------------
 
-MAX_SEARCHED = 50_000  # files and folders, searched in half a second
-_MAX_NAMED = 3
+MAX_SEARCHED_ENTRIES = 50_000  # files and folders, searched in half a second
+_MAX_NAMED_FILES = 3  # in the description of a gap
 
 _Identity = tuple[int, int]  # device and inode
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFiles:
-    """Hold the files with links outside, by path. `whole`: the entire workspace was searched."""
+    """The files of a workspace with links outside, by path. `whole` is whether the entire workspace was searched."""
 
     identities: Mapping[str, _Identity]
     whole: bool
@@ -122,17 +124,17 @@ class SharedFiles:
             _identity(path) != identity for path, identity in self.identities.items()
         )
 
-    def gaps(self, root: Path, held: int = 0) -> tuple[str, ...]:
-        """Return the gaps to report, given that the first `held` files are read-only."""
-        paths = [os.path.relpath(path, root) for path in self.identities][held:]
-        more = f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else ""
-        named = ", ".join(map(shown, paths[:_MAX_NAMED])) + more
-        through = f"Programs can write to files outside the workspace through their hard links in it: {named}."
-        unseen = (
-            f"Only the first {MAX_SEARCHED:,} files of the workspace were searched for hard links to files outside, "
-            "which programs could write through."
+    def gaps(self, root: Path, read_only: int = 0) -> tuple[str, ...]:
+        """Return the gaps to report, given that the first `read_only` files cannot be written."""
+        paths = [os.path.relpath(path, root) for path in self.identities][read_only:]
+        suffix = f" and {len(paths) - _MAX_NAMED_FILES:,} more" if len(paths) > _MAX_NAMED_FILES else ""
+        names = ", ".join(map(shown, paths[:_MAX_NAMED_FILES])) + suffix
+        hard_links = f"Programs can write to files outside the workspace through their hard links in it: {names}."
+        search_limit = (
+            f"Only the first {MAX_SEARCHED_ENTRIES:,} files of the workspace were searched for hard links to files "
+            "outside, which programs could write through."
         )
-        return (*((through,) if paths else ()), *(() if self.whole else (unseen,)))
+        return (*((hard_links,) if paths else ()), *(() if self.whole else (search_limit,)))
 
 
 def shared_files(workspace: Workspace) -> SharedFiles:
@@ -140,7 +142,7 @@ def shared_files(workspace: Workspace) -> SharedFiles:
     links: dict[_Identity, list[str]] = {}
     counts: dict[_Identity, int] = {}
     entries = _beneath(workspace)
-    for entry in islice(entries, MAX_SEARCHED):
+    for entry in islice(entries, MAX_SEARCHED_ENTRIES):
         with suppress(OSError):  # deleted meanwhile
             status = entry.stat(follow_symlinks=False)
             if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
@@ -152,11 +154,11 @@ def shared_files(workspace: Workspace) -> SharedFiles:
 
 
 def _beneath(workspace: Workspace) -> Iterator[os.DirEntry[str]]:
-    above = f"{str(workspace.root).rstrip('/')}/"
+    prefix = f"{str(workspace.root).rstrip('/')}/"
     for folder in (folders := [str(workspace.root)]):  # grows during the loop
         with suppress(OSError), os.scandir(folder) as entries:  # unreadable, or deleted meanwhile
             for entry in entries:
-                if not workspace.protected or not workspace.is_protected(entry.path.removeprefix(above)):
+                if not workspace.protected or not workspace.is_protected(entry.path.removeprefix(prefix)):
                     yield entry
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)

@@ -25,14 +25,14 @@ _TRIAL_SECONDS = 30.0  # to try out a kind of sandbox
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """Hold a background program."""
+    """A background program. `end` is set when it ends."""
 
     background: BackgroundProcess
     program: Process
-    ended: Future[ProcessExit]
+    end: Future[ProcessExit]
 
-    def now(self) -> BackgroundProcess:
-        return replace(self.background, exit=self.ended.result() if self.ended.done() else None)
+    def state(self) -> BackgroundProcess:
+        return replace(self.background, exit=self.end.result() if self.end.done() else None)
 
 
 class Programs:
@@ -47,13 +47,17 @@ class Programs:
         network: bool = False,
         reasons: Sequence[str] = (),
     ) -> None:
-        self.name, self.confines = boundary.name, boundary.confines
-        self._workspace, self._boundary, self._limits = workspace, boundary, limits
+        self.name = boundary.name
+        self.confines = boundary.confines
+        self._workspace = workspace
+        self._boundary = boundary
+        self._limits = limits
         self._watch = workspace.watch
         self._watch.enforced = getattr(boundary, "holds_guarded", False)
-        self._network, self._reasons = network, tuple(reasons)
+        self._network = network
+        self._reasons = tuple(reasons)
         self._on_output: Callable[[bytes], None] = lambda data: None
-        self._started: list[_Running] = []
+        self._background: list[_Running] = []
         self._starting: set[Future[_Running]] = set()
         self._foreground: set[Process] = set()  # waited for by `run`, perhaps in another thread than `close`
 
@@ -78,79 +82,79 @@ class Programs:
             network = self._network if network is None else network
             launch = self._launch(argv, folder, env or {}, network, read_only)
             seconds = self._limits.seconds if seconds is None else seconds
-            between = self._watch.recheck
+            on_tick = self._watch.recheck
             program = Process(
-                launch, self._limits, seconds=seconds, data=data, on_output=self._on_output, between=between
+                launch, self._limits, seconds=seconds, data=data, on_output=self._on_output, on_tick=on_tick
             )
             self._foreground.add(program)
             try:
-                ended = program.wait()
+                exit = program.wait()
             finally:
                 self._foreground.discard(program)
         finally:
             self._watch.end()
-        return replace(ended, put_back=(*self._watch.refused(ended.output), *self._watch.take_report()))
+        return replace(exit, put_back=(*self._watch.refused(exit.output), *self._watch.take_report()))
 
     def tell(self, on_output: Callable[[bytes], None]) -> None:
         self._on_output = on_output
 
     def start(self, argv: Sequence[str], *, output: str) -> BackgroundProcess:
         log = self._workspace.make(output)
-        begun: Future[_Running] = Future()
-        ended: Future[ProcessExit] = Future()
+        start: Future[_Running] = Future()
+        end: Future[ProcessExit] = Future()
 
-        def live() -> None:
-            if not begun.set_running_or_notify_cancel():
+        def run_and_watch() -> None:
+            if not start.set_running_or_notify_cancel():
                 return
             try:
                 try:
                     with os.fdopen(log, "wb"):
-                        program = Process(launch, self._limits, output=log, between=self._watch.recheck)
+                        program = Process(launch, self._limits, output=log, on_tick=self._watch.recheck)
                     background = BackgroundProcess(program.pid, shlex.join(argv), place)
-                    self._started.append(_Running(background, program, ended))
-                    begun.set_result(self._started[-1])
+                    self._background.append(_Running(background, program, end))
+                    start.set_result(self._background[-1])
                     exit = program.wait()
                 finally:  # before anyone learns of the end
                     self._watch.end()
-                ended.set_result(exit)
+                end.set_result(exit)
             except BaseException as error:  # otherwise `start`, `stop` or `close` would wait forever
-                if begun.done():  # it ends with this thread
-                    ended.set_result(ProcessExit(b"", 0, lost=str(error) or type(error).__name__))
+                if start.done():  # the program ends with this thread
+                    end.set_result(ProcessExit(b"", 0, lost=str(error) or type(error).__name__))
                 else:
-                    begun.set_exception(error)
+                    start.set_exception(error)
 
         self._watch.begin()
         try:
             place = self._workspace.display(output)
             launch = self._launch(argv, ".", {}, self._network, False)
-            self._starting.add(begun)
-            begun.add_done_callback(self._starting.discard)
+            self._starting.add(start)
+            start.add_done_callback(self._starting.discard)
             # Its own thread, since a program ends with the thread that started it.
-            threading.Thread(target=live, name=f"program {argv[0]}", daemon=True).start()
+            threading.Thread(target=run_and_watch, name=f"program {argv[0]}", daemon=True).start()
         except BaseException:  # Ctrl-C too
-            if begun.cancel():  # otherwise the thread runs and does this itself
+            if start.cancel():  # otherwise the thread runs and does this itself
                 self._watch.end()
                 os.close(log)
             raise
-        return begun.result().now()
+        return start.result().state()
 
     def programs(self) -> list[BackgroundProcess]:
-        return [started.now() for started in self._started]
+        return [running.state() for running in self._background]
 
     def stop(self, pid: int) -> BackgroundProcess:
-        for started in reversed(self._started):  # the system may reuse the pid of an ended program
-            if started.background.pid == pid:
-                started.program.end()
-                started.ended.result()
-                return started.now()
+        for running in reversed(self._background):  # the system may reuse the pid of an ended program
+            if running.background.pid == pid:
+                running.program.end()
+                running.end.result()
+                return running.state()
         raise CommandError(f"There is no started program with pid {pid}.")
 
     def close(self) -> None:
         wait([*self._starting])  # left by Ctrl-C
-        for program in (*self._foreground, *(started.program for started in self._started)):
+        for program in (*self._foreground, *(running.program for running in self._background)):
             program.end()
-        for started in self._started:
-            started.ended.result()
+        for running in self._background:
+            running.end.result()
         self._boundary.close()
 
     def _launch(
@@ -158,10 +162,10 @@ class Programs:
     ) -> Launch:
         place = self._workspace.root
         if folder != ".":
-            found = self._workspace.find(folder)
-            if found is None or found.kind != "folder":
+            entry = self._workspace.find(folder)
+            if entry is None or entry.kind != "folder":
                 raise CommandError(f"There is no folder {shown(folder)} in the workspace to start a program in.")
-            place /= found.path
+            place /= entry.path
         program = find_program(argv[0] if argv else "", place, self._boundary.path)
         return self._boundary.launch([program, *argv[1:]], place, env, network=network, read_only=read_only)
 
@@ -195,24 +199,24 @@ def open_sandbox(
     Raises SetupError if the requested kind does not work here, if a sandbox is `required` but nothing confines
     programs, or if `python` is not a working interpreter.
     """
-    kinds = KINDS.own if kind == AUTO else (KINDS.find(kind),)
-    if required and not any(tried.confines for tried in kinds):
+    candidates = KINDS.own if kind == AUTO else (KINDS.find(kind),)
+    if required and not any(candidate.confines for candidate in candidates):
         raise SetupError(f"A sandbox is required, but --sandbox {kind} is not a sandbox: leave out one of the two.")
     python = python or sys.executable
-    python_places(python)  # its failure must not lead to a weaker kind
+    python_places(python)  # checked first, as an unusable interpreter must not lead to a weaker kind
     reasons: list[str] = []
-    for tried in kinds:
-        if required and not tried.confines:
+    for candidate in candidates:
+        if required and not candidate.confines:
             break
         try:
-            boundary = _open_working(tried, workspace, limits, python)
+            boundary = _open_working(candidate, workspace, limits, python)
         except SetupError as error:
-            reasons.append(f"No {tried.name}: {error}")
+            reasons.append(f"No {candidate.name}: {error}")
         else:
             programs = Programs(workspace, boundary, limits, network=network, reasons=reasons)
             if python != sys.executable and programs.run([python, "-I", "-c", ""], seconds=_TRIAL_SECONDS).status != 0:
                 programs.close()
-                raise SetupError(f"{python} is not a working Python interpreter in the sandbox {tried.name}.")
+                raise SetupError(f"{python} is not a working Python interpreter in the sandbox {candidate.name}.")
             return programs
     raise SetupError(" ".join(["No sandbox works here.", *reasons]))
 
@@ -223,10 +227,10 @@ def _open_working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits
         raise SetupError("programs run only on Linux.")
     boundary: Boundary = kind.open(workspace, limits, python)
     try:
-        done = Programs(workspace, boundary, limits).run(["true"], seconds=_TRIAL_SECONDS)
-        how = f"a program in it ended by {done.signal or done.limit or f'status {done.status}'}."
-        lines = done.output.decode(errors="replace").strip().splitlines() or [how]
-        problem = "" if done.status == 0 else lines[-1]
+        exit = Programs(workspace, boundary, limits).run(["true"], seconds=_TRIAL_SECONDS)
+        description = f"a program in it ended by {exit.signal or exit.limit or f'status {exit.status}'}."
+        lines = exit.output.decode(errors="replace").strip().splitlines() or [description]
+        problem = "" if exit.status == 0 else lines[-1]
     except CommandError as error:
         problem = str(error)
     if problem:

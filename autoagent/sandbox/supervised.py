@@ -19,12 +19,14 @@ from autoagent.sandbox.process import Launch, ProcessLimits
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
-_OF_GIT = ("/etc/gitconfig",)  # git fails if it finds but cannot read this
-_GUARDED = "Programs can change files that later run as your user (.git/config, .envrc); when they end, it is undone."
+_GIT_SETTINGS = ("/etc/gitconfig",)  # git fails if it finds but cannot read this
+_GUARDED_FILES_GAP = (
+    "Programs can change files that later run as your user (.git/config, .envrc); when they end, it is undone."
+)
 
 
 class _Supervised:
-    """Hold the parts common to both kinds. Raises SetupError if programs could not even be ended."""
+    """The base of both kinds. Raises SetupError if programs could not even be ended."""
 
     def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
         if not has_call_filter():
@@ -37,7 +39,7 @@ class _Supervised:
         self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
     ) -> Launch:
         """Launch as Boundary does. Without confinement, programs always have the network."""
-        command = supervisor.command(str(folder), self._limits.file, argv, self._confinement(network, read_only))
+        command = supervisor.command(str(folder), self._limits.file_bytes, argv, self._confinement(network, read_only))
         return Launch(command, mounts.variables(self.path, str(self._home), env))
 
     def close(self) -> None:
@@ -61,7 +63,7 @@ class Unconfined(_Supervised):
         "Programs can send signals to others, and free themselves of their limits that way.",
         "Programs can fill the disk, the temporary folder, and the memory with unmapped files.",
         "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
-        _GUARDED,
+        _GUARDED_FILES_GAP,
     )
 
 
@@ -81,14 +83,14 @@ class Landlock(_Supervised):
         self._out_of_reach = tuple(str(workspace.root / place) for place in sorted(workspace.protected))
         # A program may replace anything in the workspace with a link, and may read the workspace anyway.
         python_outside = (place for place in mounts.python_places(python) if not is_inside(workspace.root, Path(place)))
-        self._visible = (*mounts.SYSTEM, *mounts.SETTINGS, *mounts.USERS, *_OF_GIT, *python_outside)
+        self._visible = (*mounts.SYSTEM, *mounts.SETTINGS, *mounts.USERS, *_GIT_SETTINGS, *python_outside)
         self.gaps: tuple[str, ...] = (
             "Programs can see the sizes and times of files outside the workspace, though not what is in them.",
             "Programs can change the mode and the times of files outside the workspace that are your user's.",
             "Programs that may use the network reach the sockets of services on this machine's disk as well.",
             "Programs can fill the disk and the temporary folder: the size of each file is limited, not their sum.",
             "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
-            _GUARDED,
+            _GUARDED_FILES_GAP,
         )
         if self._abi < ABI_OF_SIGNALS:
             self.gaps += (

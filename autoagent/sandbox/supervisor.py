@@ -2,8 +2,9 @@
 
 The supervisor adopts orphaned descendants. When the program ends, on SIGTERM, or when the agent's thread that started
 it ends, it kills all its descendants. They form one process group, which the system call filter does not let them
-leave, so a single signal reaches all of them. It imports little, since it starts once for each program. Not covered: a
-program that can kill it with SIGKILL.
+leave, so a single signal reaches all of them. The module imports little, since it starts once for each program.
+
+Not covered: a program that can kill the supervisor with SIGKILL.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from autoagent.sandbox.confinement import confine, keep_in_group
 from autoagent.workspace.syscalls import prctl
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-_CANNOT_START = 127  # a shell's status for that
-_PARENT = 1  # fields of /proc/PID/stat
-_PAUSE = 0.001  # seconds between two rounds of SIGKILL
+_START_FAILURE_STATUS = 127  # as of a shell
+_PARENT = 1  # field of /proc/PID/stat, from the state on
+_KILL_PAUSE_SECONDS = 0.001  # between two rounds of SIGKILL
 
 _CODE = "import sys; sys.path.append(sys.argv[1]); from autoagent.sandbox import supervisor; supervisor.main()"
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 
 
-def command(folder: str, largest_file: int, argv: Sequence[str], confinement: Mapping[str, Any]) -> list[str]:
+def command(folder: str, max_file_bytes: int, argv: Sequence[str], confinement: Mapping[str, Any]) -> list[str]:
     """Return the command line to run `argv` under supervision, with the arguments of `confine` if any."""
-    options = {"parent": os.getpid(), "folder": folder, "file": largest_file, "confinement": dict(confinement)}
+    options = {"parent": os.getpid(), "folder": folder, "file": max_file_bytes, "confinement": dict(confinement)}
     return [sys.executable, "-I", "-S", "-c", _CODE, _PACKAGES, marshal.dumps(options).hex(), *argv]
 
 
@@ -42,7 +43,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != options["parent"]:  # it died before this took effect
+    if os.getppid() != options["parent"]:  # the agent died before this took effect
         return
     program = os.fork()
     if program == 0:
@@ -65,18 +66,18 @@ def _exec_program(options: dict[str, Any], argv: list[str]) -> None:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execve(argv[0], argv, os.environ)  # noqa: S606 - there is to be no shell
+        os.execve(argv[0], argv, os.environ)  # noqa: S606 - without a shell
     except OSError as error:
         os.write(2, f"{error.filename or argv[0]}: cannot be started: {error.strerror}\n".encode())
     finally:
-        os._exit(_CANNOT_START)
+        os._exit(_START_FAILURE_STATUS)
 
 
 def _wait(program: int) -> int:
     """Wait until the program ends or has to end. Return its wait status, or that of SIGTERM."""
     while signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGCHLD:
         while child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            if child.si_pid == program:  # left a zombie, so that the group's number is not reused
+            if child.si_pid == program:  # remains a zombie, so that the group's number is not reused
                 return child.si_status << 8 if child.si_code == os.CLD_EXITED else child.si_status
             os.waitpid(child.si_pid, 0)
     return signal.SIGTERM
@@ -90,7 +91,7 @@ def _kill_descendants(program: int) -> None:
         while True:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-            time.sleep(_PAUSE)
+            time.sleep(_KILL_PAUSE_SECONDS)
             for pid in [pid for pid in tree_of(os.getpid()) if pid != os.getpid()]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -101,9 +101,9 @@ def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
     """Open the sandbox for this workspace. Raises SetupError if the requested one does not work here."""
     limits = ProcessLimits(
         seconds=settings.sandbox_seconds,
-        memory=settings.sandbox_memory * MB,
+        memory_bytes=settings.sandbox_memory * MB,
         processes=settings.sandbox_processes,
-        file=settings.sandbox_file * MB,
+        file_bytes=settings.sandbox_file * MB,
     )
     return programs.open_sandbox(
         workspace,

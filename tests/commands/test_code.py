@@ -172,7 +172,7 @@ def test_a_long_output_is_cut_with_its_size(ws: Room, line: str, total: int) -> 
     text = ws.text("execute_shell", command_line=f"echo head; {line}; echo; echo tail")
     assert text.startswith("Exit status 0. It printed:\nhead\nxx")
     assert text.endswith("\ntail\n")
-    left_out = total + 11 - ProcessLimits().head - ProcessLimits().tail
+    left_out = total + 11 - ProcessLimits().head_bytes - ProcessLimits().tail_bytes
     assert f"\n[... {left_out:,} of {total + 11:,} bytes left out ...]\n" in text
 
 

@@ -68,17 +68,17 @@ def gone(word: str) -> bool:
 
 @pytest.mark.parametrize("program", [MEMORY, CHILDREN], ids=["one", "children"])
 def test_memory_of_the_whole_tree(kind: str, either_user: int | None, hold: Hold, program: str) -> None:
-    done = hold(kind, either_user, memory=200 * MB).run("python3", "-c", program)
+    done = hold(kind, either_user, memory_bytes=200 * MB).run("python3", "-c", program)
     assert done.limit == "200 MB of memory"
 
 
 def test_memory_that_is_shared_counts_once(hold: Hold) -> None:
     program = "import os, time; b = bytearray(100_000_000); [os.fork() for _ in range(3)]; time.sleep(0.5)"
-    assert hold("auto", memory=300 * MB).run("python3", "-c", program).status == 0
+    assert hold("auto", memory_bytes=300 * MB).run("python3", "-c", program).status == 0
 
 
 def test_files_in_memory_are_bounded(hold: Hold) -> None:
-    agent = hold("bubblewrap", memory=64 * MB)
+    agent = hold("bubblewrap", memory_bytes=64 * MB)
     for target in ("/tmp/big", "/dev/shm/big"):
         done = agent.run("dd", "if=/dev/zero", f"of={target}", "bs=1M", "count=100")
         assert b"No space left" in done.output, done
@@ -89,7 +89,7 @@ def test_files_in_memory_are_bounded(hold: Hold) -> None:
 
 
 def test_the_size_of_a_file(kind: str, either_user: int | None, place: Path, hold: Hold) -> None:
-    agent = hold(kind, either_user, file=2 * MB)
+    agent = hold(kind, either_user, file_bytes=2 * MB)
     for argv in (["dd"], ["/bin/sh", "-c", 'dd "$@"', "sh"]):
         done = agent.run(*argv, "if=/dev/zero", "of=big", "bs=1M", "count=10")
         assert done.limit == "2 MB in one file"
@@ -113,7 +113,7 @@ def test_the_number_of_processes(kind: str, either_user: int | None, hold: Hold,
 
 @pytest.mark.slow
 def test_the_time_of_processors_counts_in_the_background_too(kind: str, place: Path, hold: Hold) -> None:
-    agent = hold(kind, cpu=0.3)
+    agent = hold(kind, cpu_seconds=0.3)
     assert agent.run("python3", "-c", BUSY).limit == "0.3 s of processor time"
     pid = agent.start("python3", "-c", BUSY, output="log.txt")
     wait_for(lambda: not Path(f"/proc/{pid}").exists())

@@ -53,7 +53,7 @@ def another(kind: str, workspace: Workspace) -> Iterator[Sandbox]:
 @contextmanager
 def opened(kind: str, workspace: Workspace) -> Iterator[Sandbox]:
     try:
-        made = open_sandbox(workspace, ProcessLimits(head=100, tail=100), kind=kind)
+        made = open_sandbox(workspace, ProcessLimits(head_bytes=100, tail_bytes=100), kind=kind)
     except SetupError as error:
         pytest.skip(str(error))
     with closing(made):
