@@ -13,13 +13,13 @@ from contextlib import suppress
 from autoagent.workspace.syscalls import call
 
 _EVENT = struct.Struct("iIII")  # struct inotify_event: watch, mask, cookie, bytes of the name
-_MODIFIED, _ATTRIBUTES, _MOVED, _CREATED, _DELETED, _SELF = 0x2, 0x4, 0xC0, 0x100, 0x200, 0xC00
+_MODIFY, _ATTRIBUTES, _MOVE, _CREATE, _DELETE, _SELF = 0x2, 0x4, 0xC0, 0x100, 0x200, 0xC00  # linux/inotify.h
 _UNRELIABLE = 0x2000 | 0x4000  # the file system was unmounted, or events were dropped
 _IGNORED, _IS_FOLDER = 0x8000, 0x4000_0000
 _ONLY_FOLDERS, _NOT_UNLINKED = 0x0100_0000, 0x0400_0000
-_EVENT_MASK = _MODIFIED | _ATTRIBUTES | _MOVED | _CREATED | _DELETED | _SELF | _ONLY_FOLDERS | _NOT_UNLINKED
+_EVENT_MASK = _MODIFY | _ATTRIBUTES | _MOVE | _CREATE | _DELETE | _SELF | _ONLY_FOLDERS | _NOT_UNLINKED
 _BUFFER_BYTES = 1 << 16
-_MAX_CHANGES = 5_000  # beyond it a full scan is no slower
+_MAX_CHANGED_NAMES = 5_000  # with more, a full scan is no slower
 
 
 class Changes:
@@ -40,22 +40,22 @@ class Changes:
 
     def begin(self) -> None:
         """Start again, before the first folder is added and scanned."""
-        self.taken()
+        self.take()
         self._folders = {}
         if self._descriptor < 0:
             with suppress(OSError, ImportError, AttributeError):  # no ctypes, no such call, too many instances
                 self._descriptor = call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def add(self, where: str, folder: int) -> None:
+    def add(self, where: str, descriptor: int) -> None:
         """Watch an open folder from now on, under the name `where`."""
         if self._descriptor >= 0:
             try:
-                path = f"/proc/self/fd/{folder}".encode()
+                path = f"/proc/self/fd/{descriptor}".encode()
                 self._folders[call("inotify_add_watch", self._descriptor, path, _EVENT_MASK)] = where
             except OSError:  # the user's limit is reached, or there is no /proc
                 self.forget()
 
-    def taken(self) -> dict[str, set[str]] | None:
+    def take(self) -> dict[str, set[str]] | None:
         """Return the names changed since the last call, by folder.
 
         None means unknown: a folder was created or deleted, its mode changed, or there were too many changes.
@@ -73,6 +73,6 @@ class Changes:
                         self.forget()
                     elif where is not None and name:
                         changed.setdefault(where, set()).add(os.fsdecode(name))
-                if sum(map(len, changed.values())) > _MAX_CHANGES:
+                if sum(map(len, changed.values())) > _MAX_CHANGED_NAMES:
                     self.forget()
         return changed if self._descriptor >= 0 else None

@@ -2,10 +2,10 @@
 
 A path is resolved to its physical place, so that links inside the workspace work, and the place is checked. Then it is
 opened from the root without following any link: a swap in between makes opening fail instead of leading outside. The
-kernel does that in one step where it has openat2 (Linux 5.6). Elsewhere it is a walk over the folders. A file with
-further hard links is never written through but gets a new inode.
+kernel does that in one step if it has openat2 (Linux 5.6). Otherwise the folders are opened one by one. A file with
+further hard links gets a new inode instead of being changed in place.
 
-No library opens beneath a folder without following links. Python's pathlib follows them.
+No library opens a path beneath a folder without following links. Python's pathlib follows them.
 
 Not covered: hard links to outside or protected files can be read (the sandbox prevents making them), and so can file
 systems mounted inside the workspace.
@@ -39,18 +39,18 @@ Gate = Callable[[int, str, int], int]
 Raises OSError: ELOOP, ENOTDIR or EXDEV for a link in the path.
 """
 
-MAX_SYNCED_FILES = 1_000  # more are synced by syncing all disks
+MAX_SYNCED_FILES = 1_000  # for more, all disks are synced
 
-_WORKSPACE_NAMES = ("workspace", "auto_gpt_workspace")  # usual in containers, so models look there
+_WORKSPACE_NAMES = ("workspace", "auto_gpt_workspace")  # at the top of containers, so models look there
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FIRST_READ_BYTES = 1 << 16  # most files are smaller
-_MAX_PATH = 4096  # bytes; PATH_MAX of Linux
-_MAX_NAME = 255  # bytes; NAME_MAX of Linux
+_MAX_PATH_BYTES = 4096  # PATH_MAX of Linux
+_MAX_NAME_BYTES = 255  # NAME_MAX of Linux
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceEntry:
-    """Describe an entry of the workspace. An unreadable folder appears twice: as `folder`, and as `unreadable`."""
+    """An entry of the workspace. An unreadable folder appears twice: as `folder`, and as `unreadable`."""
 
     path: str  # relative to the root
     kind: Literal["file", "folder", "link", "special", "unreadable"]
@@ -160,8 +160,8 @@ class Workspace:
         with self._opened_file(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             if self._observer is not None:
                 self._observer(self._locate(path), True)
-            begin = file.read(min(limit, _FIRST_READ_BYTES))  # reading `limit` at once would allocate megabytes
-            return begin + file.read(limit - len(begin)) if len(begin) == _FIRST_READ_BYTES else begin
+            start = file.read(min(limit, _FIRST_READ_BYTES))  # reading `limit` at once would allocate megabytes
+            return start + file.read(limit - len(start)) if len(start) == _FIRST_READ_BYTES else start
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file atomically, keeping its mode. Create missing folders."""
@@ -206,20 +206,19 @@ class Workspace:
                 yield file
             os.fsync(descriptor)
 
-    def rename(self, path: str, new: str) -> None:
+    def rename(self, path: str, new_path: str) -> None:
         """Rename a file atomically, replacing an existing file and taking over its mode."""
-        (folder, _, name), (into, _, new_name) = (
-            self._locate(p, of_file=True, to_write=True).rpartition("/") for p in (path, new)
-        )
-        with self._opened_file(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as old_parent:
-            self._make_folders(into)
-            with self._opened(into or ".", _FOLDER) as parent:
-                if (mode := _mode_to_keep(parent, new_name, new)) is not None:
+        folder, _, name = self._locate(path, of_file=True, to_write=True).rpartition("/")
+        new_folder, _, new_name = self._locate(new_path, of_file=True, to_write=True).rpartition("/")
+        with self._opened_file(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as parent:
+            self._make_folders(new_folder)
+            with self._opened(new_folder or ".", _FOLDER) as new_parent:
+                if (mode := _mode_to_keep(new_parent, new_name, new_path)) is not None:
                     os.fchmod(descriptor, mode)
-                os.rename(name, new_name, src_dir_fd=old_parent, dst_dir_fd=parent)
+                os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
+                _sync_folder(new_parent)
+            if new_folder != folder:
                 _sync_folder(parent)
-            if into != folder:
-                _sync_folder(old_parent)
 
     def delete(self, path: str) -> None:
         """Delete a file, or a symbolic link itself. Folders are refused."""
@@ -255,8 +254,8 @@ class Workspace:
                 entries = self._entries(folder)
             except OSError as error:
                 if folder == start:
-                    plain = isinstance(error, NotADirectoryError)
-                    reason = f"{shown(directory)} is not a folder." if plain else _reason(error, directory)
+                    is_file = isinstance(error, NotADirectoryError)
+                    reason = f"{shown(directory)} is not a folder." if is_file else _reason(error, directory)
                     raise CommandError(reason) from error
                 yield WorkspaceEntry(folder, "unreadable")
                 continue
@@ -290,15 +289,15 @@ class Workspace:
             raise CommandError(f"{shown(path)} {problem}.")
         if of_file and path.endswith(("/", "/.", "/..")):
             raise CommandError(f"{shown(path)} names a folder, not a file.")
-        first, _, rest = path.lstrip("/").partition("/")
+        top, _, inner_path = path.lstrip("/").partition("/")
         joined = self.root / path
-        if path.startswith("/") and first in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
-            joined = self.root / rest.lstrip("/")  # a path outside with a usual workspace name
+        if path.startswith("/") and top in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
+            joined = self.root / inner_path.lstrip("/")  # outside, but with a usual name of a workspace
         elif self._copy_of is not None and Path(path).is_relative_to(self._copy_of):
             joined = self.root / Path(path).relative_to(self._copy_of)
         try:
             real = _real_path(joined) if follow else f"{_real_path(joined.parent)}/{joined.name}"
-        except OSError as error:  # realpath accepts missing files, but no changes meanwhile
+        except OSError as error:  # realpath accepts missing files, but fails if a link changes meanwhile
             if error.errno == errno.ELOOP:
                 raise CommandError(f"{shown(path)} leads through too many symbolic links.") from None
             raise CommandError(f"{shown(path)} was changed by something else just now; try again.") from None
@@ -341,16 +340,16 @@ class Workspace:
             yield descriptor
 
     def _make_folders(self, folder: str) -> None:
-        above = ""
-        for part in folder.split("/") if folder else ():
-            with self._opened(above or ".", _FOLDER) as parent, suppress(FileExistsError):
-                os.mkdir(part, dir_fd=parent)
-            above = path_in(above, part)
+        parent_path = ""
+        for name in folder.split("/") if folder else ():
+            with self._opened(parent_path or ".", _FOLDER) as parent, suppress(FileExistsError):
+                os.mkdir(name, dir_fd=parent)
+            parent_path = path_in(parent_path, name)
 
     def _entries(self, folder: str) -> list[WorkspaceEntry]:
         entries = []
-        with self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as found:
-            for item in found:
+        with self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as items:
+            for item in items:
                 path = path_in("" if folder == "." else folder, item.name)
                 if path.casefold() in self._protected or is_draft(path):
                     continue
@@ -379,22 +378,22 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x0
 def openat2_gate(folder: int, path: str, flags: int) -> int:
     """Open through the gate by the system call openat2(2). Raises OSError ENOSYS or EPERM if it is unavailable."""
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
-    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how: flags, mode, resolve
+    open_how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # flags, mode, resolve
     while True:
         with suppress(InterruptedError):
-            return call("syscall", _OPENAT2, folder, os.fsencode(path), how, len(how))
+            return call("syscall", _OPENAT2, folder, os.fsencode(path), open_how, len(open_how))
 
 
 def walk_gate(folder: int, path: str, flags: int) -> int:
     """Open through the gate folder by folder, following no link."""
-    *folders, last = path.split("/")
+    *folders, base_name = path.split("/")
     current = os.dup(folder)
     try:
         for name in folders:
             child = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
             os.close(current)
             current = child
-        return os.open(last, flags | os.O_NOFOLLOW, dir_fd=current)
+        return os.open(base_name, flags | os.O_NOFOLLOW, dir_fd=current)
     finally:
         os.close(current)
 
@@ -426,8 +425,10 @@ def _malformation(path: str) -> str:
         return "is a URL, not a path in the workspace"
     if path == "~" or re.match(r"~[^/]*/", path):
         return "is in a home folder, which is outside the workspace; use a path relative to the workspace"
-    if len(os.fsencode(path)) > _MAX_PATH or any(len(os.fsencode(name)) > _MAX_NAME for name in path.split("/")):
-        return f"is too long: a name may have {_MAX_NAME} bytes, a path {_MAX_PATH}"
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES or any(
+        len(os.fsencode(name)) > _MAX_NAME_BYTES for name in path.split("/")
+    ):
+        return f"is too long: a name may have {_MAX_NAME_BYTES} bytes, a path {_MAX_PATH_BYTES}"
     return ""
 
 
@@ -460,8 +461,8 @@ def _kind(mode: int) -> Literal["file", "folder", "link", "special"]:
 
 def _require_file(mode: int, path: str) -> None:
     if not stat.S_ISREG(mode):
-        what = "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
-        raise CommandError(f"{shown(path)} is {what}.")
+        kind = "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
+        raise CommandError(f"{shown(path)} is {kind}.")
 
 
 def _mode_to_keep(parent: int, name: str, path: str) -> int | None:

@@ -33,14 +33,14 @@ from autoagent.core.frozen import dataclass
 from autoagent.workspace import guarded_patterns
 
 MAX_SCANNED_ENTRIES = 100_000  # entries of the workspace, level by level
-_MAX_KEPT_BYTES = 1 << 20  # of one restorable file
-_MAX_HELD_NAME = 200  # bytes of a file's name in the name of its copy
-_MAX_DIGEST_BYTES = 32 << 20  # of one file that undo restores; for this program's own files there is no limit
+_MAX_RESTORABLE_BYTES = 1 << 20  # of one file
+_MAX_COPY_NAME_BYTES = 200  # of a file's name in the name of its copy
+_MAX_DIGEST_BYTES = 32 << 20  # of one file, as of undo; this program's own files have no limit
 _RACY_NS = 50_000_000  # a folder changed more recently may change again without a new time
 _MAX_READ_ONLY_PATHS = 64  # each delays every start of a program by 0.05 ms
 _GIT_FILES = frozenset({"config", "config.worktree", "commondir"})
-_UNWRITABLE = tuple(os.strerror(number).encode() for number in (errno.EROFS, errno.EBUSY))
-_ANYWHERE = re.compile(r"\*\*/([^*?/]+)")
+_WRITE_ERRORS = tuple(os.strerror(number).encode() for number in (errno.EROFS, errno.EBUSY))
+_ANY_DEPTH = re.compile(r"\*\*/([^*?/]+)")
 _REPOSITORY, _WORKTREE = {"HEAD", "objects", "refs"}, {"HEAD", "commondir"}  # their typical entries
 
 Stamp = tuple[int, int, int, int, int]
@@ -88,8 +88,8 @@ class GuardedNames:
                 del patterns[change[1:]]
             else:
                 patterns[change] = None
-        self.anywhere = frozenset(match[1].casefold() for match in map(_ANYWHERE.fullmatch, patterns) if match)
-        self._at_top = [pattern for pattern in patterns if not _ANYWHERE.fullmatch(pattern)]
+        self.anywhere = frozenset(match[1].casefold() for match in map(_ANY_DEPTH.fullmatch, patterns) if match)
+        self._at_top = [pattern for pattern in patterns if not _ANY_DEPTH.fullmatch(pattern)]
         tops = {pattern.partition("/")[0].casefold() for pattern in self._at_top}
         self._tops = None if any(set(top) & set("*?") for top in tops) else tops
 
@@ -121,7 +121,7 @@ def _regex(pattern: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FileState:
-    """Hold the state of a guarded file: its stamp, permissions and content (of a link: its target).
+    """The state of a guarded file: its stamp, permissions, and content or link target.
 
     For anything but a file, `mode` is its type. A file too large to keep has a `digest` in place of its content.
     """
@@ -165,16 +165,16 @@ class GuardedFiles:
         self._running = 0  # number of running programs
         self._has_scanned = False
         self._report: list[str] = []
-        # What was found before the programs began:
+        # Found before the programs began:
         self._accepted: dict[str, _FileState] = {}
         self._unreadable: dict[str, Stamp] = {}
         self._existing_hidden: set[str] = set()
-        self._configured: set[str] = set()  # what the configuration of the user's repositories names, folded
-        self._included: set[str] = set()  # the files that it includes
+        self._configured: set[str] = set()  # paths named by the configuration of the user's repositories, folded
+        self._included: set[str] = set()  # files included by it
         self._program_folders: dict[str, int] = {}  # descriptors of this program's folders, and of those above
-        # What the scans have found:
+        # Found by the scans:
         self._git_dirs: set[str] = set()
-        self._made: set[str] = set()  # repositories made by programs, and files leading to them
+        self._made_paths: set[str] = set()  # repositories made by programs, and files leading to them
         self._listings: dict[str, tuple[Stamp, Mapping[str, bool]]] = {}
         self._relevant: dict[str, list[str]] = {}  # subfolders, and names guarded anywhere, by folder
         self._restores_permissions = False  # whether to undo a program's change of permissions
@@ -199,7 +199,7 @@ class GuardedFiles:
 
     def refused(self, output: bytes) -> list[str]:
         """Return a line for each read-only path named in a program's write errors."""
-        lines = [line for line in output.splitlines() if line.rstrip().endswith(_UNWRITABLE)]
+        lines = [line for line in output.splitlines() if line.rstrip().endswith(_WRITE_ERRORS)]
         return [
             f"{path} could not be written."
             for path in self.read_only
@@ -255,7 +255,7 @@ class GuardedFiles:
         if configured != self._configured:  # these files are guarded, too
             self._configured = configured
             found = self._accept_found()
-        hooks = [path_in(git_dir, "hooks") for git_dir in self._git_dirs - self._made]
+        hooks = [path_in(git_dir, "hooks") for git_dir in self._git_dirs - self._made_paths]
         paths = {*filter(None, map(self._read_only_path, found)), *(p for p in hooks if os.path.isdir(self._root / p))}  # noqa: PTH112 - as above
         self.read_only = tuple(sorted(paths, key=lambda path: (path.count("/"), path))[:_MAX_READ_ONLY_PATHS])
         self._has_scanned = True
@@ -270,25 +270,25 @@ class GuardedFiles:
 
     def _configured_paths(self, found: Iterable[str]) -> Iterator[str]:
         """Yield the paths that the configuration of the user's repositories names: included files, and hooks."""
-        git_dirs = self._git_dirs - self._made
+        git_dirs = self._git_dirs - self._made_paths
         # Hooks are relative to the top of the work tree, also to that of a submodule or another work tree.
         tops = {posixpath.dirname(path) for path in (*git_dirs, *found) if posixpath.basename(path) == ".git"}
         files = [path_in(git_dir, name) for git_dir in git_dirs for name in _GIT_FILES]
         self._included = set()
         for file in files:
             config = None
-            with suppress(OSError, ValueError):  # it is not there, or no file can have this name
+            with suppress(OSError, ValueError):  # missing, or no file can have this name
                 config = self._state_of(file, (self._root / file).lstat())
-            for is_included, named in guarded_patterns.paths_in_config((config and config.data) or b""):
+            for is_included, value in guarded_patterns.paths_in_config((config and config.data) or b""):
                 for base in [posixpath.dirname(file)] if is_included else tops | git_dirs:
-                    path = os.path.relpath(self._root / base / os.path.expanduser(named), self._root)  # noqa: PTH111 - as text
+                    path = os.path.relpath(self._root / base / os.path.expanduser(value), self._root)  # noqa: PTH111 - as text
                     if path.split("/")[0] == "..":
                         continue
                     if is_included and path not in self._included:
                         self._included.add(path)
-                        files.append(path)  # the loop comes to it
+                        files.append(path)  # read later in this loop
                     if path == "." or any(f"{git_dir}/".startswith(f"{path}/") for git_dir in git_dirs):
-                        # With all in it guarded, git could write nothing there.
+                        # If this whole folder were guarded, git could write nothing there.
                         yield from (posixpath.normpath(path_in(path, hook)) for hook in guarded_patterns.HOOKS)
                     else:
                         yield path
@@ -309,18 +309,19 @@ class GuardedFiles:
         git_dir = self._git_dir_of(path)
         if git_dir is not None:
             hooks = path_in(git_dir, "hooks")
-            return "" if git_dir in self._made else hooks if path.startswith(f"{hooks}/") else path
+            return "" if git_dir in self._made_paths else hooks if path.startswith(f"{hooks}/") else path
         parts = path.split("/")
         tops = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
         top = next((top for top in tops if self.names.match(top) or top.casefold() in self._configured), path)
-        return "" if top in self._made else top
+        return "" if top in self._made_paths else top
 
     def _git_dir_of(self, path: str) -> str | None:
         """Return the innermost repository that has this file as its configuration, hook or info."""
-        around = (git_dir for git_dir in self._git_dirs if path.startswith(f"{git_dir}/") or not git_dir)
-        git_dir = max(around, key=len, default=None)
-        rest = path[len(git_dir) + bool(git_dir) :] if git_dir is not None else ""
-        return git_dir if rest in _GIT_FILES or rest.startswith(("hooks/", "info/")) or rest == "hooks" else None
+        outer = (git_dir for git_dir in self._git_dirs if path.startswith(f"{git_dir}/") or not git_dir)
+        git_dir = max(outer, key=len, default=None)
+        inner_path = path[len(git_dir) + bool(git_dir) :] if git_dir is not None else ""
+        is_of_git = inner_path in _GIT_FILES or inner_path.startswith(("hooks/", "info/")) or inner_path == "hooks"
+        return git_dir if is_of_git else None
 
     def _scan(self) -> dict[str, os.stat_result]:
         """Return the existing guarded files. Also record the repositories."""
@@ -366,7 +367,7 @@ class GuardedFiles:
             elif name in _GIT_FILES or name == "hooks":
                 self._add(path_in(git_dir, name), found)
         self._add(path_in(git_dir, "info/attributes"), found)
-        logs = self._entries(path_in(git_dir, "logs")) if entries.get("logs") else {}  # opened again if it was closed
+        logs = self._entries(path_in(git_dir, "logs")) if entries.get("logs") else {}  # even if unreadable
         for name in (*entries, *(f"logs/{name}" for name in logs if name == "HEAD")):
             # through a link, the user's next commit would write elsewhere
             if os.path.islink(self._root / git_dir / name):  # noqa: PTH114 - Path's raise where nobody may look
@@ -380,8 +381,9 @@ class GuardedFiles:
         """Return the names in a folder, and whether each is a folder. Return nothing for an unreadable folder."""
         try:
             stamp = stamp_of((self._root / folder).lstat())
-            if (known := self._listings.get(folder)) and known[0] == stamp:
-                return known[1]
+            last_stamp, last_names = self._listings.get(folder, (None, {}))
+            if last_stamp == stamp:
+                return last_names
             if not os.access(self._root / folder, os.R_OK | os.X_OK):
                 self._restore_permissions(folder, stamp)
             with self._open_folder(folder or ".") as descriptor, os.scandir(descriptor) as entries:
@@ -408,9 +410,9 @@ class GuardedFiles:
     def _state_of(self, path: str, status: os.stat_result) -> _FileState | None:
         """Return the state of a path with this status, or None for a folder, or a missing or unreadable file."""
         stamp, kind = stamp_of(status), stat.S_IFMT(status.st_mode)
-        known = self._accepted.get(path)
-        if known and known.stamp == stamp:
-            return known
+        accepted = self._accepted.get(path)
+        if accepted and accepted.stamp == stamp:
+            return accepted
         folder, _, name = path.rpartition("/")
         if kind == stat.S_IFDIR:
             return None
@@ -421,11 +423,11 @@ class GuardedFiles:
                 return _FileState(stamp, kind, None)
             flags, mode = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, status.st_mode & 0o777
             with os.fdopen(os.open(name, flags, dir_fd=parent), "rb") as file:
-                data = file.read(_MAX_KEPT_BYTES + 1)
-                if len(data) <= _MAX_KEPT_BYTES:
+                data = file.read(_MAX_RESTORABLE_BYTES + 1)
+                if len(data) <= _MAX_RESTORABLE_BYTES:
                     return _FileState(stamp, mode, data)
                 # A digest tells apart files of the same size. If there is nothing to compare, the size will do.
-                may_compare = known.stamp[2] == status.st_size if known else not self._restores_permissions
+                may_compare = accepted.stamp[2] == status.st_size if accepted else not self._restores_permissions
                 of_program = any(Path(path).is_relative_to(place) for place in self._program)
                 if self.enforced or not may_compare or not (of_program or status.st_size <= _MAX_DIGEST_BYTES):
                     return _FileState(stamp, mode, None, str(status.st_size).encode())
@@ -440,7 +442,7 @@ class GuardedFiles:
         git_dirs_before, self._restores_permissions = self._git_dirs, True
         self._restore_program()
         found = self._scan()
-        self._made = (self._made | (self._git_dirs - git_dirs_before)) & {*self._git_dirs, *found}
+        self._made_paths = (self._made_paths | (self._git_dirs - git_dirs_before)) & {*self._git_dirs, *found}
         for path in sorted(found.keys() | self._accepted.keys()):
             self._revert_file(path, found.get(path))
         for path in {*self._hidden.values()} - self._existing_hidden:  # folders made in the place of a missing file
@@ -456,106 +458,108 @@ class GuardedFiles:
             with suppress(OSError):
                 if os.path.samestat(os.fstat(descriptor), path.lstat()):
                     continue
-            there, spare = Path(f"/proc/self/fd/{descriptor}").readlink(), f"{path}.{os.urandom(3).hex()}"
+            moved_path, spare_path = Path(f"/proc/self/fd/{descriptor}").readlink(), f"{path}.{os.urandom(3).hex()}"
             try:
-                for folder in (*reversed(there.parents), there, *reversed(path.parents)):
+                for folder in (*reversed(moved_path.parents), moved_path, *reversed(path.parents)):
                     if folder.is_relative_to(self._root) and not os.access(folder, os.W_OK | os.X_OK):
                         self._restore_permissions(os.path.relpath(folder, self._root))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                for source, target in (there, f"{spare}.own"), (path, spare), (Path(f"{spare}.own"), path):
+                own_path = Path(f"{spare_path}.own")
+                for source, target in (moved_path, own_path), (path, spare_path), (own_path, path):
                     with suppress(FileNotFoundError):  # deleted meanwhile
                         source.rename(target)
-                self._report.append(f"{place} was restored; its replacement was moved to {spare}.")
+                self._report.append(f"{place} was restored; its replacement was moved to {spare_path}.")
             except OSError as error:
                 self._report.append(f"{place} would run as the user later; it cannot be removed: {error.strerror}.")
 
     def _revert_file(self, path: str, status: os.stat_result | None) -> None:
         """Bring a path with this status, or a missing path, back to its allowed state."""
-        known, now = self._accepted.get(path), None
+        accepted, present = self._accepted.get(path), None
         if status is not None:
-            now = self._state_of(path, status)
-            if now is None and stat.S_ISREG(status.st_mode):
+            present = self._state_of(path, status)
+            if present is None and stat.S_ISREG(status.st_mode):
                 with suppress(OSError):
                     self._restore_permissions(path, stamp_of(status))
-                    now = self._state_of(path, (self._root / path).lstat())
-            if now is None:
+                    present = self._state_of(path, (self._root / path).lstat())
+            if present is None:
                 return
-        if now and known and now.is_same(known):
+        if present and accepted and present.is_same(accepted):
             return
         by_user = self.enforced and self._read_only_path(path) in self.read_only
-        stays = by_user or (not now and self._git_dir_of(path) in self._made)
-        allowed = now if stays else self._allowed_state(path, now, known)
-        if allowed is not now:
-            self._replace(path, now, allowed)
-        elif now:
-            self._accepted[path] = now
+        stays = by_user or (not present and self._git_dir_of(path) in self._made_paths)
+        allowed = present if stays else self._allowed_state(path, present, accepted)
+        if allowed is not present:
+            self._replace(path, present, allowed)
+        elif present:
+            self._accepted[path] = present
         else:
             self._accepted.pop(path, None)
 
-    def _allowed_state(self, path: str, now: _FileState | None, known: _FileState | None) -> _FileState | None:
-        """Return the allowed state of a path now in state `now`: the same, another, or none."""
-        if now is None:
-            return known
+    def _allowed_state(self, path: str, present: _FileState | None, accepted: _FileState | None) -> _FileState | None:
+        """Return the allowed state of a path whose state is `present`: the same, another, or none."""
+        if present is None:
+            return accepted
         folder, _, name = path.rpartition("/")
-        data = now.data if now.data is not None and now.mode != stat.S_IFLNK else b"\0"
-        is_made = self._git_dir_of(path) in self._made
+        data = present.data if present.data is not None and present.mode != stat.S_IFLNK else b"\0"
+        is_made = self._git_dir_of(path) in self._made_paths
         if name.casefold() == ".git" or (is_made and name == "commondir"):
             target = os.fsdecode(data).removeprefix("gitdir:").strip()
             if "\0" in target or os.path.relpath(self._root / folder / target, self._root) not in self._git_dirs:
-                return known
-            self._made |= set() if known else {path}
-            return now
+                return accepted
+            self._made_paths |= set() if accepted else {path}
+            return present
         if is_made and name == "config":
             reduced = guarded_patterns.harmless_config(data)
-            return now if reduced == data else _FileState(now.stamp, 0o644, reduced)
+            return present if reduced == data else _FileState(present.stamp, 0o644, reduced)
         if (
             path == ".gitmodules"
-            and not known
+            and not accepted
             and guarded_patterns.harmless_config(data, guarded_patterns.HARMLESS_IN_GITMODULES) == data
         ):
-            return now
-        return now if is_made and name == "attributes" else known  # harmless without drivers in the configuration
+            return present
+        # harmless without drivers in the configuration
+        return present if is_made and name == "attributes" else accepted
 
-    def _replace(self, path: str, now: _FileState | None, allowed: _FileState | None) -> None:
+    def _replace(self, path: str, present: _FileState | None, allowed: _FileState | None) -> None:
         """Restore or remove a file, and report it. Removed folder permissions are restored before a second attempt."""
         folder, _, name = path.rpartition("/")
-        known, copy_note = self._accepted.pop(path, None), ""
+        accepted, copy_note = self._accepted.pop(path, None), ""
         for may_retry in (True, False):
             try:
                 with self._open_folder(folder or ".") as parent:
-                    if now and not copy_note:
-                        copy_note = self._copy_to_quarantine(name, now)
+                    if present and not copy_note:
+                        copy_note = self._copy_to_quarantine(name, present)
                     if allowed and allowed.data is not None:
                         replace_in(parent, name, allowed.data, allowed.mode)
                         if state := self._state_of(path, os.stat(name, dir_fd=parent, follow_symlinks=False)):
                             self._accepted[path] = state
-                    elif now:
+                    elif present:
                         os.unlink(name, dir_fd=parent)
                 break
             except OSError as error:
                 if may_retry and isinstance(error, PermissionError):
                     with suppress(OSError):
                         self._restore_permissions(folder)
-                elif now:
+                elif present:
                     self._report.append(f"{path} would run as the user later; it cannot be removed: {error.strerror}.")
                 if not may_retry:
-                    if known:  # its folder may come back, as while a program moves it
-                        self._accepted[path] = known
+                    if accepted:  # its folder may come back, as while a program moves it
+                        self._accepted[path] = accepted
                     return
-        gone = not allowed or allowed.data is None
-        outcome = "removed" if gone else "restored" if allowed is known else "reduced to harmless entries"
+        is_removed = not allowed or allowed.data is None
+        outcome = "removed" if is_removed else "restored" if allowed is accepted else "reduced to harmless entries"
         self._report.append(f"{path} was {outcome}{copy_note}.")
 
-    def _copy_to_quarantine(self, name: str, now: _FileState) -> str:
+    def _copy_to_quarantine(self, name: str, state: _FileState) -> str:
         """Copy a file that is to be removed. Return a note on the path of the copy, or on why there is none."""
         if self._quarantine is None:
             return ""
-        end = os.fsdecode(os.fsencode(name)[-_MAX_HELD_NAME:])
-        target = self._quarantine / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}-{end}"
+        name_end = os.fsdecode(os.fsencode(name)[-_MAX_COPY_NAME_BYTES:])
+        target = self._quarantine / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}-{name_end}"
         try:
             self._quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as copy:
-                copy.write(now.data if now.data is not None else b"(more than can be kept)\n")
+                copy.write(state.data if state.data is not None else b"(more than can be kept)\n")
         except OSError as error:  # the removal protects the user; the copy is a courtesy
             return f"; the program's version could not be kept: {error.strerror}"
         return f"; the program's version is in {target}"

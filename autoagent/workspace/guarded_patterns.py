@@ -57,7 +57,7 @@ _VALUE_PART = re.compile(rb'"|\\\r?\n|\\.|[#;]|[^"\\#;]+', re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"b": b"\b"}
 
 # Entries that run no program and include no file, by section. Only unquoted lines in git's own format count.
-_HARMLESS = {
+_HARMLESS_ENTRIES = {
     "core": "repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol",
     "user": "name|email",
     "init": "defaultbranch",
@@ -69,7 +69,7 @@ _HARMLESS = {
 _SECTION = re.compile(r'\[([a-z]+)(?: "(?!.*\.\.)[^"\\\]\n]*")?\]', re.IGNORECASE)
 _ENTRY = re.compile(r"\s*([a-z]+) = (?!-)([^\"\\#;\x00-\x1f\x7f]*)", re.IGNORECASE)
 HARMLESS_IN_GITMODULES = {"submodule": "path|url|branch|ignore|shallow|fetchrecursesubmodules"}
-_MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
+_MINIMAL_CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
 
 
 def paths_in_config(data: bytes) -> Iterator[tuple[bool, str]]:
@@ -83,24 +83,24 @@ def paths_in_config(data: bytes) -> Iterator[tuple[bool, str]]:
             yield is_included, os.fsdecode(value)
 
 
-def _value(written: bytes) -> bytes:
+def _value(text: bytes) -> bytes:
     """Return a value as git reads it: quotes begin and end anywhere, and a backslash escapes or continues the line."""
-    value, quoted = b"", False
-    for part in _VALUE_PART.findall(written):
+    value, is_quoted = b"", False
+    for part in _VALUE_PART.findall(text):
         if part == b'"':
-            quoted = not quoted
+            is_quoted = not is_quoted
         elif part.startswith(b"\\"):
             value += b"" if part.endswith(b"\n") else _ESCAPES.get(part[1:], part[1:])
-        elif part in (b"#", b";") and not quoted:
+        elif part in (b"#", b";") and not is_quoted:
             break
         else:
             value += part
     return value.strip()
 
 
-def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> bytes:
+def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS_ENTRIES) -> bytes:
     """Return a repository's configuration without the lines that can run programs."""
-    kept, section = [], ""
+    lines, section = [], ""
     for line in data.decode("utf-8", "replace").split("\n"):
         if section_match := _SECTION.fullmatch(line):
             section = section_match[1].lower()
@@ -108,6 +108,6 @@ def harmless_config(data: bytes, harmless: Mapping[str, str] = _HARMLESS) -> byt
             if not re.fullmatch(harmless.get(section, "(?!)"), entry[1].lower()) or "::" in entry[2]:
                 continue
         elif line and not re.match(r"\s*[#;]", line):
-            return _MINIMAL  # rather than guess how git reads it
-        kept.append(line)
-    return "\n".join(kept).encode("utf-8", "replace")
+            return _MINIMAL_CONFIG  # rather than guess how git reads it
+        lines.append(line)
+    return "\n".join(lines).encode("utf-8", "replace")

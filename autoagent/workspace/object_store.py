@@ -2,10 +2,10 @@
 
 The folder is a bare repository in git's SHA-256 format, so `git --git-dir FOLDER ls-tree ID` works on it. Objects are
 never changed or deleted. The tree of a folder with many names is split into parts by the hash of the names, so that a
-new file rewrites one part. Git shows a part as a subfolder. Many objects that come at once become a pack, in a fifth of
-the time. git itself may be missing, would cost a process per step, and reads the user's settings.
+new file rewrites one part. Git shows a part as a subfolder. Many new objects at once become a pack, in a fifth of the
+time. git itself is not used: it may be missing, would cost a process per step, and reads the user's settings.
 
-Not covered: objects are not synced, but for packs. Damage by a power cut is detected by the hash when reading.
+Not covered: only packs are synced, not single objects. Damage by a power cut is detected by the hash when reading.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ _CONFIG = """[core]
 \tpreciousObjects = true
 """
 _MAX_COMPRESSED_BYTES = 1 << 20  # larger objects are stored uncompressed, ten times as fast
-_SMALL_BYTES = 4096  # a small object is compressed with small tables: to clear the usual ones takes ten times as long
-_MAX_BYTES = 33 << 20  # of an unpacked object: the largest file of a snapshot, and its head
+_MAX_SMALL_BYTES = (
+    4096  # smaller objects are compressed with small tables: clearing the usual ones takes ten times as long
+)
+_MAX_OBJECT_BYTES = 33 << 20  # unpacked: the largest file of a snapshot, and its head
 _MAX_TREE_NAMES = 64  # a larger folder is split into parts
 _FOLDER, _PART = 0o040000, 0o044000  # modes; no folder is stored with the setuid bit of the second
 _MIN_PACK_OBJECTS = 200  # new objects at once
 _MAX_PACK_BYTES = 16 << 20  # held in memory until the pack is written
-_KINDS = {"tree": 2, "blob": 3}  # their numbers in a pack
-_PACK, _INDEX = b"PACK\0\0\0\2", b"\377tOc\0\0\0\2"  # the first bytes of version 2
+_KIND_NUMBERS = {"tree": 2, "blob": 3}  # in a pack
+_PACK_MAGIC, _INDEX_MAGIC = b"PACK\0\0\0\2", b"\377tOc\0\0\0\2"  # of version 2
 _HEAD_BYTES = 1024  # enough to unpack the head of an object: `blob 12345` and a NUL
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Hold an entry of a tree: git's mode (type and permissions), and the object's id."""
+    """An entry of a tree: git's mode (type and permissions), and the object's id."""
 
     mode: int
     id: str
@@ -58,7 +60,7 @@ Tree = Mapping[str, Node]
 
 @dataclass(frozen=True, slots=True)
 class StoredTree:
-    """Hold a stored folder: the id of its tree, its entries, and any parts."""
+    """A stored folder: the id of its tree, its entries, and any parts."""
 
     id: str
     tree: Tree
@@ -77,7 +79,7 @@ class ObjectStore:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Collect the objects put meanwhile and write them at the end. They cannot be read before."""
+        """Collect the objects put meanwhile and write them at the end. They cannot be read before then."""
         self._pending, self._pending_bytes = {}, 0
         place = f"{self._folder}/objects"
         self._loose = cache(lambda start: os.listdir(f"{place}/{start}") if os.path.isdir(f"{place}/{start}") else ())  # noqa: PTH208, PTH112
@@ -122,21 +124,21 @@ class ObjectStore:
         return data
 
     def put_tree(self, tree: Tree, like: StoredTree | None = None) -> StoredTree:
-        """Store a folder. If it is `like` a stored folder, write only the parts that differ."""
+        """Store a folder. Write only the parts that differ from those of the stored folder `like`."""
         count = _part_count(len(tree))
         if count == 1:
             return StoredTree(self._put_entries(tree), tree, {})
         parts = dict(like.parts) if like is not None and _part_count(len(like.tree)) == count else {}
-        changed: dict[int, dict[str, Node]] = {}
+        changed_parts: dict[int, dict[str, Node]] = {}
         for name in changed_names(like.tree if like is not None and parts else {}, tree):
             number = zlib.crc32(os.fsencode(name)) % count
-            if number not in changed:
-                changed[number] = dict(parts[number][0]) if number in parts else {}
+            if number not in changed_parts:
+                changed_parts[number] = dict(parts[number][0]) if number in parts else {}
             if name in tree:
-                changed[number][name] = tree[name]
+                changed_parts[number][name] = tree[name]
             else:
-                del changed[number][name]
-        parts |= {number: (part, self._put_entries(part)) for number, part in changed.items()}
+                del changed_parts[number][name]
+        parts |= {number: (part, self._put_entries(part)) for number, part in changed_parts.items()}
         index = {f"{number:x}": Node(_PART, name) for number, (part, name) in parts.items() if part}
         return StoredTree(self._put_entries(index), tree, parts)
 
@@ -189,7 +191,7 @@ class ObjectStore:
         if not self._has(name, head):
             self._write(self._path(name), _compress(head + data))
 
-    def _write(self, path: str, content: bytes, *, synced: bool = False) -> None:
+    def _write(self, path: str, content: bytes | bytearray, *, synced: bool = False) -> None:
         """Write a temporary file and rename it, so that an object is never partial while the machine runs."""
         parent = os.path.dirname(path)  # noqa: PTH120 - for each object
         temporary = f"{parent}/tmp_obj_{os.urandom(8).hex()}"  # noqa: S108 - git treats such a name as a leftover
@@ -219,34 +221,33 @@ class ObjectStore:
     # Packs -------------------------------------------------------------------------------------------------------
 
     def _write_pending(self) -> None:
-        waiting, self._pending, self._pending_bytes = self._pending or {}, {}, 0
-        if len(waiting) >= _MIN_PACK_OBJECTS:
-            self._write_pack(waiting)
+        objects, self._pending, self._pending_bytes = self._pending or {}, {}, 0
+        if len(objects) >= _MIN_PACK_OBJECTS:
+            self._write_pack(objects)
             return
-        for name, (kind, data) in waiting.items():
+        for name, (kind, data) in objects.items():
             self._keep(name, b"%b %d\0" % (kind.encode(), len(data)), data)
 
     def _write_pack(self, objects: Mapping[str, tuple[str, bytes]]) -> None:
         """Write a pack and then its index, as in gitformat-pack(5). A pack without an index is ignored."""
-        pieces, at, places = [_PACK + len(objects).to_bytes(4)], 12, {}
+        pack = bytearray(_PACK_MAGIC + len(objects).to_bytes(4))
+        places = {}  # offset and checksum
         for name, (kind, data) in objects.items():
-            head, rest = bytearray((_KINDS[kind] << 4 | len(data) & 15,)), len(data) >> 4
-            while rest:  # the size in pieces of seven bits
+            head, size = bytearray((_KIND_NUMBERS[kind] << 4 | len(data) & 15,)), len(data) >> 4
+            while size:  # written seven bits at a time
                 head[-1] |= 0x80
-                head.append(rest & 0x7F)
-                rest >>= 7
+                head.append(size & 0x7F)
+                size >>= 7
             entry = bytes(head) + _compress(data)
-            places[name] = at, zlib.crc32(entry)
-            pieces.append(entry)
-            at += len(entry)
-        pack = b"".join(pieces)
+            places[name] = len(pack), zlib.crc32(entry)
+            pack += entry
         digest = hashlib.sha256(pack)
         names = sorted(places)
-        fans = [0] * 256
+        counts = [0] * 256  # of names, by their first byte
         for name in names:
-            fans[int(name[:2], 16)] += 1
+            counts[int(name[:2], 16)] += 1
         index = b"".join((
-            _INDEX, *(total.to_bytes(4) for total in accumulate(fans)), *map(bytes.fromhex, names),
+            _INDEX_MAGIC, *(total.to_bytes(4) for total in accumulate(counts)), *map(bytes.fromhex, names),
             *(places[name][1].to_bytes(4) for name in names), *(places[name][0].to_bytes(4) for name in names),
             digest.digest(),
         ))  # fmt: skip
@@ -262,30 +263,30 @@ class ObjectStore:
             for path in sorted((self._folder / "objects/pack").glob("*.idx")):
                 pack = path.with_suffix(".pack")
                 with suppress(OSError, SettingsError), open_regular(pack) as file, open_regular(path) as index:
-                    data = index.read(_MAX_BYTES)
+                    data = index.read(_MAX_OBJECT_BYTES)
                     file.seek(-32, os.SEEK_END)
                     count = int.from_bytes(data[1028:1032])
-                    is_valid = data.startswith(_INDEX) and hashlib.sha256(data[:-32]).digest() == data[-32:]
+                    is_valid = data.startswith(_INDEX_MAGIC) and hashlib.sha256(data[:-32]).digest() == data[-32:]
                     if is_valid and len(data) == 1096 + 40 * count and file.read() == data[-64:-32]:
-                        names = (data[at : at + 32].hex() for at in range(1032, 1032 + 32 * count, 32))
-                        starts = struct.iter_unpack(">I", data[1032 + 36 * count : 1032 + 40 * count])
-                        self._packed |= {name: (pack, at) for name, (at,) in zip(names, starts, strict=True)}
+                        names = (data[place : place + 32].hex() for place in range(1032, 1032 + 32 * count, 32))
+                        offsets = struct.iter_unpack(">I", data[1032 + 36 * count : 1032 + 40 * count])
+                        self._packed |= {name: (pack, offset) for name, (offset,) in zip(names, offsets, strict=True)}
         return self._packed
 
     def _read_packed(self, name: str) -> tuple[Path, bytes]:
         """Return an object's pack, and the object with its head."""
         if name not in self._packs():
-            self._packed = None  # another process may have written one
-        path, at = self._packs().get(name, (None, 0))
+            self._packed = None  # another process may have written a pack
+        path, offset = self._packs().get(name, (None, 0))
         if path is None:
             raise StateError(f"The snapshot is incomplete: {self._path(name)} is missing.")
         try:
             with path.open("rb") as file:
-                file.seek(at)
+                file.seek(offset)
                 data = file.read(_HEAD_BYTES)
-                kind = next(kind for kind, number in _KINDS.items() if number == data[0] >> 4 & 7)
-                begin = next(at for at, byte in enumerate(data) if byte < 0x80) + 1
-                raw = _decompress(file, data[begin:])
+                kind = next(kind for kind, number in _KIND_NUMBERS.items() if number == data[0] >> 4 & 7)
+                head_bytes = next(number for number, byte in enumerate(data, 1) if byte < 0x80)
+                raw = _decompress(file, data[head_bytes:])
         except OSError as error:
             raise StateError(f"The snapshot cannot be read: {path}: {error.strerror}.") from error
         except (zlib.error, StopIteration, IndexError):
@@ -294,17 +295,17 @@ class ObjectStore:
 
 
 def _compress(data: bytes) -> bytes:
-    if len(data) > _SMALL_BYTES:
+    if len(data) > _MAX_SMALL_BYTES:
         return zlib.compress(data, zlib.Z_BEST_SPEED if len(data) <= _MAX_COMPRESSED_BYTES else zlib.Z_NO_COMPRESSION)
     packer = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, 12, 5)  # a window of 4096 bytes
     return packer.compress(data) + packer.flush()
 
 
 def _decompress(file: BinaryIO, data: bytes = b"") -> bytes:
-    """Unpack `data` and the rest of the file. Raises zlib.error for a cut or implausibly large object."""
+    """Unpack `data` and the rest of the file. Raises zlib.error for a truncated or implausibly large object."""
     raw, unpacker = bytearray(), zlib.decompressobj()
-    while not unpacker.eof and len(raw) <= _MAX_BYTES and (data := data or file.read(_MAX_COMPRESSED_BYTES)):
-        raw += unpacker.decompress(data, _MAX_BYTES)
+    while not unpacker.eof and len(raw) <= _MAX_OBJECT_BYTES and (data := data or file.read(_MAX_COMPRESSED_BYTES)):
+        raw += unpacker.decompress(data, _MAX_OBJECT_BYTES)
         data = unpacker.unconsumed_tail
     if not unpacker.eof:
         raise zlib.error

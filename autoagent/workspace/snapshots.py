@@ -37,20 +37,20 @@ from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree
 MAX_FILE_BYTES = 32 << 20
 MAX_BYTES = 512 << 20  # all files of one snapshot
 MAX_ENTRIES = 20_000  # files, links and folders of one snapshot together
-MANY_FILES = 3_000  # to read in one scan, which takes about a second
+MANY_FILES = 3_000  # takes about a second to read
 MAX_DEPTH = 100  # nested folders
 RACY_NS = 50_000_000  # a file changed more recently may change again with the same time: the clock ticks every few ms
 
 _FOLDER, _LINK, _ABSENT = 0o040000, 0o120000, 0o160000  # modes of git; the last is a submodule: a name, no content
 _FOLDER_BITS = 0o3777  # with setgid and sticky, for shared folders; on a file, setgid lends rights
 _TOO_MANY = f"the workspace has more than {MAX_ENTRIES:,} entries"
-_CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a cache as of bford.info/cachedir; a virtual environment
+_CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # of a cache (bford.info/cachedir), of a virtual environment
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Hold the result of a restoration: the changed or deleted files, and the skipped paths."""
+    """The result of a restoration: the changed or deleted files, and the skipped paths."""
 
     changed: tuple[str, ...]
     reasons: tuple[tuple[str, str], ...] = ()  # path and reason of each skipped path
@@ -63,22 +63,22 @@ class Restored:
 
 @dataclass(slots=True)
 class _Scan:
-    """Hold the result of a scan of the workspace: the trees of its folders, and the reason for each omission."""
+    """The result of a scan of the workspace: the trees of its folders, and the reason for each omission."""
 
     trees: dict[str, dict[str, Node]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)  # with their modes, parents first
     stamps: dict[str, dict[str, tuple[Stamp, Node]]] = field(default_factory=dict)  # of files, by folder and name
     left_out: dict[str, str] = field(default_factory=dict)
-    limited: bool = False  # whether a limit or an unreadable folder left something out
-    entries: int = 0
-    files: int = 0  # read in this scan
-    bytes: int = 0
+    is_limited: bool = False  # whether a limit or an unreadable folder left something out
+    entry_count: int = 0
+    read_count: int = 0  # files read in this scan
+    byte_count: int = 0
 
 
 class Snapshots:
     """Take snapshots of one workspace in the folder `store`.
 
-    Files with unchanged size, times and inode are not read again. `tell` reports each omission once, and a long scan.
+    Files with unchanged size, times and inode are not read again. `tell` reports each omission once, and long scans.
     """
 
     def __init__(self, store: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> None:
@@ -87,11 +87,11 @@ class Snapshots:
         self._tell = tell
         self._many_reported = False
         self._reported: set[str] = set()
-        self._scan = _Scan(limited=True)
+        self._scan = _Scan(is_limited=True)
         self._changes = Changes()
         self._nodes: dict[str, Node] = {}  # of the folders, as last seen
-        self._stored: dict[str, StoredTree] = {}
-        self._recent: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # trees by id, of the last two scans
+        self._stored_trees: dict[str, StoredTree] = {}
+        self._recent_trees: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # by id, of the last two scans
 
     def take(self, *, whole: bool = True) -> str:
         """Take a snapshot. Return the id of its tree, which depends on the content only. Raises StateError.
@@ -100,24 +100,24 @@ class Snapshots:
         """
         try:
             with self._objects.together():
-                changed = None if whole or self._scan.limited else self._changes.taken()
+                changed = None if whole or self._scan.is_limited else self._changes.take()
                 scan = None if changed is None else self._scan_changes(changed)
                 if scan is None:
                     scan, changed = self._scan_all(), None
                 nodes = self._nodes_of(scan, changed)
         except BaseException:  # Ctrl-C too: the kernel's reports are consumed, and what is stored may not be written
             self._changes.forget()
-            self._stored.clear()
+            self._stored_trees.clear()
             raise
-        self._recent = ({nodes[where].id: tree for where, tree in scan.trees.items()}, self._recent[0])
+        self._recent_trees = ({nodes[where].id: tree for where, tree in scan.trees.items()}, self._recent_trees[0])
         self._scan, self._nodes = scan, nodes
-        self._stored = {where: tree for where, tree in self._stored.items() if where in scan.trees}
-        new = [path for path in scan.left_out if path not in self._reported]
-        if new and self._tell is not None:
-            self._reported.update(new)
-            examples = "; ".join(f"{shown(path)}: {scan.left_out[path]}" for path in new[:3])
-            more = f"; and {len(new) - 3} more" if len(new) > 3 else ""
-            self._tell(f"A change of this cannot be undone, as it is not kept: {examples}{more}.")
+        self._stored_trees = {where: tree for where, tree in self._stored_trees.items() if where in scan.trees}
+        new_omissions = [path for path in scan.left_out if path not in self._reported]
+        if new_omissions and self._tell is not None:
+            self._reported.update(new_omissions)
+            examples = "; ".join(f"{shown(path)}: {scan.left_out[path]}" for path in new_omissions[:3])
+            suffix = f"; and {len(new_omissions) - 3} more" if len(new_omissions) > 3 else ""
+            self._tell(f"A change of this cannot be undone, as it is not kept: {examples}{suffix}.")
         return nodes[""].id
 
     def changed(self, before: str, after: str) -> list[str]:
@@ -125,7 +125,7 @@ class Snapshots:
         return sorted(path for path, _, _ in self._differences(before, after))
 
     def byproducts(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Return the paths of git's own, compiled or installed files, or in a folder with a CACHEDIR.TAG."""
+        """Return those paths that are git's own, compiled or installed files, or in a folder with a CACHEDIR.TAG."""
         root = self._workspace.root
         is_cache = cache(lambda folder: any(os.path.lexists(root / folder / mark) for mark in _CACHE_MARKS))
         return tuple(
@@ -195,10 +195,11 @@ class Snapshots:
     # Taking ------------------------------------------------------------------------------------------------------
 
     def _scan_all(self) -> _Scan:
-        scan, pending, last = _Scan(), deque([""]), deque[str]()  # byproducts of programs come last
+        scan = _Scan()
+        pending, byproducts = deque([""]), deque[str]()
         self._changes.begin()
-        while pending or last:
-            queue = pending or last
+        while pending or byproducts:
+            queue = pending or byproducts
             where = queue.popleft()
             try:
                 with self._workspace.folder(where or ".") as descriptor:
@@ -206,7 +207,7 @@ class Snapshots:
                     folders = self._list(descriptor, where, scan)
                 scan.folders |= folders
                 later = set(self.byproducts(folders)) - {f"{where}/.git".lstrip("/")} if queue is pending else set()
-                last.extend(sorted(later))
+                byproducts.extend(sorted(later))
                 queue.extend(folder for folder in folders if folder not in later)
             except OSError as error:
                 if isinstance(error, PermissionError) and where in self._scan.trees and self._restore_access(where):
@@ -219,7 +220,7 @@ class Snapshots:
                 if isinstance(error, FileNotFoundError):  # deleted since its parent was listed
                     scan.folders.pop(where)
                 else:
-                    scan.left_out[where], scan.limited = error.strerror or str(error), True
+                    scan.left_out[where], scan.is_limited = error.strerror or str(error), True
         return scan
 
     def _restore_access(self, where: str) -> bool:
@@ -246,21 +247,21 @@ class Snapshots:
         before = self._scan.stamps.get(where, {})
         with os.scandir(descriptor) as entries:
             for entry in entries:
-                if (known := before.get(entry.name)) and scan.entries < MAX_ENTRIES:
-                    stamp, node = known
+                if (last := before.get(entry.name)) and scan.entry_count < MAX_ENTRIES:
+                    stamp, node = last
                     size = stamp[2]
                     with suppress(OSError):
-                        if scan.bytes + size <= MAX_BYTES and stamp_of(entry.stat(follow_symlinks=False)) == stamp:
-                            tree[entry.name], stamps[entry.name] = node, known
-                            scan.entries += 1
-                            scan.bytes += size
+                        if scan.byte_count + size <= MAX_BYTES and stamp_of(entry.stat(follow_symlinks=False)) == stamp:
+                            tree[entry.name], stamps[entry.name] = node, last
+                            scan.entry_count += 1
+                            scan.byte_count += size
                             continue
                 path = path_in(where, entry.name)
                 if self._workspace.is_protected(path):
                     continue
-                scan.entries += 1
-                if scan.entries > MAX_ENTRIES:
-                    scan.limited = True
+                scan.entry_count += 1
+                if scan.entry_count > MAX_ENTRIES:
+                    scan.is_limited = True
                     if where:
                         raise OSError(errno.E2BIG, _TOO_MANY)
                     scan.left_out[path] = _TOO_MANY
@@ -281,8 +282,8 @@ class Snapshots:
             scan.left_out[path] = reason
             scan.trees[where][name] = _absent(reason, status)
             return
-        scan.files += 1
-        if scan.files == MANY_FILES and self._tell is not None and not self._many_reported:
+        scan.read_count += 1
+        if scan.read_count == MANY_FILES and self._tell is not None and not self._many_reported:
             self._many_reported = True
             self._tell(f"Saving {MANY_FILES:,} files or more, so that steps can be undone.")
         now, stamp = time.time_ns(), stamp_of(status)
@@ -297,7 +298,7 @@ class Snapshots:
             scan.left_out[path] = reason = error.strerror or str(error)
             node, is_sure = _absent(reason, status), False
         else:
-            scan.bytes += len(data)
+            scan.byte_count += len(data)
             node, is_sure = Node(mode, self._objects.put("blob", data)), now - status.st_ctime_ns > RACY_NS
         if not is_sure:  # it may still change unseen, so it is read again
             stamp = (*stamp[:4], -1)
@@ -317,13 +318,13 @@ class Snapshots:
                     if self._workspace.is_protected(path):
                         continue
                     scan.left_out.pop(path, None)
-                    scan.entries -= scan.trees[where].pop(name, None) is not None
-                    scan.bytes -= known[0][2] if (known := scan.stamps[where].pop(name, None)) else 0
+                    scan.entry_count -= scan.trees[where].pop(name, None) is not None
+                    scan.byte_count -= entry[0][2] if (entry := scan.stamps[where].pop(name, None)) else 0
                     with suppress(FileNotFoundError):
                         status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                        if stat.S_ISDIR(status.st_mode) or scan.entries >= MAX_ENTRIES:
+                        if stat.S_ISDIR(status.st_mode) or scan.entry_count >= MAX_ENTRIES:
                             return None
-                        scan.entries += 1
+                        scan.entry_count += 1
                         self._add_entry(descriptor, name, where, status, scan)
                 continue
             return None
@@ -333,15 +334,15 @@ class Snapshots:
         """Store the folders that differ from the last scan: any, or only `changed` folders and their parents."""
         nodes: dict[str, Node] = {} if changed is None else {**self._nodes}
         parts = [where.split("/") for where in changed or ()]
-        above = {"/".join(names[:end]) for names in parts for end in range(len(names) + 1)}
-        selected = None if changed is None else above | {""}
+        parents = {"/".join(names[:end]) for names in parts for end in range(len(names) + 1)}
+        selected = None if changed is None else parents | {""}
         for where, mode in reversed([("", _FOLDER), *scan.folders.items()]):  # children first
             if selected is None or where in selected:
                 tree, node = scan.trees.get(where), self._nodes.get(where)
                 if tree is None:
                     node = _absent(scan.left_out[where])
                 elif node is None or node.mode != mode or tree != self._scan.trees.get(where):
-                    self._stored[where] = stored = self._objects.put_tree(tree, self._stored.get(where))
+                    self._stored_trees[where] = stored = self._objects.put_tree(tree, self._stored_trees.get(where))
                     node = Node(mode, stored.id)
                 nodes[where] = node
                 if where:
@@ -354,7 +355,7 @@ class Snapshots:
     # Comparing ---------------------------------------------------------------------------------------------------
 
     def _tree(self, name: str) -> Tree:
-        for trees in self._recent:
+        for trees in self._recent_trees:
             if name in trees:
                 return trees[name]
         return self._objects.read_tree(name)
@@ -381,7 +382,7 @@ class Snapshots:
 
 
 class _Restoration:
-    """Change folders from one tree to another. `left` has the skipped paths and the reasons."""
+    """Change folders from one tree to another. `left` maps the skipped paths to the reasons."""
 
     def __init__(self, workspace: Workspace, objects: ObjectStore, tree: Callable[[str], Tree]) -> None:
         self._workspace = workspace
@@ -400,22 +401,23 @@ class _Restoration:
         entries = ((name, path_in(where, name), old.get(name), new.get(name)) for name in names)
         differing = [entry for entry in entries if not self._is_skipped(*entry[1:])]
         try:
-            for _, path, prev, node in differing:
-                if _is_folder(prev) and not _is_folder(node):
-                    self.run(path, prev.id, "")
+            for _, path, old_node, new_node in differing:
+                if _is_folder(old_node) and not _is_folder(new_node):
+                    self.run(path, old_node.id, "")
             with self._workspace.folder(where or ".") as descriptor:
-                present = stat.S_IMODE(os.fstat(descriptor).st_mode)
-                if present & 0o300 != 0o300:
-                    os.fchmod(descriptor, present | 0o300)
-                for name, path, prev, node in differing:
-                    self._replace_entry(descriptor, name, path, prev, node)
-            for _, path, prev, node in differing:
-                if _is_folder(node) and path not in self.left:
-                    self.run(path, prev.id if _is_folder(prev) else "", node.id, node.mode & _FOLDER_BITS)
-            wanted = present if mode is None else mode
-            if wanted != present or present & 0o300 != 0o300:
+                old_mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+                if old_mode & 0o300 != 0o300:
+                    os.fchmod(descriptor, old_mode | 0o300)
+                for name, path, old_node, new_node in differing:
+                    self._replace_entry(descriptor, name, path, old_node, new_node)
+            for _, path, old_node, new_node in differing:
+                if _is_folder(new_node) and path not in self.left:
+                    old_id = old_node.id if _is_folder(old_node) else ""
+                    self.run(path, old_id, new_node.id, new_node.mode & _FOLDER_BITS)
+            new_mode = old_mode if mode is None else mode
+            if new_mode != old_mode or old_mode & 0o300 != 0o300:
                 with self._workspace.folder(where or ".") as descriptor:
-                    os.fchmod(descriptor, wanted)
+                    os.fchmod(descriptor, new_mode)
         except OSError as error:
             raise StateError(f"{shown(where or '.')} in the workspace cannot be restored: {error.strerror}.") from error
 
@@ -461,8 +463,8 @@ def _reason_to_skip(status: os.stat_result, scan: _Scan) -> str:
         return "it is not a file"
     if status.st_size > MAX_FILE_BYTES:
         return f"it is larger than {MAX_FILE_BYTES >> 20} MB"
-    if scan.bytes + status.st_size > MAX_BYTES:
-        scan.limited = True
+    if scan.byte_count + status.st_size > MAX_BYTES:
+        scan.is_limited = True
         return f"the files are more than {MAX_BYTES >> 20} MB together"
     return ""
 
@@ -481,7 +483,7 @@ def _is_folder(node: Node | None) -> TypeGuard[Node]:
 def _content(parent: int, name: str) -> tuple[bytes, int]:
     """Return the content and mode of a regular file. Raises OSError, also for other kinds or if it is too large.
 
-    It needs no permission to read if the user owns the file: a program may hide its changes that way.
+    A file of the user is read even without permission, as a program may remove that to hide its changes.
     """
     try:
         descriptor = os.open(name, _READ_FLAGS, dir_fd=parent)

@@ -39,7 +39,7 @@ def test_a_second_run_in_the_folder_is_told_who_is_at_work_there(served: Home, s
         linked = served.folder / "link"
         linked.symlink_to(root)
         by_link = served.run(*GOAL, "-c", "-m", "none", "-w", "link")
-        told = f"is in use by the run {run} (process {process.pid}); wait until it ends, or give a new run another"
+        told = f"is in use by the run {run} (process {process.pid}); wait until it ends, or start this run in another"
         for refused in (second, elsewhere, by_link):
             assert (refused.code, refused.err.count("\n")) == (1, 1), refused.text
             assert told in refused.err
