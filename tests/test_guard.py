@@ -342,7 +342,7 @@ def test_what_is_read_and_changed_in_one_call_was_the_users_when_it_was_read(run
     workspace = Workspace(run.root).with_observer(seen)
     workspace.read("secret.txt", 9)
     workspace.delete("secret.txt")
-    assert seen.private
+    assert seen.has_private
 
 
 def test_what_a_run_with_private_data_writes_may_be_private_in_later_runs(tmp_path: Path) -> None:

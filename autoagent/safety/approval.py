@@ -17,7 +17,7 @@ NOBODY = "nobody"  # Verdict.by of a call that nobody decided on in time
 class ContinuousAuthorizer:
     """Allow every command that carries no warning. `ask` decides on others, and after Ctrl-C.
 
-    Without it they are refused, and Ctrl-C ends the run.
+    Without `ask`, these are refused, and Ctrl-C ends the run.
     """
 
     def __init__(self, ask: Authorizer | None = None) -> None:
@@ -44,7 +44,7 @@ class ContinuousAuthorizer:
 
 
 class AuthorizerWrapper:
-    """Wrap another authorizer. It answers whatever a subclass does not, so that a subclass satisfies Authorizer."""
+    """Wrap another authorizer, which answers whatever a subclass does not. So a subclass satisfies Authorizer."""
 
     def __init__(self, inner: Authorizer) -> None:
         self._inner = inner

@@ -2,7 +2,7 @@
 
 A question is a file that its process holds locked while it waits: the lock ends with the process, so an abandoned
 question is never shown as open. Its answer is a second file beside it. Answering and ending a question both need the
-lock of the folder, so that one comes first and the other learns of it.
+lock of the folder, so that one comes first and the other notices it.
 
 The folder and its files must belong to this user alone. Commands cannot access it: the workspace gate refuses the
 user's own state, and the sandbox hides it.
@@ -28,14 +28,14 @@ from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.frozen import dataclass
 from autoagent.safety.typed_answers import refusal
 
-MAX_ANSWER = 100_000  # characters
-_MAX_BYTES = 2_000_000  # bytes read from a file
-_QUESTION, _ANSWER = ".json", ".answer"
+MAX_ANSWER_CHARACTERS = 100_000
+_MAX_FILE_BYTES = 2_000_000  # read from a file
+_QUESTION_SUFFIX, _ANSWER_SUFFIX = ".json", ".answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
-    """Hold a waiting question.
+    """A waiting question.
 
     `until` (seconds since the epoch) is when the run continues or ends without an answer. `question` is its wording,
     `text` its subject where needed. `command` is the call to decide on: name, arguments, risk, warning, preview. It is
@@ -80,7 +80,7 @@ class HeldQuestion:
     @property
     def is_answered(self) -> bool:
         """Return whether there is an answer. After `close` there is none."""
-        return self._folder >= 0 and _is_there(self._folder, self.id + _ANSWER)
+        return self._folder >= 0 and _exists(self._folder, self.id + _ANSWER_SUFFIX)
 
     def close(self) -> str | None:
         """Close the question. Return the answer that came before, or None."""
@@ -90,7 +90,7 @@ class HeldQuestion:
         try:
             with _locked(self._folder):
                 with suppress(OSError, ValueError, KeyError, TypeError):  # ignore answers of another form
-                    text = str(_read(self._folder, self.id + _ANSWER)["text"])
+                    text = str(_read(self._folder, self.id + _ANSWER_SUFFIX)["text"])
                 _remove(self._folder, self.id)
         finally:
             os.close(self._file)
@@ -110,7 +110,7 @@ class OpenQuestions:
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._listing() as (folder, _):
-                file = _write(folder, question.id + _QUESTION, {"v": 1, **asdict(question)})
+                file = _write(folder, question.id + _QUESTION_SUFFIX, {"v": 1, **asdict(question)})
                 return HeldQuestion(os.dup(folder), file, question.id)
         except OSError as error:
             raise StateError(f"A question cannot be kept in {self._path}: {error.strerror}.") from error
@@ -131,14 +131,14 @@ class OpenQuestions:
         Raises SettingsError if the text is not an answer, and StateError if the question is no longer open: it was
         answered, or its run is over.
         """
-        if len(text) > MAX_ANSWER:
-            raise SettingsError(f"An answer has at most {MAX_ANSWER:,} characters; the question stays open.")
+        if len(text) > MAX_ANSWER_CHARACTERS:
+            raise SettingsError(f"An answer has at most {MAX_ANSWER_CHARACTERS:,} characters; the question stays open.")
         if reason := refusal(text, question.form):
             raise SettingsError(f"{reason} The question stays open.")
         try:
             with self._listing() as (folder, questions):
-                name = question.id + _ANSWER
-                if any(each.id == question.id for each in questions) and not _is_there(folder, name):
+                name = question.id + _ANSWER_SUFFIX
+                if any(each.id == question.id for each in questions) and not _exists(folder, name):
                     os.close(_write(folder, name, {"v": 1, "text": text, "t": time.time()}))
                     return
         except FileNotFoundError:
@@ -164,27 +164,27 @@ class OpenQuestions:
         names = os.listdir(folder)
         questions = []
         for name in names:
-            id = name.removesuffix(_QUESTION)
+            id = name.removesuffix(_QUESTION_SUFFIX)
             if id == name:
-                if name.removesuffix(_ANSWER) + _QUESTION not in names:
+                if name.removesuffix(_ANSWER_SUFFIX) + _QUESTION_SUFFIX not in names:
                     _remove(folder, name)  # left by a killed process
                 continue
             if not _is_held(folder, name):
                 _remove(folder, id)
                 continue
             with suppress(OSError, ValueError, KeyError, TypeError):  # unknown to this version
-                data, known = _read(folder, name), {each.name for each in fields(OpenQuestion)}
-                questions.append(OpenQuestion(**{name: value for name, value in data.items() if name in known}))
+                data, field_names = _read(folder, name), {field.name for field in fields(OpenQuestion)}
+                questions.append(OpenQuestion(**{name: value for name, value in data.items() if name in field_names}))
         return sorted(questions, key=lambda question: (question.asked, question.id))
 
 
-def pick(questions: Sequence[OpenQuestion], wanted: str) -> OpenQuestion:
+def pick(questions: Sequence[OpenQuestion], key: str) -> OpenQuestion:
     """Return the question with this id or run, or a unique prefix of it. '' means the only open question.
 
     If a run has several, it is the question that the run waits for. Raises StateError for none or more than one.
     """
-    matches = [question for question in questions if question.id == wanted or question.run == wanted]
-    matches = matches or [question for question in questions if question.id.startswith(wanted)]
+    matches = [question for question in questions if question.id == key or question.run == key]
+    matches = matches or [question for question in questions if question.id.startswith(key)]
     if len({question.run for question in matches}) == 1:
         matches = [question for question in matches if question.waits] or matches
     if len(matches) == 1:
@@ -192,7 +192,7 @@ def pick(questions: Sequence[OpenQuestion], wanted: str) -> OpenQuestion:
     if not questions:
         raise StateError("No question is open.")
     if not matches:
-        raise StateError(f"No open question begins with {wanted!r}; `autoagent inbox` lists them.")
+        raise StateError(f"No open question begins with {key!r}; `autoagent inbox` lists them.")
     raise StateError(f"{len(matches)} questions are open; name one: {', '.join(each.id for each in matches)}.")
 
 
@@ -209,7 +209,7 @@ def _is_private(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
-def _is_there(folder: int, name: str) -> bool:
+def _exists(folder: int, name: str) -> bool:
     with suppress(OSError):
         os.stat(name, dir_fd=folder, follow_symlinks=False)
         return True
@@ -237,11 +237,11 @@ def _read(folder: int, name: str) -> Any:
         status = os.fstat(file)
         if not (stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_private(status)):
             raise ValueError(f"{name} is not a file of this user alone")
-        return json.loads(file_object.read(_MAX_BYTES))
+        return json.loads(file_object.read(_MAX_FILE_BYTES))
 
 
 def _write(folder: int, name: str, value: Mapping[str, Any]) -> int:
-    """Write a file at once, hold it locked, and return its descriptor."""
+    """Write a file atomically, keep it locked, and return its descriptor."""
     draft = f".{name}.new"
     with suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=folder)
@@ -258,6 +258,6 @@ def _write(folder: int, name: str, value: Mapping[str, Any]) -> int:
 
 
 def _remove(folder: int, id: str) -> None:
-    for name in (id, id + _QUESTION, id + _ANSWER):
+    for name in (id, id + _QUESTION_SUFFIX, id + _ANSWER_SUFFIX):
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)

@@ -1,7 +1,7 @@
 """Ask a person before a command.
 
-A proposal with a warning (see exfiltration_guard) needs a separate answer. No advance authorization covers it, only a
-rule of the user.
+A proposal with a warning (see exfiltration_guard) needs an answer of its own. No advance authorization covers it, only
+a rule of the user.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from autoagent.safety.typed_answers import (
 
 ASKS_AT_ONCE = "it asks the user"  # the command itself asks the user, so a question before it is redundant
 
-_SHOWN_ELSEWHERE = ("thoughts", "help", "quit", "drop", "ask", "write")  # words that another line explains
+_WORDS_WITHOUT_LINE = ("thoughts", "help", "quit", "drop", "ask", "write")  # other lines explain them
 
 _DROP = "continue without the memories from outside, or one of them (/drop 12)"
 
@@ -94,8 +94,8 @@ class Ask:
         self._yes = yes
         self._no = no
         self._rulebook = rulebook or Rulebook([])
-        self._credit = 0  # commands that still run without a question
-        self._always: set[str] = set()
+        self._advance_count = 0  # commands that still run without a question
+        self._allowed_names: set[str] = set()
         self._runs_all = False  # whether only warnings are asked about
 
     def decide(self, proposal: Proposal) -> Verdict:
@@ -105,11 +105,11 @@ class Ask:
                 return Verdict(True, ASKS_AT_ONCE)
             if self._runs_all:
                 return Verdict(True, "user (continuous)")
-            if name in self._always:
+            if name in self._allowed_names:
                 return Verdict(True, f"user (always {name})")
-            if self._credit:
-                self._credit -= 1
-                remainder = f"{self._credit} more to come" if self._credit else "the last one"
+            if self._advance_count:
+                self._advance_count -= 1
+                remainder = f"{self._advance_count} more to come" if self._advance_count else "the last one"
                 self._terminal.say(f"Authorized in advance; {remainder}.")
                 return Verdict(True, "user (in advance)")
         try:
@@ -118,16 +118,16 @@ class Ask:
             return Verdict(False, NOBODY, f"{error} So it was not run. Go on with what can be done without it.")
 
     def _ask_user(self, proposal: Proposal) -> Verdict:
-        name, words = proposal.call.name, self._question(proposal)
+        name, question = proposal.call.name, self._question(proposal)
         decision = self._form("decision", proposal)
         while True:
-            answer = read_answer(self._ask_twice(words, decision), self._yes, self._no)
+            answer = read_answer(self._ask_twice(question, decision), self._yes, self._no)
             if answer.kind == "run":
                 if answer.count > 1 or not proposal.warning:
-                    self._credit = answer.count - 1
+                    self._advance_count = answer.count - 1
                 return Verdict(True, "user")
             if answer.kind == "always" and not proposal.warning:
-                self._always.add(name)
+                self._allowed_names.add(name)
                 return Verdict(True, f"user (always {name})")
             if answer.kind == "rule" and (rule := self._confirm_rule(answer.text, proposal)) is not None:
                 return Verdict(True, f"user (rule {rule})")
@@ -158,16 +158,16 @@ class Ask:
             if problem := refuse_continuous(rest, self._yes, warned=bool(proposal.warning)):
                 self._terminal.say(f"{problem} Nothing was run.")
                 return None
-            self._runs_all, self._credit = not rest, int(rest or 1) - 1
+            self._runs_all, self._advance_count = not rest, int(rest or 1) - 1
             return Verdict(True, "user")
         if word == "ask":
             self._revoke()
             self._terminal.say("Every command is asked about.")
         elif word == "write":
-            if (text_written := self._terminal.edit("", ".md")) is None:
+            if (feedback := self._terminal.edit("", ".md")) is None:
                 self._terminal.say("No editor is set: set EDITOR. Alt-Enter begins a new line here.")
-            elif text_written.strip():
-                return Verdict(False, "user", text_written.strip())
+            elif feedback.strip():
+                return Verdict(False, "user", feedback.strip())
         elif word == "drop":
             return self._drop_memories(rest, proposal.recalled)
         elif self._steering is not None and word in self._steering.words:
@@ -188,8 +188,8 @@ class Ask:
             steering_change = self._steering.change("drop", name)
             return Verdict(False, "user", change=steering_change) if steering_change is not None else None
         if not memories:
-            there = ", ".join(map(memory_name, recalled)) or "there is none"
-            self._terminal.say(f"/drop takes a memory that brought text from outside: {there}. Nothing was run.")
+            choices = ", ".join(map(memory_name, recalled)) or "there is none"
+            self._terminal.say(f"/drop takes a memory that brought text from outside: {choices}. Nothing was run.")
             return None
 
         def change(record: Callable[[Any], Any]) -> None:
@@ -217,8 +217,8 @@ class Ask:
         return {**self._terminal.words, **(self._steering.words if self._steering else {}), **OWN_WORDS}
 
     def _revoke(self) -> None:
-        self._credit, self._runs_all = 0, False
-        self._always.clear()
+        self._advance_count, self._runs_all = 0, False
+        self._allowed_names.clear()
 
     def interrupted(self) -> str:
         self._revoke()
@@ -299,11 +299,11 @@ class Ask:
             "a": f"run every {name} unasked until the run ends, or Ctrl-C",
             "a RULE": f"save a rule, such as {name}:PATTERN, for every run",
             "text": "feedback; nothing is run. Alt-Enter: a new line; /write: your editor",
-            **{f"/{word}": what for word, what in self._words.items() if word not in _SHOWN_ELSEWHERE},
+            **{f"/{word}": help for word, help in self._words.items() if word not in _WORDS_WITHOUT_LINE},
             **({"/drop": _DROP} if proposal.recalled else {}),
         }
-        head = f"{proposal.spec.label} ({name}, risk: {proposal.risk})"
-        return "\n".join([head, *(f"{answer:<12}{what}" for answer, what in rows.items())])
+        title = f"{proposal.spec.label} ({name}, risk: {proposal.risk})"
+        return "\n".join([title, *(f"{answer:<12}{help}" for answer, help in rows.items())])
 
     def _confirm_rule(self, text: str, proposal: Proposal) -> Rule | None:
         try:
@@ -328,21 +328,21 @@ class Ask:
         is_warned = proposal is not None and bool(proposal.warning)
         return Question(kind, self._yes, self._no, is_warned, proposal, words=tuple(self._words))
 
-    def _ask_twice(self, words: str, question: Question) -> str:
+    def _ask_twice(self, prompt: str, question: Question) -> str:
         """Read an answer. The first Ctrl-C returns to the question, a second ends the run."""
         try:
-            return self._answer(words, question)
+            return self._answer(prompt, question)
         except KeyboardInterrupt:
             self._terminal.say("Nothing was run. Ctrl-C again saves and stops.")
         try:
-            return self._answer(words, question)
+            return self._answer(prompt, question)
         except KeyboardInterrupt:
             raise stop_error(Status.INTERRUPTED) from None
 
-    def _answer(self, words: str, question: Question) -> str:
+    def _answer(self, prompt: str, question: Question) -> str:
         self._terminal.discard_typeahead()
         try:
-            return self._terminal.ask(words, question=question)
+            return self._terminal.ask(prompt, question=question)
         except EOFError:
             raise stop_error(Status.UNANSWERED) from None
 
@@ -354,22 +354,22 @@ class Ask:
             self._terminal.say(f"There is no argument {name}; use {', '.join(displayed)}. Nothing was changed.")
             return None
 
-        def changed(new_args: Mapping[str, Any]) -> dict[str, Any] | None:
-            args_now = restore_secrets(new_args, displayed, args)
-            return args_now if args_now != args else None
+        def restored(new_args: Mapping[str, Any]) -> dict[str, Any] | None:
+            complete_args = restore_secrets(new_args, displayed, args)
+            return complete_args if complete_args != args else None
 
         try:
             if name.startswith("{"):
-                return changed(edit_arguments(displayed, name, proposal.spec.parameters))
-            if (edited := self._edit_text(proposal, displayed, name)) is not None:
-                return changed(edited)
+                return restored(edit_arguments(displayed, name, proposal.spec.parameters))
+            if (edited_args := self._edit_text(proposal, displayed, name)) is not None:
+                return restored(edited_args)
         except ValueError as error:
             self._terminal.say(f"{error} Nothing was changed.")
             return None
         self._terminal.say(json.dumps(displayed, ensure_ascii=False, indent=2))
         while line := self._ask_twice(_NEW_ARGUMENTS, ANY_TEXT).strip():
             try:
-                return changed(edit_arguments(displayed, line, proposal.spec.parameters))
+                return restored(edit_arguments(displayed, line, proposal.spec.parameters))
             except ValueError as error:
                 self._terminal.say(f"{error} Nothing was changed.")
         return None
@@ -383,8 +383,8 @@ class Ask:
         texts = [p for p in proposal.spec.parameters if isinstance(displayed.get(p.name), str)]
         if not texts or (name and not isinstance(displayed[name], str)):
             return None
-        usual = max(texts, key=lambda p: (bool(p.code), p.meaning not in ("path", "entry"), texts.index(p))).name
-        name = name or usual
+        default_name = max(texts, key=lambda p: (bool(p.code), p.meaning not in ("path", "entry"), texts.index(p))).name
+        name = name or default_name
         path = next((displayed[p.name] for p in texts if p.meaning == "path"), "")
         before, others = displayed[name], ", ".join(f"e {p.name}" for p in texts if p.name != name)
         self._terminal.say(f"Editing {name} of {proposal.call.name}{f' (or: {others})' if others else ''}.")

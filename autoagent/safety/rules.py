@@ -21,15 +21,16 @@ from autoagent.core.frozen import dataclass
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import read_text, write_text
 
-MAX_CALLS, MAX_CALL = 20, 160  # shown before a rule is saved: calls, and characters of each
+MAX_LISTED_CALLS = 20  # before a rule is saved
+MAX_CALL_CHARACTERS = 160
 
-_PLAIN = r"[^;&|<>()$`\\\"'*?\[\]{}~#!^\x00-\x1f\x7f\x85\u2028\u2029]"  # of a shell line: stands for itself
+_PLAIN_CHARACTER = r"[^;&|<>()$`\\\"'*?\[\]{}~#!^\x00-\x1f\x7f\x85\u2028\u2029]"  # of a shell line: stands for itself
 _RULE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*|{SOURCED})(?::(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Hold a rule. A `pattern` of None matches every call of the command."""
+    """A rule that allows calls of a command. A `pattern` of None matches all of them."""
 
     command: str
     pattern: str | None = None
@@ -49,7 +50,7 @@ class Rule:
 
 
 Place = Callable[..., str]
-"""Resolve a workspace path relative to its root; without `follow=True`, a link as its last part stays. Raises
+"""Resolves a workspace path relative to its root; without `follow=True`, a link as its last part stays. Raises
 CommandError outside the workspace.
 """
 
@@ -70,12 +71,12 @@ def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) 
         return True
     if not spec.parameters:
         return False
-    first = spec.parameters[0]
-    value = str(call.args.get(first.name, first.default))
-    match first.meaning:
+    parameter = spec.parameters[0]
+    value = str(call.args.get(parameter.name, parameter.default))
+    match parameter.meaning:
         case "path" | "entry":
             try:
-                resolved = place(value, follow=first.meaning == "path")
+                resolved = place(value, follow=parameter.meaning == "path")
             except CommandError:
                 return False
             stars = {"**": ".*", "*": "[^/]*"}
@@ -85,7 +86,7 @@ def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) 
         case "url":
             return _url_matches(rule.pattern, value)
         case "shell":
-            return _fits(_single_spaced(rule.pattern), _single_spaced(value), _PLAIN)
+            return _fits(_single_spaced(rule.pattern), _single_spaced(value), _PLAIN_CHARACTER)
         case "exact":
             return rule.pattern == value.strip()
         case "text":
@@ -97,10 +98,10 @@ def check_rule(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
     names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
     spec = names.get(rule.command)
     if spec is None:
-        near = nearest(rule.command, names)
-        if source_in(rule.command) and not near:
+        similar = nearest(rule.command, names)
+        if source_in(rule.command) and not similar:
             return rule  # for a server that may be running another time
-        hint = f" Did you mean {near}?" if near else ""
+        hint = f" Did you mean {similar}?" if similar else ""
         raise SettingsError(f"The rule {rule}: there is no command {rule.command!r}.{hint} See `autoagent commands`.")
     if rule.pattern is not None:
         if not spec.parameters:
@@ -118,17 +119,17 @@ def _fits(pattern: str, value: str, star: str) -> bool:
 
 def _url_matches(pattern: str, url: str) -> bool:
     try:
-        wanted, given = urlsplit(pattern), urlsplit(url)
-        is_same_port = wanted.port == given.port
+        pattern_parts, parts = urlsplit(pattern), urlsplit(url)
+        is_same_port = pattern_parts.port == parts.port
     except ValueError:
         return False
-    path = unquote(unquote(given.path))
-    if "@" in given.netloc or "\\" in unquote(url) or ".." in path.split("/"):
+    path = unquote(unquote(parts.path))
+    if "@" in parts.netloc or "\\" in unquote(url) or ".." in path.split("/"):
         return False
     return (
         is_same_port
-        and wanted.scheme == given.scheme
-        and _fits(wanted.hostname or "", given.hostname or "", "[^./]")
+        and pattern_parts.scheme == parts.scheme
+        and _fits(pattern_parts.hostname or "", parts.hostname or "", "[^./]")
         and _fits(_after_host(pattern), _after_host(url), r"[^\s\x00-\x1f\x7f]")
     )
 
@@ -160,11 +161,11 @@ class SavedRules:
 
     def add(self, rule: Rule) -> bool:
         """Save a rule, or return False if it is already saved."""
-        return self._change(rule, saved=True)
+        return self._change(rule, is_saved=True)
 
     def remove(self, rule: Rule) -> bool:
         """Revoke a rule, or return False if it is missing."""
-        return self._change(rule, saved=False)
+        return self._change(rule, is_saved=False)
 
     def _read(self) -> tuple[dict[str, list[str]], list[Rule]]:
         """Return the rules of every folder as written, and those of this folder, oldest first."""
@@ -174,7 +175,7 @@ class SavedRules:
             return {}, []
         except OSError as error:
             raise StateError(f"The rules {self.path} cannot be read: {error.strerror}.") from error
-        if not status.st_size:  # an empty file has none
+        if not status.st_size:  # an empty file has no rules
             return {}, []
         if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
             raise StateError(f"Others may have written the rules {self.path}: look at them, then chmod 600 it.")
@@ -184,17 +185,17 @@ class SavedRules:
         except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
             raise StateError(f"The rules {self.path} are damaged ({error}); fix or delete the file.") from error
 
-    def _change(self, rule: Rule, *, saved: bool) -> bool:
-        """Save or revoke a rule, alone of all processes. Return False if that is so already."""
+    def _change(self, rule: Rule, *, is_saved: bool) -> bool:
+        """Save or revoke a rule while no other process does. Return False if nothing has to change."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with sole_writer_of(self.path.parent):
                 folders, rules = self._read()
-                if (rule in rules) == saved:
+                if (rule in rules) == is_saved:
                     return False
-                rules = [*rules, rule] if saved else [other for other in rules if other != rule]
-                changed = {**folders, self._folder: [str(rule) for rule in rules]}
-                text = json.dumps({"v": 2, "folders": changed}, ensure_ascii=False, indent=2)
+                rules = [*rules, rule] if is_saved else [other for other in rules if other != rule]
+                new_folders = {**folders, self._folder: [str(rule) for rule in rules]}
+                text = json.dumps({"v": 2, "folders": new_folders}, ensure_ascii=False, indent=2)
                 write_text(self.path, f"{text}\n", private=True)
         except OSError as error:
             raise StateError(f"The rules {self.path} cannot be written: {error.strerror}.") from error
@@ -207,16 +208,16 @@ class SavedRules:
 
 
 class Rulebook:
-    """Hold a run's rules, and the calls proposed in it.
+    """The rules of a run, and the calls proposed in it.
 
-    `specs` are those of all commands, `given` the rules of flags and settings. `place` resolves workspace paths. Raises
-    SettingsError for an invalid given rule, and StateError if the saved rules cannot be used.
+    `specs` are those of all commands, `texts` the rules of flags and settings. `place` resolves workspace paths. Raises
+    SettingsError for an invalid text, and StateError if the saved rules cannot be used.
     """
 
     def __init__(
         self,
         specs: Iterable[CommandSpec],
-        given: Iterable[str] = (),
+        texts: Iterable[str] = (),
         saved: SavedRules | None = None,
         *,
         place: Place = place_of,
@@ -224,13 +225,13 @@ class Rulebook:
         self._specs = {spec.name: spec for spec in specs}
         self._saved = saved
         self._place = place
-        self._rules = [*map(self.parse, given), *(saved.load() if saved else ())]
-        self._proposed: dict[str, Call] = {}  # the newest call of each agent, perhaps edited since it was logged
+        self._rules = [*map(self.parse, texts), *(saved.load() if saved else ())]
+        self._newest_calls: dict[str, Call] = {}  # by agent, perhaps edited since they were logged
         self.logged_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple  # of the run, with their agents' keys
 
     def note(self, call: Call, agent: str = "") -> None:
         """Note a proposed call."""
-        self._proposed[agent] = call
+        self._newest_calls[agent] = call
 
     def parse(self, text: str) -> Rule:
         """Parse the text as a rule. Raises SettingsError if it is invalid, or can never match."""
@@ -248,14 +249,15 @@ class Rulebook:
     def forecast(self, rule: Rule) -> str:
         """List the calls so far that the rule would have allowed, one per line."""
         by_id = {(agent, call.id): call for agent, call in self.logged_calls()}
-        for agent, call in [*self._proposed.items()]:  # sub-agents propose calls meanwhile
+        for agent, call in [*self._newest_calls.items()]:  # sub-agents propose calls meanwhile
             if call not in by_id.values():  # edited
                 by_id[agent, call.id] = call
         calls = list(by_id.values())
         matching = [call for call in calls if self.fits(rule, call)]
-        head = f"{rule} would have allowed {len(matching)} of the {len(calls)} calls of this run:"
-        omitted = [f"  and {len(matching) - MAX_CALLS} earlier ones"] if len(matching) > MAX_CALLS else []
-        return "\n".join([head, *(f"  {shorten(str(call), MAX_CALL)}" for call in matching[-MAX_CALLS:]), *omitted])
+        title = f"{rule} would have allowed {len(matching)} of the {len(calls)} calls of this run:"
+        omitted = [f"  and {len(matching) - MAX_LISTED_CALLS} earlier ones"] if len(matching) > MAX_LISTED_CALLS else []
+        lines = (f"  {shorten(str(call), MAX_CALL_CHARACTERS)}" for call in matching[-MAX_LISTED_CALLS:])
+        return "\n".join([title, *lines, *omitted])
 
     def save(self, rule: Rule) -> None:
         """Save a rule for this and later runs. Raises StateError."""

@@ -1,7 +1,7 @@
 """Record the workspace files that hold outside text, durably: taint outlives the run.
 
-One JSON object per line, appended and synced before the run goes on. An unchanged file holds no user data. One changed
-since may hold both: it stays tainted and also counts as the user's own.
+One JSON object per line, appended and synced before the run goes on. A marked file holds no data of the user until it
+is changed again. From then on it may hold both: it stays tainted and also counts as the user's own.
 
 Not covered: copies of tainted files made by others, and taint known only to another state folder.
 """
@@ -24,12 +24,12 @@ from autoagent.core.errors import StateError
 from autoagent.core.frozen import dataclass
 from autoagent.workspace.gate import folder_named
 
-MAX_SEARCHED = 20_000  # files searched for one of the user's own; beyond this, one is assumed
+MAX_SEARCHED_FILES = 20_000  # for one of the user's own; beyond this, one is assumed
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Mark a workspace path with its source of taint, the event (`seq` of a run), and the file's state.
+    """The mark of a workspace path with its source of taint, the event (`seq` of a run), and the file's state.
 
     `changed` is the time of its last change of any kind (ctime, which no program can set back), or for a folder, which
     stands for its contents, the time of the mark. Both are in nanoseconds since the epoch, or 0 if the user's data may
@@ -93,7 +93,7 @@ class TaintedFiles:
             self._append(list(marks.values()))
 
     def source_of(self, path: str) -> str:
-        """Return the source of taint of a file, of its folder, or of a file in this folder, or ''."""
+        """Return the source of taint of a file or of its folder, or for a folder that of a file in it, or ''."""
         location = self._locate(path)
         if (mark := self._nearest(location)) is not None:
             return mark.source
@@ -102,12 +102,12 @@ class TaintedFiles:
         prefix = "" if location == "." else f"{location}/"
         return next((m.source for m in list(self._marks.values()) if m.path.startswith(prefix)), "")
 
-    def holds_own(self, path: str, made: Collection[str] = ()) -> bool:
-        """Return whether the file, or one in the folder, is the user's: not in `made`, nor tainted and unchanged."""
+    def holds_own(self, path: str, own_files: Collection[str] = ()) -> bool:
+        """Return whether the file, or one in the folder, is the user's: neither in `own_files` nor merely tainted."""
         location = self._locate(path)
         for count, file in enumerate(self._files(location)):
             mark = self._nearest(file)
-            if count == MAX_SEARCHED or (file not in made and not (mark and self._is_unchanged(mark, file))):
+            if count == MAX_SEARCHED_FILES or (file not in own_files and not (mark and self._is_unchanged(mark, file))):
                 return True
         return False
 

@@ -1,6 +1,6 @@
 """Parse the answers that a person types at a question about a command.
 
-Nothing runs without a plain authorization. For lookalikes, the user is asked again.
+Nothing runs without a plain authorization. After an answer that only resembles one, the user is asked again.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from autoagent.core.commands import SOURCED, Change, Parameter, Question
 from autoagent.core.frozen import dataclass
 from autoagent.text.redaction import MASK, holds_mask
 
-MAX_IN_ADVANCE = 9999  # the largest N of `y -N`
+MAX_ADVANCE_COMMANDS = 9999  # the largest N of `y -N`
 
 
 @dataclass(frozen=True, slots=True)
 class UserAnswer:
-    """Hold a parsed line.
+    """A parsed line.
 
-    `count`: commands to run, for `run`. `text`: the feedback, the `rule` to save, why it is asked `again`, the argument
-    to `edit` or new arguments as JSON, or the `word` after a slash, with its argument.
+    For `run`, `count` is the number of commands. By kind, `text` is the feedback, the `rule` to save, the reason to ask
+    `again`, the argument to `edit` or new arguments as JSON, or the `word` after a slash and its argument.
     """
 
     kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "rule", "explain", "word"]
@@ -36,10 +36,10 @@ _LETTERS: Mapping[str, UserAnswer] = {
     "t": UserAnswer("word", text="thoughts"),
 }  # fmt: skip
 
-_YES = frozenset(
+_YES_WORDS = frozenset(
     ("ok", "okay", "yep", "yeah", "yup", "sure", "fine", "alright", "please", "yes", "go", "do", "run", "proceed")
 )
-_WITH_YES = _YES | {"it", "on", "ahead", "this", "then", "that", "so"}
+_WORDS_WITH_YES = _YES_WORDS | {"it", "on", "ahead", "this", "then", "that", "so"}
 
 OWN_WORDS: Mapping[str, str] = {
     "continuous": "run all commands (5: five) unasked, until Ctrl-C or /ask",
@@ -50,12 +50,12 @@ OWN_WORDS: Mapping[str, str] = {
 }
 
 # Letters and dashes of other scripts that look like those of an authorization.
-_DISGUISED = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO------")  # noqa: RUF001 (they are the point)
+_LOOKALIKES = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO------")  # noqa: RUF001 (they are the point)
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """Hold the parts of a run that a person may change at a question.
+    """The parts of a run that a person may change at a question.
 
     `words` are the words after a slash, with descriptions. `change` returns the change requested by a word and its
     argument, or None after telling the person why nothing changed.
@@ -92,11 +92,11 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
     # the default keys, if others are configured
     if folded in ("n", "no") or _authorization(folded, "y") is not None:
         return UserAnswer("again", text=f"The keys are {yes!r} to run it and {no!r} to stop.")
-    undisguised = unicodedata.normalize("NFKC", text).translate(_DISGUISED)
-    undisguised = "".join(char for char in undisguised if unicodedata.category(char) != "Cf")  # invisible characters
-    if undisguised != text and (read := read_answer(undisguised, yes, no)).kind != "feedback":
-        return UserAnswer("again", text=read.text or "That only looks like an answer: it has other characters.")
-    if (words := re.findall(r"[^\W_]+", folded[:40])) and words[0] in _YES and _WITH_YES.issuperset(words):
+    plain_text = unicodedata.normalize("NFKC", text).translate(_LOOKALIKES)
+    plain_text = "".join(char for char in plain_text if unicodedata.category(char) != "Cf")  # invisible characters
+    if plain_text != text and (answer := read_answer(plain_text, yes, no)).kind != "feedback":
+        return UserAnswer("again", text=answer.text or "That only looks like an answer: it has other characters.")
+    if (words := re.findall(r"[^\W_]+", folded[:40])) and words[0] in _YES_WORDS and _WORDS_WITH_YES.issuperset(words):
         return UserAnswer("again", text=f"{yes} runs it; anything else that you type is feedback.")
     return UserAnswer("feedback", text=text)
 
@@ -106,18 +106,18 @@ def _authorization(folded: str, yes: str) -> UserAnswer | None:
     if yes == "y" and re.fullmatch(r"y{2,}|ye|yess+", folded):
         return UserAnswer("again", text="To authorize, type y.")
     keys = "y|yes" if yes == "y" else re.escape(yes)
-    begins = re.fullmatch(rf"(?:{keys})(?![^\W\d_])\s*(.*)", folded)
-    if begins is None:
+    match = re.fullmatch(rf"(?:{keys})(?![^\W\d_])\s*(.*)", folded)
+    if match is None:
         return None
-    rest = begins[1]
+    rest = match[1]
     if not rest:
         return UserAnswer("run", 1)
     if count := re.fullmatch(r"-\s?([0-9]+)", rest):
         digits = count[1].lstrip("0")
         if not digits:
             return UserAnswer("again", text=f"{yes} -0 runs nothing.")
-        if len(digits) > len(str(MAX_IN_ADVANCE)):
-            return UserAnswer("again", text=f"At most {MAX_IN_ADVANCE} commands can be authorized in advance.")
+        if len(digits) > len(str(MAX_ADVANCE_COMMANDS)):
+            return UserAnswer("again", text=f"At most {MAX_ADVANCE_COMMANDS} commands can be authorized in advance.")
         return UserAnswer("run", int(digits))
     if re.match(r"[^\W\d_]", rest) or (rest[0] in ",.;:!('\"" and re.search(r"[^\W\d_]", rest)):
         return None  # "yes, but into another file": words, so feedback
@@ -127,16 +127,16 @@ def _authorization(folded: str, yes: str) -> UserAnswer | None:
 def refusal(text: str, question: Question) -> str:
     """Return why a text from another terminal does not answer a question, or ''."""
     answer = read_answer(text, question.yes, question.no)
-    blank, yes, no = not text.strip(), question.yes, question.no
+    is_blank = not text.strip()
     if question.kind == "text":
-        return "An empty text is no answer." if blank else ""
+        return "An empty text is no answer." if is_blank else ""
     if question.kind == "decision":
         return _why_undecided(answer, question)
-    if blank or answer.kind == "stop" or answer == UserAnswer("run", 1):
+    if is_blank or answer.kind == "stop" or answer == UserAnswer("run", 1):
         return ""
     if question.kind == "remark" and answer.kind == "feedback":
         return ""
-    return f"The answer is {yes} to go on or {no} to stop."
+    return f"The answer is {question.yes} to go on or {question.no} to stop."
 
 
 def _why_undecided(answer: UserAnswer, question: Question) -> str:
@@ -148,8 +148,8 @@ def _why_undecided(answer: UserAnswer, question: Question) -> str:
         word, _, rest = answer.text.partition(" ")
         if word == "continuous":
             return refuse_continuous(rest, yes, warned=question.warned)
-        changes = word in ("ask", "undo") or (rest and word not in OWN_WORDS)
-        return "" if changes else f"/{word} is for the terminal of the run."
+        may_decide = word in ("ask", "undo") or (rest and word not in OWN_WORDS)
+        return "" if may_decide else f"/{word} is for the terminal of the run."
     if answer.kind == "edit" and answer.text.startswith("{"):
         try:
             json.loads(answer.text)
@@ -167,8 +167,8 @@ def refuse_continuous(rest: str, yes: str, *, warned: bool) -> str:
     """Return why `/continuous` with this argument does not decide, or ''."""
     if rest and not rest.isdecimal():
         return f"/continuous takes a number or nothing, not {rest!r}."
-    if rest and not 0 < int(rest) <= MAX_IN_ADVANCE:
-        return f"/continuous takes a number from 1 to {MAX_IN_ADVANCE}."
+    if rest and not 0 < int(rest) <= MAX_ADVANCE_COMMANDS:
+        return f"/continuous takes a number from 1 to {MAX_ADVANCE_COMMANDS}."
     return f"A command with a warning is decided alone: {yes} runs it this once." if warned else ""
 
 
@@ -182,9 +182,9 @@ def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Para
             return dict(json.loads(line))
         except json.JSONDecodeError as error:
             raise ValueError(_not_json(error)) from error
-    name, mark, value = (part.strip() for part in line.partition("="))
+    name, sign, value = (part.strip() for part in line.partition("="))
     kinds = {p.name: p.kind for p in parameters}
-    if not mark or name not in kinds:
+    if not sign or name not in kinds:
         raise ValueError(f"Write NAME=VALUE with one of: {', '.join(kinds)}; or a JSON object.")
     if kinds[name] == "string" and not value.startswith('"'):
         return {**args, name: value}
@@ -198,13 +198,13 @@ def _not_json(error: json.JSONDecodeError) -> str:
     return f"That is not valid JSON: {error.msg} at column {error.colno}."
 
 
-def restore_secrets(new_args: Mapping[str, Any], shown: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the edited arguments, with secrets restored in unchanged ones.
+def restore_secrets(new_args: Mapping[str, Any], masked: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the edited arguments, with the secrets of `args` in place of the `masked` ones that are unchanged.
 
     Raises ValueError if an edited argument still holds a mask.
     """
-    unchanged = {name for name, value in new_args.items() if name in args and value == shown[name]}
+    unchanged = {name for name, value in new_args.items() if name in args and value == masked[name]}
     for name in new_args.keys() - unchanged:
-        if name in args and shown[name] != args[name] and holds_mask(new_args[name]):
+        if name in args and masked[name] != args[name] and holds_mask(new_args[name]):
             raise ValueError(f"{MASK} in {name} stands for a hidden secret; write the whole value again.")
     return {name: args[name] if name in unchanged else value for name, value in new_args.items()}
