@@ -21,7 +21,7 @@ from autoagent.text.figures import counted
 Key = Annotated[str, "as start_agent gave it", "text"]
 
 
-def _switched_on(settings: Settings) -> str:
+def _off_reason(settings: Settings) -> str:
     if not settings.agents_at_once:
         return "sub-agents are switched off (AUTOAGENT_AGENTS=0)"
     if not settings.agents_depth:
@@ -29,7 +29,7 @@ def _switched_on(settings: Settings) -> str:
     return settings.model_choice.provider.one_agent
 
 
-_agent_command = partial(command, rare=True, available=_switched_on, autogpt=("autogpt.app",))
+_agent_command = partial(command, rare=True, available=_off_reason, autogpt=("autogpt.app",))
 
 
 @_agent_command(

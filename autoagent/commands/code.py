@@ -25,8 +25,8 @@ from autoagent.settings import Settings
 from autoagent.workspace.gate import CODE_FOLDER, shown
 
 LOG_FOLDER = "background"
-SOURCE_LIMIT = 1_000_000  # bytes of a Python program
-LINE_LIMIT = 131_071  # bytes of a shell line, as Linux takes no longer argument (MAX_ARG_STRLEN, with a final null)
+MAX_SOURCE_BYTES = 1_000_000  # of a Python program
+MAX_LINE_BYTES = 131_071  # of a shell line, as Linux takes no longer argument (MAX_ARG_STRLEN, with a final null)
 
 CommandLine = Annotated[str, "a shell command", "shell"]
 Code = Annotated[str, "the whole code", "exact", CODE]
@@ -37,10 +37,10 @@ _run_command = partial(command, risk="run", repeatable=True, effects=Effects(run
 
 # Python ------------------------------------------------------------------------------------------------------------
 
-# For a small model, which is not asked for a name: it would confuse the file that it names with the one it is to write.
-_NAME = "code.py"
+# For small models, which are not asked for a name: they would confuse that file with the one that they are to write.
+_DEFAULT_NAME = "code.py"
 
-# Do what `python FILE` does, with the source from standard input. Tracebacks omit the frames of this text.
+# Run the source from standard input as `python FILE` does. Tracebacks omit the frames of this text.
 _LAUNCHER = """
 def _start():
     import os, sys
@@ -58,7 +58,7 @@ exec(globals().pop("_start")())
 """
 
 
-def _preview_code(context: Context, code: str, name: str = _NAME) -> str:
+def _preview_code(context: Context, code: str, name: str = _DEFAULT_NAME) -> str:
     filename = _code_file(name)
     assert write_to_file.preview is not None
     diff = write_to_file.preview(context, filename, code)
@@ -73,12 +73,12 @@ def _preview_code(context: Context, code: str, name: str = _NAME) -> str:
     always_offered=True,
 )
 def execute_python_code(
-    context: Context, code: Code, name: Annotated[str, "file name in that folder", "exact", DETAIL] = _NAME
+    context: Context, code: Code, name: Annotated[str, "file name in that folder", "exact", DETAIL] = _DEFAULT_NAME
 ) -> CommandOutput:
     filename = _code_file(name)
-    written = write_to_file.function(context, filename, code)
-    assert isinstance(written, CommandOutput)
-    return _result(_run_python(context, filename, code.encode(), []), written.meta)
+    report = write_to_file.function(context, filename, code)
+    assert isinstance(report, CommandOutput)
+    return _result(_run_python(context, filename, code.encode(), []), report.meta)
 
 
 @_run_command(
@@ -109,11 +109,11 @@ def _source(context: Context, filename: str) -> tuple[bytes, str]:
     entry = context.workspace.find(filename, follow=False)
     if entry is not None and entry.kind == "link":
         raise CommandError(f"{shown(filename)} is a symbolic link; name the file itself.")
-    source = context.workspace.read(filename, SOURCE_LIMIT + 1)
+    source = context.workspace.read(filename, MAX_SOURCE_BYTES + 1)
     if not filename.endswith(".py"):
         raise CommandError(f"{shown(filename)} is not a Python file: its name must end in .py.")
-    if len(source) > SOURCE_LIMIT:
-        raise CommandError(f"{shown(filename)} is larger than {SOURCE_LIMIT:,} bytes, too large to be run.")
+    if len(source) > MAX_SOURCE_BYTES:
+        raise CommandError(f"{shown(filename)} is larger than {MAX_SOURCE_BYTES:,} bytes, too large to be run.")
     decoded = decode(source)
     if decoded is None:
         raise CommandError(f"{shown(filename)} is a binary file, not Python source.")
@@ -147,7 +147,7 @@ def _preview_shell(context: Context, command_line: str) -> str:
 
 
 def _assess_shell(context: Context, command_line: str) -> Risk:
-    return risk_of(command_line[:LINE_LIMIT])  # a longer one is refused anyway, and takes long to read
+    return risk_of(command_line[:MAX_LINE_BYTES])  # a longer one is refused anyway, and takes long to read
 
 
 _shell_command = partial(
@@ -215,9 +215,9 @@ def _arguments(context: Context, line: str) -> list[str]:
         size = len(line.encode())
     except UnicodeEncodeError as error:
         raise CommandError(f"The command holds {line[error.start]!a}, which is not valid Unicode.") from error
-    if size > LINE_LIMIT:
+    if size > MAX_LINE_BYTES:
         raise CommandError(
-            f"The command has {size:,} bytes, and the system takes {LINE_LIMIT:,} at most (E2BIG): "
+            f"The command has {size:,} bytes, and the system takes {MAX_LINE_BYTES:,} at most (E2BIG): "
             "write it to a file and run that."
         )
     return list(context.shell_rule(line))

@@ -45,7 +45,7 @@ def in_a_shell(line: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Hold what a command may use. Every command receives it as its first argument.
+    """Everything that a command may use. Every command receives it as its first argument.
 
     `ask(question, timeout)` returns the user's answer. `timeout` is in seconds, or None to wait. It raises CommandError
     if nobody can answer, or nobody did in time. `run` is the id of the run, kept with each memory as its source.

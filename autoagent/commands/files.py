@@ -25,13 +25,13 @@ from autoagent.text.paging import Column, FirstLine, Lines, fill_page
 from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_named, shown
 
-READ_LIMIT = 1_000_000  # bytes of a file to edit
+MAX_EDIT_BYTES = 1_000_000
 MAX_READ_BYTES = 16_000_000  # of a file, page by page
 MAX_LISTED_NAMES = 500
 MAX_COUNTED_ENTRIES = 1_000_000
 MAX_SEARCH_BYTES = 16_000_000
 SEARCH_SECONDS = 10.0
-_MAX_COMPARED = 100_000  # characters, for the line nearest to a text that is not there
+_MAX_COMPARED_CHARACTERS = 100_000  # to find the line nearest to a missing text
 MAX_MATCHES = 200
 
 Filename = Annotated[str, "path relative to the workspace", "path"]
@@ -54,9 +54,9 @@ def read_file(
     if (document := _document(context, filename, data)) is not None:
         text, notes = document.text, [document.note]
     else:
-        decoded, cut = _decode_text(filename, data, MAX_READ_BYTES)
+        decoded, is_cut = _decode_text(filename, data, MAX_READ_BYTES)
         text, notes = decoded.text, [decoded.note]
-        if cut:
+        if is_cut:
             notes.append(f"only the first {MAX_READ_BYTES:,} bytes can be read")
     if not text:
         return CommandOutput("\n".join([f"[{filename}: empty]", *(f"[{filename}: {note}]" for note in notes if note)]))
@@ -76,8 +76,8 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     if entry is None:
         return _diff(context, filename, "", text)
     _refuse_mask(context, filename, text)
-    before = decode(context.workspace.read(filename, READ_LIMIT + 1))
-    if before is None or entry.size > READ_LIMIT:
+    before = decode(context.workspace.read(filename, MAX_EDIT_BYTES + 1))
+    if before is None or entry.size > MAX_EDIT_BYTES:
         return f"Replaces all {counted(entry.size, 'byte')} of {entry.path}.\n{_diff(context, filename, '', text)}"
     encoding = f"{before.encoding}{' with a byte order mark' if before.mark else ''}"
     note = f"Changes its encoding from {encoding} to utf-8.\n" if before.mark or before.encoding != "utf-8" else ""
@@ -107,9 +107,9 @@ def _refuse_mask(context: Context, filename: str, text: str) -> None:
     """Refuse to replace a secret in the file with its mask."""
     if MASK not in text or context.workspace.find(filename) is None:
         return
-    before = decode(context.workspace.read(filename, READ_LIMIT))
-    more = before is not None and text.count(MASK) > before.text.count(MASK)
-    if before is not None and more and context.mask(before.text) != before.text:
+    before = decode(context.workspace.read(filename, MAX_EDIT_BYTES))
+    has_more_masks = before is not None and text.count(MASK) > before.text.count(MASK)
+    if before is not None and has_more_masks and context.mask(before.text) != before.text:
         raise CommandError(
             f"{filename} holds a secret, which you were shown as {MASK}: your text would overwrite it with this mask. "
             "Change the passages around it with edit_file."
@@ -119,12 +119,12 @@ def _refuse_mask(context: Context, filename: str, text: str) -> None:
 def _existing_text(context: Context, filename: str) -> tuple[Decoded, bool]:
     """Return the text of a file, empty for a missing file, and whether it was cut."""
     exists = context.workspace.find(filename) is not None
-    return _decode_text(filename, context.workspace.read(filename, READ_LIMIT + 1) if exists else b"")
+    return _decode_text(filename, context.workspace.read(filename, MAX_EDIT_BYTES + 1) if exists else b"")
 
 
 def _preview_append(context: Context, filename: str, text: str) -> str:
-    before, cut = _existing_text(context, filename)
-    if cut:
+    before, is_cut = _existing_text(context, filename)
+    if is_cut:
         return f"Adds {_size_text(text)} at the end of {filename}:\n{text}"
     return _diff(context, filename, before.text, before.text + _with_line_ends_of(before.text, text))
 
@@ -135,14 +135,15 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
 def append_to_file(
     context: Context, filename: Filename, text: Annotated[str, "what to add at the end", "exact", FILE_TEXT]
 ) -> CommandOutput:
-    before, cut = _existing_text(context, filename)
-    added = _with_line_ends_of(before.text, text)
-    data = _encode_text(added, Decoded("", before.encoding))
+    before, is_cut = _existing_text(context, filename)
+    new_text = _with_line_ends_of(before.text, text)
+    data = _encode_text(new_text, Decoded("", before.encoding))
     if context.workspace.find(filename) is None:
         context.workspace.write(filename, data)
     else:
         context.workspace.append(filename, data)
-    return _change_report(context, filename, f"Appended {_size_text(text)} to", text="" if cut else before.text + added)
+    whole_text = "" if is_cut else before.text + new_text
+    return _change_report(context, filename, f"Appended {_size_text(text)} to", text=whole_text)
 
 
 def _preview_edit(context: Context, filename: str, old: str, new: str, everywhere: bool = False) -> str:
@@ -171,9 +172,9 @@ def _preview_delete(context: Context, filename: str) -> str:
     if entry.kind != "file":
         return f"Deletes {_entry_line(entry)}."
     decoded = None
-    with suppress(CommandError):  # it can be deleted without being read
-        decoded = decode(context.workspace.read(filename, READ_LIMIT))
-    lines = f"{_line_count(decoded.text)}, " if decoded and entry.size <= READ_LIMIT else ""
+    with suppress(CommandError):  # an unreadable file can be deleted, too
+        decoded = decode(context.workspace.read(filename, MAX_EDIT_BYTES))
+    lines = f"{_line_count(decoded.text)}, " if decoded and entry.size <= MAX_EDIT_BYTES else ""
     return f"Deletes {entry.path} ({lines}{counted(entry.size, 'byte')})."
 
 
@@ -204,7 +205,7 @@ def move_file(
 ) -> CommandOutput:
     place = _target_path(context, filename, new_name)
     before = context.workspace.display(filename)
-    context.workspace.read(filename, 1)  # so that the labels of its content move with it
+    context.workspace.read(filename, 1)  # so that the labels of its content move with the file
     context.workspace.rename(filename, place)
     after = context.workspace.display(place)
     return CommandOutput(f"Moved {before} to {after}.", ResultMeta(changed=(before, after)))
@@ -236,13 +237,13 @@ def _target_path(context: Context, filename: str, new_name: str) -> str:
 def list_files(context: Context, directory: Directory = ".") -> str:
     entries = context.workspace.walk(folder_named(directory), NOT_ENTERED)
     names = [_entry_line(entry) for entry in islice(entries, MAX_LISTED_NAMES)]
-    more = sum(1 for _ in islice(entries, MAX_COUNTED_ENTRIES - MAX_LISTED_NAMES))
+    remaining = sum(1 for _ in islice(entries, MAX_COUNTED_ENTRIES - MAX_LISTED_NAMES))
     if not names:
         return f"{'The workspace' if folder_named(directory) in ('.', './') else directory} is empty."
-    if more:
-        total = len(names) + more
-        at_least = "at least " if total == MAX_COUNTED_ENTRIES else ""
-        names.append(f"[{more:,} more, {at_least}{total:,} in all; name a folder to see what is in it]")
+    if remaining:
+        total = len(names) + remaining
+        qualifier = "at least " if total == MAX_COUNTED_ENTRIES else ""
+        names.append(f"[{remaining:,} more, {qualifier}{total:,} in all; name a folder to see what is in it]")
     return "\n".join(names)
 
 
@@ -268,8 +269,8 @@ def search_in_files(
     if len(matches) > MAX_MATCHES:
         lines.append(f"[the first {MAX_MATCHES} matches; there are more: use a narrower pattern or a smaller folder]")
     if skipped:
-        more = f" and {len(skipped) - 5:,} more" if len(skipped) > 5 else ""
-        lines.append(f"[not searched: {', '.join(skipped[:5])}{more}]")
+        suffix = f" and {len(skipped) - 5:,} more" if len(skipped) > 5 else ""
+        lines.append(f"[not searched: {', '.join(skipped[:5])}{suffix}]")
     return "\n".join(lines)
 
 
@@ -306,9 +307,9 @@ def _read_texts(context: Context, directory: str) -> tuple[dict[str, str], list[
 
 def _apply_edit(context: Context, filename: str, old: str, new: str, everywhere: bool) -> tuple[Decoded, str, int]:
     """Return the file before the edit, its text afterwards, and the number of replacements."""
-    before, cut = _decode_text(filename, context.workspace.read(filename, READ_LIMIT + 1))
-    if cut:
-        raise CommandError(f"{filename} is larger than {READ_LIMIT:,} bytes, too large to edit.")
+    before, is_cut = _decode_text(filename, context.workspace.read(filename, MAX_EDIT_BYTES + 1))
+    if is_cut:
+        raise CommandError(f"{filename} is larger than {MAX_EDIT_BYTES:,} bytes, too large to edit.")
     if before.damaged:
         raise CommandError(f"{filename} is not valid {before.encoding} text; to edit it would damage it.")
     if _ends_lines_in_crlf(before.text) or ("\r\n" in before.text and old not in before.text):
@@ -346,7 +347,7 @@ def _with_crlf(text: str) -> str:
 
 def _nearest_hint(old: str, text: str, filename: str) -> str:
     first_line = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
-    lines = [line.strip()[:200] for line in text[:_MAX_COMPARED].splitlines()]
+    lines = [line.strip()[:200] for line in text[:_MAX_COMPARED_CHARACTERS].splitlines()]
     matches = difflib.get_close_matches(first_line, lines, n=1, cutoff=0.5)
     if matches:
         return f". The nearest line is {lines.index(matches[0]) + 1}: {matches[0]!r}"
@@ -368,14 +369,14 @@ def _document(context: Context, filename: str, data: bytes) -> DocumentText | No
     return documents.read(filename, data, kind)
 
 
-def _decode_text(filename: str, data: bytes, limit: int = READ_LIMIT) -> tuple[Decoded, bool]:
+def _decode_text(filename: str, data: bytes, limit: int = MAX_EDIT_BYTES) -> tuple[Decoded, bool]:
     """Return the text up to the limit, and whether it was cut."""
-    cut = len(data) > limit
-    decoded = decode(data[:limit], whole=not cut)
+    is_cut = len(data) > limit
+    decoded = decode(data[:limit], whole=not is_cut)
     if decoded is None:
-        size = f"more than {limit:,}" if cut else f"{len(data):,}"
+        size = f"more than {limit:,}" if is_cut else f"{len(data):,}"
         raise CommandError(f"{filename} is a binary file of {size} bytes, not text.")
-    return decoded, cut
+    return decoded, is_cut
 
 
 def _encode_text(text: str, like: Decoded) -> bytes:

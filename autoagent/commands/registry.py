@@ -57,7 +57,7 @@ ARGUMENT_ALIASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """Hold the text and metadata of a command's result."""
+    """The text and metadata of a command's result."""
 
     text: str
     meta: ResultMeta = PLAIN
@@ -65,7 +65,7 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Hold a command: spec, function, preview, availability and risk assessment."""
+    """A command: its declaration, function and preview, and tests of its availability, risk and interrupted calls."""
 
     spec: CommandSpec
     function: Callable[..., str | CommandOutput]
@@ -103,10 +103,10 @@ def command(
     takes the same arguments and returns the change that the call would make, as a diff or a note, or '' for none.
     `assess` takes the same arguments and returns the risk of this call, where `risk` is only the usual one.
     `after_crash` takes the Context and the same arguments, and returns the result of a call interrupted by a crash, or
-    None if it cannot tell. It raises CommandError if the call did nothing. `repeatable`: the same call may give another
-    result although nothing changed here. Without declared `effects`, the user is asked about every call, and results
-    count as untrusted and private. `always_offered`, `rare`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in`
-    and `levels`: see CommandSpec.
+    None if it cannot tell. It raises CommandError if the call did nothing. If `repeatable`, the same call may give
+    another result although nothing changed here. Without declared `effects`, the user is asked about every call, and
+    results count as untrusted and private. CommandSpec describes `always_offered`, `rare`, `distracts`, `autogpt`,
+    `meant_by`, `ignored`, `stand_in` and `levels`.
     """
 
     def register(function: Callable[..., str | CommandOutput]) -> Command:
@@ -144,7 +144,7 @@ _TYPES: Mapping[_Kind, type] = {
     "array": list,
     "object": dict,
 }
-_KINDS = {known: kind for kind, known in _TYPES.items()}
+_KINDS = {type_: kind for kind, type_ in _TYPES.items()}
 
 
 def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
@@ -179,7 +179,7 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
 
 
 class Registry:
-    """Hold the commands of one run, in a fixed order.
+    """The commands of one run, in a fixed order.
 
     `switched_off` gives the reason why each unavailable command is off, and `stand_ins` a replacement for some of them.
     """
@@ -195,13 +195,13 @@ class Registry:
         self.switched_off = dict(switched_off or {})
         self.stand_ins = dict(stand_ins or {})
         self._around = around
-        self._named: dict[str, Command] = {}
+        self._by_name: dict[str, Command] = {}
         registered = self._commands.values()
-        named = [(command.spec.name, command) for command in registered]
-        named += [(alias, command) for command in registered for alias in command.spec.aliases]
-        named += [(command.spec.label, command) for command in registered]
-        for name, command in named:  # names win over aliases, and these over labels
-            self._named.setdefault(folded(name), command)
+        entries = [(command.spec.name, command) for command in registered]
+        entries += [(alias, command) for command in registered for alias in command.spec.aliases]
+        entries += [(command.spec.label, command) for command in registered]
+        for name, command in entries:  # names win over aliases, and these over labels
+            self._by_name.setdefault(folded(name), command)
 
     @property
     def specs(self) -> tuple[CommandSpec, ...]:
@@ -219,17 +219,17 @@ class Registry:
     def only(self, names: Iterable[str], reason: str) -> Registry:
         """Return a registry of only these commands, in its own order. The reason explains why others are off."""
         allowed = set(names)
-        kept = [c for name, c in self._commands.items() if name in allowed]
-        if not any(c.spec.effects and c.spec.effects.loads_commands for c in kept):
-            kept = [replace(c, spec=replace(c.spec, group="")) if c.spec.group else c for c in kept]
-        left_out = [c.spec for name, c in self._commands.items() if name not in allowed]
-        off = {name: reason for spec in left_out for name in (spec.name, *spec.aliases)}
-        return Registry(kept, {**self.switched_off, **off}, self.stand_ins, self._around)
+        commands = [c for name, c in self._commands.items() if name in allowed]
+        if not any(c.spec.effects and c.spec.effects.loads_commands for c in commands):
+            commands = [replace(c, spec=replace(c.spec, group="")) if c.spec.group else c for c in commands]
+        other_specs = [c.spec for name, c in self._commands.items() if name not in allowed]
+        reasons = {name: reason for spec in other_specs for name in (spec.name, *spec.aliases)}
+        return Registry(commands, {**self.switched_off, **reasons}, self.stand_ins, self._around)
 
     def grouped(self, groups: Mapping[str, str], loader: Command) -> Registry:
         """Return a registry with commands assigned to `groups`, plus the command that loads a group."""
-        made = (replace(c, spec=replace(c.spec, group=groups.get(name, ""))) for name, c in self._commands.items())
-        return Registry([*made, loader], self.switched_off, self.stand_ins, self._around)
+        commands = (replace(c, spec=replace(c.spec, group=groups.get(name, ""))) for name, c in self._commands.items())
+        return Registry([*commands, loader], self.switched_off, self.stand_ins, self._around)
 
     def wrapped_by(self, hook: Around) -> Registry:
         """Return a registry with a hook around each execution, outside any earlier hook."""
@@ -253,24 +253,24 @@ class Registry:
         """
         spec = self._find(call.name).spec
         parameters = {p.name: p for p in spec.parameters}
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in call.args.items():
-            renamed = ARGUMENT_ALIASES.get(key, key)
-            name = key if key in parameters or renamed not in parameters else renamed
+            alias_target = ARGUMENT_ALIASES.get(key, key)
+            name = key if key in parameters or alias_target not in parameters else alias_target
             if name in spec.ignored:
                 continue
-            if name in given and given[name] != value:
+            if name in values and values[name] != value:
                 raise ReplyError(
-                    f"The argument {name!r} of {spec.name} is given twice, as {given[name]!r} and as {value!r}; "
+                    f"The argument {name!r} of {spec.name} is given twice, as {values[name]!r} and as {value!r}; "
                     "give it once."
                 )
-            given[name] = value
-        if unknown := [key for key in given if key not in parameters]:
+            values[name] = value
+        if unknown := [key for key in values if key not in parameters]:
             raise ReplyError(f"{spec.name} has no argument {unknown[0]!r}; it is {spec.signature()}.")
         args = {}
         for name, parameter in parameters.items():
-            if name in given and not (given[name] is None and not parameter.required):
-                args[name] = _convert(spec, parameter, given[name])
+            if name in values and not (values[name] is None and not parameter.required):
+                args[name] = _convert(spec, parameter, values[name])
             elif parameter.required:
                 raise ReplyError(f"The argument {name!r} is missing; the command is {spec.signature()}.")
         return Call(call.id, spec.name, args)
@@ -315,11 +315,11 @@ class Registry:
 
     def after_crash(self, call: Call, context: Context) -> Result | None:
         """Return the result of a call interrupted by a crash, or None if its command cannot tell."""
-        found = self._commands.get(call.name)
-        if found is None or found.after_crash is None:
+        command = self._commands.get(call.name)
+        if command is None or command.after_crash is None:
             return None
         try:
-            output = found.after_crash(context, **self.check(call).args)
+            output = command.after_crash(context, **self.check(call).args)
         except ReplyError:  # logged by another version
             return None
         except CommandError as error:
@@ -329,21 +329,21 @@ class Registry:
     def _find(self, name: str) -> Command:
         """Find a command by name, alias or label in any spelling. Raises ReplyError with the closest match."""
         spelled, key = name.strip(), folded(name)
-        found = self._named.get(key)
-        if found is not None:
-            return found
-        offered = ", ".join(self._commands)
+        command = self._by_name.get(key)
+        if command is not None:
+            return command
+        names = ", ".join(self._commands)
         if reason := self.switched_off.get(key):
             if (stand_in := self.stand_ins.get(key, "")) in self._commands:
                 return self._commands[stand_in]
             raise ReplyError(
-                f"The command {spelled!r} cannot be used here: {reason}. The commands are: {offered}.", off=True
+                f"The command {spelled!r} cannot be used here: {reason}. The commands are: {names}.", off=True
             )
-        by_meaning = next((known for known in self._commands.values() if key in known.spec.meant_by), None)
-        similar = difflib.get_close_matches(key, self._named, n=1, cutoff=0.6)
-        suggestion = by_meaning or (self._named[similar[0]] if similar else None)
+        by_meaning = next((command for command in self._commands.values() if key in command.spec.meant_by), None)
+        similar = difflib.get_close_matches(key, self._by_name, n=1, cutoff=0.6)
+        suggestion = by_meaning or (self._by_name[similar[0]] if similar else None)
         hint = f" Did you mean {suggestion.spec.signature()}?" if suggestion else ""
-        raise ReplyError(f"There is no command {spelled!r}.{hint} The commands are: {offered}.")
+        raise ReplyError(f"There is no command {spelled!r}.{hint} The commands are: {names}.")
 
 
 def folded(name: str) -> str:
@@ -370,15 +370,15 @@ def _convert(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     if not _has_type(kind, value):
-        must = f"must be of type {kind}, not {type(value).__name__}"
-        raise ReplyError(f"{argument} {must}; the command is {spec.signature()}.")
+        problem = f"must be of type {kind}, not {type(value).__name__}"
+        raise ReplyError(f"{argument} {problem}; the command is {spec.signature()}.")
     if kind == "array" and parameter.schema is None:
         if parameter.item == "integer":
             value = [_from_text("integer", item) if isinstance(item, str) else item for item in value]
         for number, item in enumerate(value, 1):
             if not _has_type(parameter.item, item):
-                must = f"must be a list of {parameter.item}s"
-                raise ReplyError(f"{argument} {must}; item {number} is of type {type(item).__name__}.")
+                problem = f"must be a list of {parameter.item}s"
+                raise ReplyError(f"{argument} {problem}; item {number} is of type {type(item).__name__}.")
     if parameter.choices and value not in parameter.choices:
         raise ReplyError(f"{argument} must be one of {', '.join(parameter.choices)}.")
     return value

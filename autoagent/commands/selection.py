@@ -25,8 +25,8 @@ TAKEN = "the name is taken, or reserved for the tools of servers"
 # Each module here declares COMMANDS.
 _OWN_MODULES = ("files", "code", "web", "agents", "memory", "system")
 
-_AUTOGPT = "autogpt.commands."  # the prefix of its module names in its settings
-_AUTOGPT_ONLY = ("times",)  # its modules that have no counterpart here
+_AUTOGPT_PREFIX = "autogpt.commands."  # of AutoGPT's module names in its settings
+_AUTOGPT_ONLY_MODULES = ("times",)  # without a counterpart here
 
 
 def own_commands() -> tuple[Command, ...]:
@@ -37,7 +37,7 @@ def own_commands() -> tuple[Command, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AddedCommands:
-    """Hold the commands of one plug-in, and its problem in a line, or ''."""
+    """The commands of one plug-in, and its problem in a line, or ''."""
 
     plugin: Plugin
     commands: tuple[Command, ...]
@@ -47,24 +47,24 @@ class AddedCommands:
 @cache
 def added() -> tuple[AddedCommands, ...]:
     """Return the plug-ins' commands and problems. A name or alias that is already taken keeps its meaning."""
-    taken = {name for known in own_commands() for name in (known.spec.name, *known.spec.aliases)}
-    found = []
+    taken = {name for command in own_commands() for name in (command.spec.name, *command.spec.aliases)}
+    additions = []
     for plugin in plugins("commands"):
         try:
-            offered = tuple(plugin.load().COMMANDS)
-            invalid = next((item for item in offered if not isinstance(item, Command)), None)
+            commands = tuple(plugin.load().COMMANDS)
+            invalid = next((item for item in commands if not isinstance(item, Command)), None)
             if invalid is not None:
                 raise plugin.refuse(f"cannot be used: {invalid!r} in its COMMANDS is not made by @command")
         except SetupError as error:
-            found.append(AddedCommands(plugin, (), str(error)))
+            additions.append(AddedCommands(plugin, (), str(error)))
         except (AttributeError, TypeError):
             problem = "cannot be used: it has no list of COMMANDS"
-            found.append(AddedCommands(plugin, (), str(plugin.refuse(problem))))
+            additions.append(AddedCommands(plugin, (), str(plugin.refuse(problem))))
         else:
-            free, left_out = with_free_names(offered, taken)
+            free, left_out = with_free_names(commands, taken)
             problem = f"adds {', '.join(left_out)}, which is left out: {TAKEN}"
-            found.append(AddedCommands(plugin, free, str(plugin.refuse(problem)) if left_out else ""))
-    return tuple(found)
+            additions.append(AddedCommands(plugin, free, str(plugin.refuse(problem)) if left_out else ""))
+    return tuple(additions)
 
 
 def with_free_names(commands: Iterable[Command], taken: set[str]) -> tuple[tuple[Command, ...], list[str]]:
@@ -115,15 +115,15 @@ def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
         switched_off.update(matches)
     usable, reasons = [], {}
     stand_ins: dict[str, str] = {}
-    for known in (*all_commands(), *more):
-        spec = known.spec
-        reason = switched_off.get(spec.name) or _reason(known, settings)
+    for candidate in (*all_commands(), *more):
+        spec = candidate.spec
+        reason = switched_off.get(spec.name) or _reason(candidate, settings)
         if reason:
             reasons.update(dict.fromkeys((spec.name, *spec.aliases), reason))
             if spec.stand_in and spec.name not in switched_off:
                 stand_ins.update(dict.fromkeys((spec.name, *spec.aliases), spec.stand_in))
         else:
-            usable.append(known)
+            usable.append(candidate)
     return Registry(usable, reasons, stand_ins)
 
 
@@ -134,21 +134,21 @@ def _reason(command: Command, settings: Settings) -> str:
         return str(error)
 
 
-def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bool = False) -> Registry:
+def choose(registry: Registry, names: Sequence[str], window: int, *, guided: bool = False) -> Registry:
     """Return the commands of a run: those with the user's names or categories (or `all`), or all by default.
 
     By default, rare commands are loaded by group on demand. So are commands that distract a `guided` model, and in a
-    small window all but the usual commands. The command to end the run is always offered. Raises
-    SettingsError for an unknown or unusable name.
+    small window all but the usual commands. The command to end the run is always offered. Raises SettingsError for an
+    unknown or unusable name.
     """
-    names = {spec.name for spec in registry.specs}
+    all_usable = {spec.name for spec in registry.specs}
     chosen: set[str] = set()
-    for name in wanted:
+    for name in names:
         specs = (*all_specs(), *registry.specs)
-        chosen |= names if name == "all" else set(_command_names("--commands (AUTOAGENT_COMMANDS)", name, specs))
+        chosen |= all_usable if name == "all" else set(_command_names("--commands (AUTOAGENT_COMMANDS)", name, specs))
         if reason := registry.switched_off.get(name):
             raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")
-    if not wanted:
+    if not names:
         return grouped(registry, guided=guided, small=window < SMALL_WINDOW)
     ending = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.ends_run}
     return registry.only(chosen | ending, "it is not offered in this run")
@@ -180,23 +180,23 @@ def grouped(registry: Registry, *, guided: bool, small: bool) -> Registry:
     )(more_commands)
     (parameter,) = loader.spec.parameters
     contents = "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items())
-    bound = replace(loader.spec, parameters=(replace(parameter, choices=tuple(groups), help=contents),))
+    loader_spec = replace(loader.spec, parameters=(replace(parameter, choices=tuple(groups), help=contents),))
     by_name = {name: group for group, names in groups.items() for name in names}
-    return registry.grouped(by_name, replace(loader, spec=bound))
+    return registry.grouped(by_name, replace(loader, spec=loader_spec))
 
 
 def _command_names(setting: str, name: str, specs: Iterable[CommandSpec]) -> list[str]:
     """Return the commands of a category, a name, an alias or a module of AutoGPT. Raises SettingsError."""
-    known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ONLY}
+    names_by_key: dict[str, list[str]] = {_AUTOGPT_PREFIX + module: [] for module in _AUTOGPT_ONLY_MODULES}
     for spec in specs:
-        modules = (module if "." in module else _AUTOGPT + module for module in spec.autogpt)
+        modules = (module if "." in module else _AUTOGPT_PREFIX + module for module in spec.autogpt)
         for key in (spec.category, spec.name, *spec.aliases, *modules):
-            known.setdefault(key.lower(), []).append(spec.name)
-    if name.lower() not in known:
-        similar = nearest(name.lower(), known)
+            names_by_key.setdefault(key.lower(), []).append(spec.name)
+    if name.lower() not in names_by_key:
+        similar = nearest(name.lower(), names_by_key)
         hint = f" Did you mean {similar}?" if similar else ""
         raise SettingsError(
             f"{setting}: there is neither a command nor a category {name!r}.{hint} The categories are "
             f"{', '.join(categories())}."
         )
-    return known[name.lower()]
+    return names_by_key[name.lower()]

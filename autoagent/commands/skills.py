@@ -21,17 +21,17 @@ def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command
     """Return the command that loads a skill, or nothing if there are no skills."""
     if not skills:
         return ()
-    known = {skill.name: skill for skill in skills}
+    skills_by_name = {skill.name: skill for skill in skills}
 
     def find_skill(name: str) -> Skill:
-        if name not in known:
-            raise CommandError(f"There is no skill {name!r}; there are: {', '.join(known)}.")
-        return known[name]
+        if name not in skills_by_name:
+            raise CommandError(f"There is no skill {name!r}; there are: {', '.join(skills_by_name)}.")
+        return skills_by_name[name]
 
     def preview(context: Context, name: str) -> str:
         skill = find_skill(name)
-        copied = f" Its {len(skill.files)} further files are copied to {SKILLS_FOLDER}/{name}." if skill.files else ""
-        return f"{skill.description}{copied}"
+        note = f" Its {len(skill.files)} further files are copied to {SKILLS_FOLDER}/{name}." if skill.files else ""
+        return f"{skill.description}{note}"
 
     @command(
         "load_skill",
@@ -45,10 +45,10 @@ def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command
     )
     def load_skill(context: Context, name: Annotated[str, "one of the skills", "text"]) -> str:
         skill = find_skill(name)
-        written = contents(skill)
+        files = contents(skill)
         places = [f"{SKILLS_FOLDER}/{name}/{file}" for file in skill.files]
         for file, place in zip(skill.files, places, strict=True):
-            context.workspace.write(place, written[file])
+            context.workspace.write(place, files[file])
         file_list = "\n".join(f"- {place}" for place in places)
         return f"{skill.body}\n\nFiles of this skill, copied into the workspace:\n{file_list}" if places else skill.body
 

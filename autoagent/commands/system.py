@@ -67,11 +67,11 @@ def wait_for(
     end = time.monotonic() + seconds
     while True:
         if program is not None:
-            done, text = _program_state(context, program)
+            is_over, text = _program_state(context, program)
         else:
-            done, text = _file_state(context, filename or "", before)
+            is_over, text = _file_state(context, filename or "", before)
         remaining = end - time.monotonic()
-        if done:
+        if is_over:
             return CommandOutput(text, ResultMeta(waits=False))
         if remaining <= 0:
             return CommandOutput(f"Time is up after {seconds:g} s: {text}", ResultMeta(waits=True))
@@ -81,7 +81,7 @@ def wait_for(
 def _program_state(context: Context, pid: int) -> tuple[bool, str]:
     """Return whether the wait is over, and the current state."""
     # The newest one, as the system may reuse the pid of an ended program.
-    program = next((known for known in reversed(context.sandbox.programs()) if known.pid == pid), None)
+    program = next((one for one in reversed(context.sandbox.programs()) if one.pid == pid), None)
     if program is None:
         raise CommandError(f"There is no started program with pid {pid}; list_programs shows them.")
     if program.exit is None:
@@ -152,8 +152,8 @@ def read_result(
     if not source and any(marks for _, marks in split(returned.text)):  # a page may contain only one of the marks
         source = f"what step {step} quotes"
     text = "\n".join(filter(None, (part.text.removesuffix("\n"), part.note(f"read_result(step={step}, "))))
-    shown = (part.first, part.last, part.total)
-    meta = ResultMeta(untrusted=source, private=returned.meta.private, masked=returned.meta.masked, page=shown)
+    page = (part.first, part.last, part.total)
+    meta = ResultMeta(untrusted=source, private=returned.meta.private, masked=returned.meta.masked, page=page)
     return CommandOutput(text, meta)
 
 

@@ -26,12 +26,12 @@ from autoagent.text.figures import counted
 from autoagent.text.quoting import EXPLANATION, mark_untrusted
 
 MAX_WHOLE_CHARACTERS = 6_000  # a longer page is summarised
-MAX_PARTS = 20  # of a long page that are summarised
+MAX_PARTS = 20  # of a long page, to be summarised
 MAX_PAGE_LINKS = 30  # below the text of a page
-MAX_LINKS = 300  # in a list of links
+MAX_LISTED_LINKS = 300
 MAX_HITS = 25
-PART_CHARACTERS = 8_000  # about 2,000 tokens of English, and at most 8,000 of anything
-MIN_PART_CHARACTERS = 500  # a smaller part is not halved again
+MAX_PART_CHARACTERS = 8_000  # about 2,000 tokens of English, and at most 8,000 of anything
+MIN_HALVED_CHARACTERS = 500  # smaller parts are not halved again
 MAX_SUMMARY_CHARACTERS = 2_500  # so that at least three summaries make a part
 
 _DIGEST = "Say in short what this text holds that matters for the question. Keep names, numbers and dates as they are."
@@ -45,9 +45,8 @@ Query = Annotated[str, "words to search for", "text"]
 Count = Annotated[int, f"how many results, at most {MAX_HITS}"]
 GoogleCount = Annotated[int, "how many results, at most 10"]
 
-_OUTSIDE = Effects(from_outside=True)
+_WEB_EFFECTS = Effects(from_outside=True)
 _NO_DOWNLOADS = "downloads are switched off (--allow-downloads allows them)"
-_PAGES = ("web_selenium", "web_playwright", "web_requests")
 
 
 # Search ------------------------------------------------------------------------------------------------------------
@@ -59,7 +58,7 @@ def _has_google(settings: Settings) -> str:
     return "it needs GOOGLE_API_KEY and GOOGLE_CUSTOM_SEARCH_ENGINE_ID; web_search needs neither"
 
 
-_search_command = partial(command, risk="network", effects=_OUTSIDE, autogpt=("google_search", "web_search"))
+_search_command = partial(command, risk="network", effects=_WEB_EFFECTS, autogpt=("google_search", "web_search"))
 
 
 @_search_command("web_search", "Search the web", aliases=["search"])
@@ -89,7 +88,12 @@ def _search(engine: Callable[[str, int], SearchResults], query: str, count: int)
 # Pages -------------------------------------------------------------------------------------------------------------
 
 
-@command("browse_website", "Read a web page", risk="network", effects=_OUTSIDE, autogpt=_PAGES)
+_page_command = partial(
+    command, risk="network", effects=_WEB_EFFECTS, autogpt=("web_selenium", "web_playwright", "web_requests")
+)
+
+
+@_page_command("browse_website", "Read a web page")
 def browse_website(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
     parts = split(reading.text)
@@ -101,7 +105,7 @@ def browse_website(context: Context, url: Url, question: Question) -> CommandOut
     return _output(page, reading, text, notes, links=MAX_PAGE_LINKS)
 
 
-@command("get_text_summary", "Summarise a web page", risk="network", rare=True, effects=_OUTSIDE, autogpt=_PAGES)
+@_page_command("get_text_summary", "Summarise a web page", rare=True)
 def get_text_summary(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
     parts = split(reading.text)
@@ -109,10 +113,10 @@ def get_text_summary(context: Context, url: Url, question: Question) -> CommandO
     return _output(page, reading, text, [note], links=0)
 
 
-@command("get_hyperlinks", "List the links of a web page", risk="network", rare=True, effects=_OUTSIDE, autogpt=_PAGES)
+@_page_command("get_hyperlinks", "List the links of a web page", rare=True)
 def get_hyperlinks(context: Context, url: Url) -> CommandOutput:
     page, reading = _read(context, url)
-    return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=MAX_LINKS)
+    return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=MAX_LISTED_LINKS)
 
 
 def _read(context: Context, url: str) -> tuple[WebPage, DocumentText]:
@@ -139,31 +143,32 @@ def _remember(context: Context, url: str, parts: list[str]) -> list[str]:
 
 def _summary(context: Context, url: str, parts: list[str], question: str) -> tuple[str, str]:
     """Summarise the parts against the question. Return the summary and a note on its coverage."""
-    used, summaries = parts[:MAX_PARTS], []
+    first_parts, summaries = parts[:MAX_PARTS], []
     try:
-        for number, part in enumerate(used, 1):
-            context.progress(f"{url}: part {number} of {len(used)}")
+        for number, part in enumerate(first_parts, 1):
+            context.progress(f"{url}: part {number} of {len(first_parts)}")
             summaries.append(_answer(context, _DIGEST, part, question, url))
         while len(summaries) > 1:
             context.progress(f"{url}: merging {len(summaries)} summaries")
             summaries = [_answer(context, _MERGE, group, question, url) for group in _groups(summaries)]
     except ModelError as error:  # the run can continue without this summary
         raise CommandError(f"{url} could not be summarised: {error}") from error
-    if len(used) < len(parts):
-        return summaries[0], f"a summary of the first {len(used)} of {len(parts)} parts; the others were not read"
-    return summaries[0], f"a summary of {counted(len(used), 'part')}"
+    count = len(first_parts)
+    if count < len(parts):
+        return summaries[0], f"a summary of the first {count} of {len(parts)} parts; the others were not read"
+    return summaries[0], f"a summary of {counted(count, 'part')}"
 
 
-def split(text: str, size: int = PART_CHARACTERS) -> list[str]:
+def split(text: str, size: int = MAX_PART_CHARACTERS) -> list[str]:
     """Split the text into parts of at most `size` characters, preferably at a paragraph, line, sentence or word."""
-    parts, begin = [], 0
-    while len(text) - begin > size:
-        earliest, latest = begin + size // 2, begin + size
+    parts, start = [], 0
+    while len(text) - start > size:
+        earliest, latest = start + size // 2, start + size
         ends = (text.rfind(mark, earliest, latest) for mark in ("\n\n", "\n", ". ", " "))
         end = next((position + 1 for position in ends if position >= 0), latest)
-        parts.append(text[begin:end].strip())
-        begin = end
-    return [part for part in (*parts, text[begin:].strip()) if part]
+        parts.append(text[start:end].strip())
+        start = end
+    return [part for part in (*parts, text[start:].strip()) if part]
 
 
 def _answer(context: Context, task: str, text: str, question: str, url: str) -> str:
@@ -173,17 +178,17 @@ def _answer(context: Context, task: str, text: str, question: str, url: str) -> 
     try:
         return context.summarise(prompt).strip()[:MAX_SUMMARY_CHARACTERS]
     except ContextOverflow:
-        if len(text) <= MIN_PART_CHARACTERS:
+        if len(text) <= MIN_HALVED_CHARACTERS:
             raise
     halves = split(text, len(text) // 2 + 1)
     return "\n".join(_answer(context, task, half, question, url) for half in halves)[:MAX_SUMMARY_CHARACTERS]
 
 
 def _groups(summaries: list[str]) -> Iterator[str]:
-    """Join the summaries in order into texts of up to a part each. Several fit into each, so that grouping ends."""
+    """Join the summaries in order into texts the size of a part. Several fit into each, so that merging ends."""
     group: list[str] = []
     for summary in summaries:
-        if group and sum(map(len, group)) + len(summary) > PART_CHARACTERS:
+        if group and sum(map(len, group)) + len(summary) > MAX_PART_CHARACTERS:
             yield "\n\n".join(group)
             group = []
         group.append(summary)
@@ -194,12 +199,12 @@ def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *
     lines = [page.url, *([f"Title: {reading.title}"] if reading.title else []), "", text]
     if not reading.text:
         lines.append("There is no text on it; it may need a browser to show (--browser-name chromium).")
-    if shown := reading.links[:links]:
-        lines += ["", "Links:", *(f"- {link.text or 'without words'}: {link.url}" for link in shown)]
-        if reading.link_count > len(shown):
-            lines.append(f"[the first {len(shown)} of {reading.link_count:,} links]")
-    cut = f"only its first {len(page.body):,} bytes were fetched" if page.cut else ""
-    lines += [f"[{note}]" for note in (cut, reading.note, *notes) if note]
+    if first_links := reading.links[:links]:
+        lines += ["", "Links:", *(f"- {link.text or 'without words'}: {link.url}" for link in first_links)]
+        if reading.link_count > len(first_links):
+            lines.append(f"[the first {len(first_links)} of {reading.link_count:,} links]")
+    cut_note = f"only its first {len(page.body):,} bytes were fetched" if page.cut else ""
+    lines += [f"[{note}]" for note in (cut_note, reading.note, *notes) if note]
     return CommandOutput("\n".join(lines), ResultMeta(untrusted=page.url, details={"links": reading.link_count}))
 
 
@@ -208,8 +213,8 @@ def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *
 
 def _preview_download(context: Context, url: str, filename: str) -> str:
     address, where = parse(url), _target(context, filename)
-    instead = " in its place" if context.workspace.find(where) else ""
-    return f"Fetches {address.url} and writes it to {where}{instead}."
+    suffix = " in its place" if context.workspace.find(where) else ""
+    return f"Fetches {address.url} and writes it to {where}{suffix}."
 
 
 @command(
@@ -219,7 +224,7 @@ def _preview_download(context: Context, url: str, filename: str) -> str:
     available=lambda settings: "" if settings.allow_downloads else _NO_DOWNLOADS,
     preview=_preview_download,
     repeatable=True,
-    effects=_OUTSIDE,
+    effects=_WEB_EFFECTS,
     autogpt=["file_operations"],
 )
 def download_file(
@@ -264,16 +269,16 @@ def _is_kept(context: Context, path: str) -> bool:
 
 
 def _progress_reporter(context: Context, name: str) -> Callable[[int, int | None], None]:
-    shown = time.monotonic()
+    last_time = time.monotonic()
 
-    def tell(done: int, total: int | None) -> None:
-        nonlocal shown
-        if (now := time.monotonic()) - shown >= _PROGRESS_SECONDS:
-            shown = now
-            of_all = f" of {total / 1e6:,.1f}" if total else ""
-            context.progress(f"{name}: {done / 1e6:,.1f}{of_all} MB")
+    def report(byte_count: int, total: int | None) -> None:
+        nonlocal last_time
+        if (now := time.monotonic()) - last_time >= _PROGRESS_SECONDS:
+            last_time = now
+            of_total = f" of {total / 1e6:,.1f}" if total else ""
+            context.progress(f"{name}: {byte_count / 1e6:,.1f}{of_total} MB")
 
-    return tell
+    return report
 
 
 COMMANDS: tuple[Command, ...] = (web_search, google, browse_website, get_hyperlinks, get_text_summary, download_file)

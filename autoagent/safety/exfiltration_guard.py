@@ -77,9 +77,7 @@ class ExfiltrationGuard:
         self.own_files: set[str] = set()  # workspace files written entirely by this run
         self._pending: Call | None = None
         self._proposed_keys: list[int | str] = []  # of the newest reply: its call, and the edited call
-        self._dropping_keys: set[int | str] = (
-            set()
-        )  # calls at whose question a memory was dropped, until one is allowed
+        self._dropping_keys: set[int | str] = set()  # calls whose question dropped a memory, until one is allowed
         self._marks: dict[str, tuple[str, str, int, bool]] = {}  # the newest ones that this run has set, by path
         self._has_outward_agents = True
         self._run, self._step = "", 0
@@ -220,10 +218,8 @@ class ExfiltrationGuard:
             return proposal
         effect = "tells an agent that can act outward" if tells_agents else _EFFECT_OF_RISK[proposal.risk]
         if not self._sources:
-            reason = (
-                "a memory from outside was dropped at the question of this very call, and may be why it comes again."
-            )
-            return replace(proposal, warning=f"{name} {effect}: {reason}")
+            why = "a memory from outside was dropped at the question of this very call, and may be why it comes again."
+            return replace(proposal, warning=f"{name} {effect}: {why}")
         warning = (
             f"This run has read text from outside ({_list_newest(self._sources.values())}) and holds private data "
             f"({_list_newest(self._private_data)}). {name} {effect}: what was read may have asked for it."

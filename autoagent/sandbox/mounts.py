@@ -49,20 +49,18 @@ def python_places(python: str) -> tuple[str, ...]:
     parts = {prefix: _VENV_PARTS, base: _PYTHON_PARTS, str(Path(base).resolve()): _PYTHON_PARTS}
     outside = {place: names for place, names in parts.items() if not is_beneath(place, SYSTEM)}
     # An agent may replace a part with a link to elsewhere.
-    places = (
-        path for place, names in outside.items() for path in _visible(place, names) if is_inside(Path(place), path)
-    )
+    places = (path for place, names in outside.items() for path in _parts(place, names) if is_inside(Path(place), path))
     return tuple(str(path) for path in places if not is_beneath(str(path), SYSTEM) and path.exists())
 
 
-def _visible(prefix: str, parts: Sequence[str]) -> Sequence[Path]:
+def _parts(prefix: str, names: Sequence[str]) -> Sequence[Path]:
     """Return the prefix if it holds only harmless names, as each place delays every start, or else its parts."""
     try:
         if _HARMLESS.issuperset(path.name for path in Path(prefix).iterdir()):
             return (Path(prefix),)
     except OSError:  # missing, or not listable
         pass
-    return [Path(prefix, part) for part in parts]
+    return [Path(prefix, name) for name in names]
 
 
 def is_beneath(place: str, places: Sequence[str]) -> bool:

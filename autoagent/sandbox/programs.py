@@ -47,8 +47,7 @@ class Programs:
         network: bool = False,
         reasons: Sequence[str] = (),
     ) -> None:
-        self.name = boundary.name
-        self.confines = boundary.confines
+        self.name, self.confines = boundary.name, boundary.confines
         self._workspace = workspace
         self._boundary = boundary
         self._limits = limits

@@ -20,9 +20,7 @@ from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
 _GIT_SETTINGS = ("/etc/gitconfig",)  # git fails if it finds but cannot read this
-_GUARDED_FILES_GAP = (
-    "Programs can change files that later run as your user (.git/config, .envrc); when they end, it is undone."
-)
+_GUARD_GAP = "Programs can change files that later run as your user (.git/config, .envrc); when they end, it is undone."
 
 
 class _Supervised:
@@ -63,7 +61,7 @@ class Unconfined(_Supervised):
         "Programs can send signals to others, and free themselves of their limits that way.",
         "Programs can fill the disk, the temporary folder, and the memory with unmapped files.",
         "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
-        _GUARDED_FILES_GAP,
+        _GUARD_GAP,
     )
 
 
@@ -90,7 +88,7 @@ class Landlock(_Supervised):
             "Programs that may use the network reach the sockets of services on this machine's disk as well.",
             "Programs can fill the disk and the temporary folder: the size of each file is limited, not their sum.",
             "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
-            _GUARDED_FILES_GAP,
+            _GUARD_GAP,
         )
         if self._abi < ABI_OF_SIGNALS:
             self.gaps += (

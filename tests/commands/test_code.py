@@ -212,7 +212,7 @@ def test_a_line_that_cannot_be_run_is_refused(ws: Room, name: str, line: str, re
 
 @pytest.mark.slow
 def test_the_longest_line_runs(ws: Room) -> None:
-    line = "echo " + "x" * (code.LINE_LIMIT - 5)
+    line = "echo " + "x" * (code.MAX_LINE_BYTES - 5)
     assert ws.text("execute_shell", command_line=line).startswith("Exit status 0. It printed:\nxxx")
 
 

@@ -325,7 +325,7 @@ def test_a_key_of_many_parts_takes_no_memory(ws: Files) -> None:
 def test_edit_refuses_what_it_would_damage(ws: Files) -> None:
     (ws.root / "x").write_bytes("é".encode() + b"\xff!")
     assert "not valid utf-8 text" in ws.refusal("edit_file", filename="x", old="!", new="?")
-    (ws.root / "big").write_bytes(b"a" * (files.READ_LIMIT + 1))
+    (ws.root / "big").write_bytes(b"a" * (files.MAX_EDIT_BYTES + 1))
     assert "too large to edit" in ws.refusal("edit_file", filename="big", old="a", new="b")
 
 
@@ -405,7 +405,7 @@ def test_a_preview_shows_where_a_link_leads(ws: Files) -> None:
 
 def test_previews_over_binary_and_large_files(ws: Files) -> None:
     (ws.root / "bin").write_bytes(b"\0" * 10)
-    (ws.root / "big").write_bytes(b"a\n" * files.READ_LIMIT)
+    (ws.root / "big").write_bytes(b"a\n" * files.MAX_EDIT_BYTES)
     for name, size in (("bin", "10"), ("big", "2,000,000")):
         preview = ws.preview("write_to_file", filename=name, text="x\n")
         assert preview == f"Replaces all {size} bytes of {name}.\n--- a/{name}\n+++ b/{name}\n@@ -0,0 +1 @@\n+x"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-_CONTEXT = 3  # unchanged lines around a change
+_CONTEXT_LINES = 3  # unchanged, around a change
 _MAX_DIFFLIB_LINES = 4_000  # difflib takes quadratic time; longer texts get one hunk around all that differs
 
 
@@ -15,20 +15,20 @@ def unified(filename: str, before: str, after: str, *, is_new: bool = False) -> 
     old, new = _lines(before), _lines(after)
     names = "/dev/null" if is_new else f"a/{filename}", f"b/{filename}"
     if len(old) + len(new) <= _MAX_DIFFLIB_LINES:
-        return "\n".join(difflib.unified_diff(old, new, *names, n=_CONTEXT, lineterm=""))
-    same = _common_prefix(old, new)
-    same_at_end = _common_prefix(old[same:][::-1], new[same:][::-1])
-    end_old, end_new = len(old) - same_at_end, len(new) - same_at_end
-    start = max(0, same - _CONTEXT)
-    rest = old[end_old : end_old + _CONTEXT]
+        return "\n".join(difflib.unified_diff(old, new, *names, n=_CONTEXT_LINES, lineterm=""))
+    prefix = _common_prefix(old, new)
+    suffix = _common_prefix(old[prefix:][::-1], new[prefix:][::-1])
+    old_end, new_end = len(old) - suffix, len(new) - suffix
+    start = max(0, prefix - _CONTEXT_LINES)
+    context = old[old_end : old_end + _CONTEXT_LINES]
     lines = [
         f"--- {names[0]}",
         f"+++ {names[1]}",
-        f"@@ -{_range(start, end_old + len(rest))} +{_range(start, end_new + len(rest))} @@",
-        *(f" {line}" for line in old[start:same]),
-        *(f"-{line}" for line in old[same:end_old]),
-        *(f"+{line}" for line in new[same:end_new]),
-        *(f" {line}" for line in rest),
+        f"@@ -{_range(start, old_end + len(context))} +{_range(start, new_end + len(context))} @@",
+        *(f" {line}" for line in old[start:prefix]),
+        *(f"-{line}" for line in old[prefix:old_end]),
+        *(f"+{line}" for line in new[prefix:new_end]),
+        *(f" {line}" for line in context),
     ]
     return "\n".join(lines)
 

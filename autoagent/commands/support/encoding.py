@@ -10,12 +10,12 @@ import codecs
 from autoagent.core.frozen import dataclass
 from autoagent.text.file_forms import mark_of
 
-_REPLACED = "\ufffd"
+_REPLACEMENT = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Hold a file's text without its byte order mark, the mark, and the encoding."""
+    """A file's text without its byte order mark, the mark, and the encoding."""
 
     text: str
     encoding: str = "utf-8"
@@ -27,7 +27,7 @@ class Decoded:
         """Return a note for the reader of the text, or ''."""
         if self.encoding == "latin-1":
             return "not valid UTF-8, read as latin-1"
-        return f"bytes that are not valid {self.encoding} are shown as {_REPLACED}" if self.damaged else ""
+        return f"bytes that are not valid {self.encoding} are shown as {_REPLACEMENT}" if self.damaged else ""
 
     def encode(self, text: str) -> bytes:
         """Encode another text in this file's encoding. Raises UnicodeEncodeError."""
@@ -43,7 +43,7 @@ def decode(data: bytes, *, whole: bool = True) -> Decoded | None:
         return None
     decoded = _decoded(data, "utf-8", b"", whole)
     # If no non-ASCII byte is valid UTF-8, the file has an older one-byte encoding.
-    if decoded.damaged and decoded.text.replace(_REPLACED, "").isascii():
+    if decoded.damaged and decoded.text.replace(_REPLACEMENT, "").isascii():
         return Decoded(data.decode("latin-1"), "latin-1")
     return decoded
 

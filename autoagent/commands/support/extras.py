@@ -11,7 +11,7 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Hold an extra: its name, its package, the text for who needs it, and a test of the settings."""
+    """An extra: its name, its package, the name of the setting that needs it, and a test of the settings."""
 
     name: str
     package: str

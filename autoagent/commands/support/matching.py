@@ -1,10 +1,9 @@
 """Search texts with a regular expression in a separate process.
 
-Some expressions take longer than the universe has on a line of forty characters, and only a process can be stopped.
-Not the package `regex`, whose searches can be given a time: there `(?:(?:(?:a{500}){500}){500}){500}` takes all memory
-as it is compiled, before any time counts.
-Started by path, so that it imports nothing of the program: it reads one JSON object from standard input and answers
-with one on standard output.
+Some expressions would take longer than the age of the universe on a line of forty characters, and only a process can be
+stopped. The package `regex` has a time limit for searches, but compiling `(?:(?:(?:a{500}){500}){500}){500}` with it
+takes all memory, before any time counts. The process is started by path, so that it imports nothing of the program. It
+reads one JSON object from standard input and answers with one on standard output.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-_MAX_LINE = 200  # characters
+_MAX_LINE_CHARACTERS = 200
 _CPU_SECONDS = 15  # more than `seconds` of any search
 _MEMORY_BYTES = 1_000_000_000
 
@@ -27,12 +26,12 @@ def search(pattern: str, texts: Mapping[str, str], *, limit: int, seconds: float
     """Return the first `limit` matching lines: (name of the text, line number from 1, line).
 
     Raises:
-        ValueError: the pattern is no regular expression.
+        ValueError: the pattern is not a regular expression.
         TimeoutError: the search took longer than `seconds`.
     """
     question = json.dumps({"pattern": pattern, "texts": dict(texts), "limit": limit})
     try:
-        done = subprocess.run(  # noqa: S603 - this interpreter on this file; what the model wrote is on standard input
+        process = subprocess.run(  # noqa: S603 - this interpreter on this file; what the model wrote is on standard input
             [sys.executable, "-I", "-W", "ignore", __file__],
             input=question.encode(),
             stdout=subprocess.PIPE,
@@ -45,7 +44,7 @@ def search(pattern: str, texts: Mapping[str, str], *, limit: int, seconds: float
         raise TimeoutError from None
     except subprocess.CalledProcessError as error:
         raise ValueError(f"the search ended with status {error.returncode}") from error
-    answer = json.loads(done.stdout)
+    answer = json.loads(process.stdout)
     if "problem" in answer:
         raise ValueError(answer["problem"])
     return [(name, number, line) for name, number, line in answer["matches"]]
@@ -60,16 +59,17 @@ def _matches(pattern: str, texts: Mapping[str, str]) -> Iterator[tuple[str, int,
 
 
 def _excerpt(line: str, position: int) -> str:
-    if len(line) <= _MAX_LINE:
+    if len(line) <= _MAX_LINE_CHARACTERS:
         return line
-    start = max(0, position - _MAX_LINE // 4)
-    return ("..." if start else "") + line[start : start + _MAX_LINE] + ("..." if start + _MAX_LINE < len(line) else "")
+    start = max(0, position - _MAX_LINE_CHARACTERS // 4)
+    end = start + _MAX_LINE_CHARACTERS
+    return ("..." if start else "") + line[start:end] + ("..." if end < len(line) else "")
 
 
-def _limit(kind: int, most: int) -> None:
-    hard = resource.getrlimit(kind)[1]  # may be lower, and cannot be raised
-    lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (lower, hard))
+def _limit(resource_id: int, maximum: int) -> None:
+    hard_limit = resource.getrlimit(resource_id)[1]  # may be lower, and cannot be raised
+    limit = maximum if hard_limit == resource.RLIM_INFINITY else min(maximum, hard_limit)
+    resource.setrlimit(resource_id, (limit, hard_limit))
 
 
 def _main() -> None:

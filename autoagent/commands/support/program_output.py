@@ -9,7 +9,7 @@ from autoagent.core.services import ProcessExit
 
 # Statuses to which shells give a meaning (POSIX, XCU 2.8.2).
 _MEANINGS = {126: " (a program that it ran is not executable)", 127: " (a program that it ran was not found)"}
-_BY_SIGNAL = 128  # and the number of the signal
+_SIGNAL_BASE = 128  # plus the number of the signal
 
 
 def exit_phrase(exit: ProcessExit) -> str:
@@ -23,7 +23,7 @@ def exit_phrase(exit: ProcessExit) -> str:
     status = exit.status or 0
     meaning = _MEANINGS.get(status, "")
     with suppress(ValueError):
-        meaning = f" (a program that it ran was ended by {signal.Signals(status - _BY_SIGNAL).name})"
+        meaning = f" (a program that it ran was ended by {signal.Signals(status - _SIGNAL_BASE).name})"
     return f"exit status {exit.status}{meaning}"
 
 
@@ -34,14 +34,14 @@ def has_failed(exit: ProcessExit) -> bool:
 
 def describe_exit(exit: ProcessExit) -> str:
     """Describe the exit of the program and its kept output."""
-    printed = _apply_carriage_returns(exit.output.decode("utf-8", "replace"))
+    output = _apply_carriage_returns(exit.output.decode("utf-8", "replace"))
     end = exit_phrase(exit)
     end = end[0].upper() + end[1:]
-    text = f"{end}. It printed:\n{printed}" if printed.strip() else f"{end}; nothing was printed."
+    text = f"{end}. It printed:\n{output}" if output.strip() else f"{end}; nothing was printed."
     if not exit.put_back:
         return text
-    restored = "These files were restored, since they would later run as the user. Only the user can allow that"
-    return "\n".join([text, f"{restored}; write_to_file asks:", *exit.put_back])
+    note = "These files were restored, since they would later run as the user. Only the user can allow that"
+    return "\n".join([text, f"{note}; write_to_file asks:", *exit.put_back])
 
 
 def _apply_carriage_returns(text: str) -> str:

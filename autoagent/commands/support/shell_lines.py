@@ -1,15 +1,15 @@
 """Read a shell line: its programs, its risk, and any syntax that needs a shell. Check it against lists of programs.
 
-The results of reading serve the approval prompt, the risk of the call and the lists. Nothing is run. Not seen: what a
-variable, a here-document, an alias, a script or an interpreter (`python -c`, `awk`, `make`) starts.
+The approval prompt, the risk of a call and the lists use the results. Nothing is run. Programs that a variable, a
+here-document, an alias, a script or an interpreter (`python -c`, `awk`, `make`) starts are not seen.
 
 If a list is set (SHELL_COMMAND_CONTROL, SHELL_ALLOWLIST, SHELL_DENYLIST), no shell is used: the line is one program
 and its arguments. The program is looked up as the sandbox does, links are followed, and the result is checked. For a
 program that starts another one (`env`, `xargs`, `sh -c`, `find -exec`), every argument that may be that other one is
 checked, too.
 
-A list is not a boundary. The sandbox is. Not covered: a copy of a program under another name, what a script or an
-interpreter starts (`python -c`, `awk`, `perl`, `make`, `git` with an alias), the Python commands.
+A list is not a boundary, but the sandbox is. Not covered: a copy of a program under another name, what a script or an
+interpreter starts (`python -c`, `awk`, `perl`, `make`, `git` with an alias), and the agent's Python commands.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _SEPARATORS = "();|&\n"
 _OPERATORS = _SEPARATORS + "<>"
 # A possible prefix of a command: a keyword, a variable set for it, the number before a redirection.
 _PREFIX = re.compile(r"(!|do|done|elif|else|fi|if|then|until|while|\{|\}|\d+)$|[A-Za-z_]\w*\+?=")
-_NO_PROGRAMS = frozenset({"case", "esac", "for", "select"})
+_OTHER_KEYWORDS = frozenset({"case", "esac", "for", "select"})
 _SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|[$<>]\(([^()]*)\)|`([^`]*)`")  # the first kind is arithmetic
-_MAX_DEPTH = 20  # nesting of substitutions that is followed
+_MAX_NESTING = 20  # of substitutions
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _SHELL_OPTION_C = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _UNQUOTED = re.compile(r"\\.|'[^']*'|\"(?P<double>(?:\\.|[^\"\\])*)\"|(?P<mark>\$\(|[$`|&;<>()\n])", re.DOTALL)
@@ -97,9 +97,9 @@ def inner_lines(words: Sequence[str]) -> list[str]:
     if name_of(words[0]) not in _SHELLS and not starts_others(words):
         return []
     shell = next((place for place, word in enumerate(words) if name_of(word) in _SHELLS), len(words))
-    rest = words[shell + 1 :]
-    option = next((place for place, word in enumerate(rest) if _SHELL_OPTION_C.fullmatch(word)), len(rest))
-    return [word for word in rest[option + 1 :] if not word.startswith("-")]
+    arguments = words[shell + 1 :]
+    option = next((place for place, word in enumerate(arguments) if _SHELL_OPTION_C.fullmatch(word)), len(arguments))
+    return [word for word in arguments[option + 1 :] if not word.startswith("-")]
 
 
 def programs(line: str) -> list[str]:
@@ -136,7 +136,7 @@ def _commands(line: str) -> Iterator[list[str]]:
         elif token.strip(_SEPARATORS):
             next(tokens, "")  # the target of a redirection is not an argument
         elif words:
-            if words[0] not in _NO_PROGRAMS:
+            if words[0] not in _OTHER_KEYWORDS:
                 yield words
             inner_commands += inner_lines(words)
             words = []
@@ -152,7 +152,7 @@ def _without_substitutions(line: str) -> tuple[str, list[str]]:
         contents.append(match[1] or match[2] or "")
         return "$..."
 
-    for _ in range(_MAX_DEPTH):  # from the innermost
+    for _ in range(_MAX_NESTING):  # from the innermost
         line, count = _SUBSTITUTION.subn(take, line)
         if not count:
             break
@@ -160,16 +160,16 @@ def _without_substitutions(line: str) -> tuple[str, list[str]]:
 
 
 def _without_here_documents(text: str) -> str:
-    kept = []
+    lines = []
     end: str | None = None
     for line in text.split("\n"):
         if end is None:
-            kept.append(line)
+            lines.append(line)
             start = _HERE_DOCUMENT.search(line)
             end = start[2] if start else None
         elif line.strip("\t") == end:
             end = None
-    return "\n".join(kept)
+    return "\n".join(lines)
 
 
 def _tokens(line: str) -> list[str]:
@@ -212,19 +212,19 @@ def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Co
         denied = DENIED_BY_DEFAULT
     if not control and not allowed and not denied:
         return in_a_shell
-    only_allowed = control == "allowlist" or bool(allowed)
-    return _Lists(frozenset(allowed), frozenset(denied), only_allowed, root, os.pathsep.join(path))
+    is_exclusive = control == "allowlist" or bool(allowed)
+    return _Lists(frozenset(allowed), frozenset(denied), is_exclusive, root, os.pathsep.join(path))
 
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """Apply lists of program names or paths. With `only`, refuse programs that are not in `allowed`."""
+    """Apply lists of program names or paths. With `is_exclusive`, refuse programs that are not in `allowed`."""
 
     allowed: frozenset[str]
     denied: frozenset[str]
-    only: bool
+    is_exclusive: bool
     root: Path
-    search: str
+    search_path: str
 
     def __call__(self, line: str) -> Sequence[str]:
         words = self._checked_words(line)
@@ -261,7 +261,7 @@ class _Lists:
         if entry := self._denying_entry(word):
             note = "" if name_of(entry) == name_of(word) else f", as {entry} is"
             raise CommandError(f"{word} is on the list of programs that are refused (SHELL_DENYLIST){note}.")
-        if self.only and not self._is_allowed(word):
+        if self.is_exclusive and not self._is_allowed(word):
             allowed = ", ".join(sorted(self.allowed)) or "it is empty"
             raise CommandError(f"{word} is not on the list of programs that are run (SHELL_ALLOWLIST: {allowed}).")
 
@@ -290,4 +290,4 @@ class _Lists:
     def _locate(self, word: str) -> str | None:
         if "/" in word:
             return shutil.which(str(self.root / word))
-        return shutil.which(word, path=self.search)
+        return shutil.which(word, path=self.search_path)
